@@ -33,6 +33,7 @@ from kwire.groups.consumer.member import (
     STATIC_LEAVING_EPOCH,
     CurrentAssignment,
     MemberMetadata,
+    MemberState,
     Owned,
     owned_partitions,
     owns_only,
@@ -122,7 +123,13 @@ class Heartbeats:
 
     def _group(self, draft: Draft, group_id: str, *, joins: bool) -> ConsumerGroup:
         """The group; a member that joins creates it, or converts a classic group."""
-        return self.migration.consumer_group(draft, group_id) if joins else self.groups.get(group_id)
+        if not joins:
+            return self.groups.get(group_id)
+        group = self.migration.consumer_group(draft, group_id)
+        if group.members and not group.timers:
+            # It was a classic group until now: its members' sessions begin.
+            draft.then(partial(self.membership.start_all, group=group))
+        return group
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         """Raises KafkaError(GROUP_MAX_SIZE_REACHED) if the group is full and this is not one of its members."""
@@ -227,8 +234,14 @@ class Heartbeats:
             group.static_member(member_id, instance_id)
         if request.member_epoch == STATIC_LEAVING_EPOCH and instance_id is not None:
             log.info("group %a: static member %a left, and may come back", group.group_id, member_id)
-            has = attrs.evolve(group.assignment_of(member_id), epoch=STATIC_LEAVING_EPOCH, pending_revocation=NOTHING)
+            has = attrs.evolve(
+                group.assignment_of(member_id),
+                epoch=STATIC_LEAVING_EPOCH,
+                state=MemberState.STABLE,
+                pending_revocation=NOTHING,
+            )
             draft.change(group, CurrentChange(group.group_id, member_id, has))
+            draft.then(partial(self.membership.follow_revocation, group=group, member_id=member_id, current=has))
         else:
             log.info("group %a: member %a left", group.group_id, member_id)
             self.membership.remove(draft, group, [member_id])

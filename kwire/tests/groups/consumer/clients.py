@@ -11,15 +11,20 @@ from collections.abc import Iterable
 
 import attrs
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+)
 from kwire_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
-from kwire_protocol.wire import Uuid
+from kwire_protocol.wire import Reader, Uuid, Writer
 
+from kwire.groups.classic.subscription import subscribed_topics
 from kwire.groups.group import MemberContext
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
+from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
 
 Place = tuple[Uuid, int]
 """A partition: the topic's id and the partition's number."""
@@ -150,3 +155,137 @@ def settle(clients: Iterable[Client], *, rounds: int = 12) -> None:
             client.heartbeat()
             while client.give_up():
                 client.heartbeat()
+
+
+CLASSIC_SESSION_MS = 45_000
+
+
+@attrs.define(eq=False)
+class ClassicClient:
+    """A client of the classic protocol, with an eager assignor: it gives everything up before it joins again.
+
+    `act` sends its next request, or takes in the answer to the one that waits. As a leader it deals the partitions out
+    in turn.
+    """
+
+    driver: ShardDriver
+    name: str
+    topics: frozenset[str] = frozenset({"t"})
+    group: str = GROUP
+    member_id: str = ""
+    generation: int = -1
+    owned: set[Place] = attrs.field(factory=set)
+    is_in: bool = False
+    """It knows its generation, and what it has in it."""
+    _joining: object | None = None
+    _syncing: object | None = None
+
+    def act(self) -> bool:
+        """Returns whether something happened."""
+        if self._joining is not None:
+            return self._take_join()
+        if self._syncing is not None:
+            return self._take_sync()
+        if not self.is_in:
+            self._join()
+            return True
+        error = self.driver.heartbeat(self.member_id, self.generation, group=self.group)
+        if error is not ErrorCode.NONE:
+            self._begin_anew(error)
+        return error is not ErrorCode.NONE
+
+    def be_out(self) -> None:
+        """It was killed: its next life knows nothing."""
+        self._give_up()
+        self.member_id, self._joining, self._syncing = "", None, None
+
+    def leave(self) -> None:
+        if self.member_id:
+            self.driver.leave(self.member_id, group=self.group)
+        self.be_out()
+
+    def forget_requests(self) -> None:
+        """Its coordinator is another one now, and does not know what it waits for."""
+        if self._joining is not None or self._syncing is not None:
+            self._give_up()
+        self._joining = self._syncing = None
+
+    def _give_up(self) -> None:
+        self.owned.clear()
+        self.is_in = False
+
+    def _begin_anew(self, error: ErrorCode) -> None:
+        self._give_up()
+        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            self.member_id = ""
+
+    def _join(self) -> None:
+        self._joining = self.driver.join(
+            self.member_id,
+            group=self.group,
+            session_timeout_ms=CLASSIC_SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            protocols={"range": subscription(*sorted(self.topics))},
+            client_id=self.name,
+        )
+
+    def _take_join(self) -> bool:
+        if not self.driver.is_answered(self._joining):
+            return False
+        response = self.driver.joined(self._joining)
+        self._joining = None
+        error = ErrorCode(response.error_code)
+        if error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+        elif error is not ErrorCode.NONE:
+            self._begin_anew(error)
+        else:
+            self.member_id, self.generation = response.member_id, response.generation_id
+            members = {member.member_id: member.metadata for member in response.members}
+            self._syncing = self.driver.sync(
+                self.member_id, self.generation, self._deal(members), group=self.group, protocol_name="range"
+            )
+        return True
+
+    def _deal(self, members: dict[str, bytes]) -> dict[str, bytes]:
+        dealt: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in members}
+        for topic in self.driver.topics.names():
+            readers = [it for it, metadata in members.items() if topic in (subscribed_topics([metadata]) or ())]
+            found = self.driver.topics.find(topic)
+            for partition in range(found.spec.partition_count if found is not None and readers else 0):
+                dealt[readers[partition % len(readers)]].setdefault(topic, []).append(partition)
+        return {member_id: _assignment(topics) for member_id, topics in dealt.items()}
+
+    def _take_sync(self) -> bool:
+        if not self.driver.is_answered(self._syncing):
+            return False
+        response = self.driver.synced(self._syncing)
+        self._syncing = None
+        error = ErrorCode(response.error_code)
+        if error is not ErrorCode.NONE:
+            self._begin_anew(error)
+            return True
+        self.is_in = True
+        self.owned = set()
+        for topic, partitions in _assigned(response.assignment).items():
+            found = self.driver.topics.find(topic)
+            if found is not None:
+                self.owned |= {(found.topic_id, partition) for partition in partitions}
+        return True
+
+
+def _assignment(topics: dict[str, list[int]]) -> bytes:
+    w = Writer()
+    w.int16(0)
+    ConsumerProtocolAssignment(
+        [ConsumerProtocolAssignmentTopicPartition(topic, partitions) for topic, partitions in topics.items()]
+    ).write(w, 0)
+    return w.getvalue()
+
+
+def _assigned(assignment: bytes) -> dict[str, list[int]]:
+    if not assignment:
+        return {}
+    reader = Reader(assignment)
+    read = ConsumerProtocolAssignment.read(reader, reader.int16())
+    return {topic.topic: topic.partitions for topic in read.assigned_partitions}

@@ -16,8 +16,9 @@ from kwire_protocol.errors import ErrorCode
 
 from devtools.suite.tiers import examples
 from kwire.coordinators.internal_topic import LoggedRecord
-from kwire.groups.config import ConsumerGroupSettings, GroupConfig
-from kwire.groups.consumer.group import ConsumerGroup, GroupState
+from kwire.groups.classic.group import ClassicGroup
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig, MigrationPolicy
+from kwire.groups.consumer.group import ConsumerGroup
 from kwire.groups.consumer.member import MemberState
 from kwire.groups.consumer.regexes import REFRESH_MIN_INTERVAL_MS
 from kwire.groups.shard import GroupShard
@@ -25,6 +26,7 @@ from kwire.tests.groups.consumer.clients import (
     LEAVING,
     REBALANCE_TIMEOUT_MS,
     STATIC_LEAVING,
+    ClassicClient,
     Client,
     Place,
     heartbeat,
@@ -34,6 +36,8 @@ from kwire.tests.groups.shard_driver import GROUP, ShardDriver
 from kwire.tests.groups.topics import FakeTopics
 
 NAMES = ("a", "b", "c", "d", "e")
+CLASSIC_NAMES = ("x", "y")
+"""Clients of the classic protocol."""
 INSTANCES = {"d": "first", "e": "second"}
 """The static members among them."""
 TOPICS = ("t", "t2", "u")
@@ -90,10 +94,19 @@ class GroupLives(RuleBasedStateMachine):
         interval_ms=st.sampled_from([0, 10_000]),
         max_size=st.sampled_from([3, 100]),
         subscriptions=st.lists(st.sampled_from(SUBSCRIPTIONS), min_size=len(NAMES), max_size=len(NAMES)),
+        policy=st.sampled_from([*MigrationPolicy, MigrationPolicy.BIDIRECTIONAL]),
     )
-    def start(self, interval_ms: int, max_size: int, subscriptions: list[tuple[frozenset[str], str | None]]) -> None:
+    def start(
+        self,
+        interval_ms: int,
+        max_size: int,
+        subscriptions: list[tuple[frozenset[str], str | None]],
+        policy: MigrationPolicy,
+    ) -> None:
         self.topics = FakeTopics(t=3, u=2)
-        self.driver = ShardDriver(GroupConfig(consumer_max_size=max_size), self.topics)
+        self.driver = ShardDriver(
+            GroupConfig(consumer_max_size=max_size, consumer_migration_policy=policy), self.topics
+        )
         self.driver.settings = ConsumerGroupSettings(SESSION_MS, 5_000, interval_ms)
         self.driver.wall_ahead_ms = 1_700_000_000_000
         self.driver.restart()
@@ -101,6 +114,7 @@ class GroupLives(RuleBasedStateMachine):
             name: Client(self.driver, name, *subscription, instance_id=INSTANCES.get(name))
             for name, subscription in zip(NAMES, subscriptions, strict=True)
         }
+        self.classic = {name: ClassicClient(self.driver, name) for name in CLASSIC_NAMES}
         self.lives = dict.fromkeys(INSTANCES, 0)
         self.epochs: dict[str, tuple[int, int, dict[str, int]]] = {}
 
@@ -109,10 +123,16 @@ class GroupLives(RuleBasedStateMachine):
         group = self.driver.shard.groups.get(GROUP)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def members(self) -> list[Client]:
+    def members(self) -> list[Client | ClassicClient]:
         """Those who are members, as far as both sides know."""
-        group = self.group
-        return [it for it in self.clients.values() if it.is_in and group is not None and it.member_id in group.members]
+        return [*self.consumers(), *(it for it in self.classic.values() if self._is_member(it))]
+
+    def consumers(self) -> list[Client]:
+        return [it for it in self.clients.values() if self._is_member(it)]
+
+    def _is_member(self, client: Client | ClassicClient) -> bool:
+        group = self.driver.shard.groups.get(GROUP)
+        return client.is_in and isinstance(group, (ClassicGroup, ConsumerGroup)) and client.member_id in group.members
 
     # What clients do
 
@@ -143,7 +163,7 @@ class GroupLives(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
     @rule()
     def everybody_is_heard_from_for_a_minute(self) -> None:
-        members = self.members()
+        members = self.consumers()
         for _ in range(3):
             for client in members:
                 client.heartbeat()
@@ -154,7 +174,7 @@ class GroupLives(RuleBasedStateMachine):
 
     @rule()
     def everybody_heartbeats(self) -> None:
-        for client in self.members():
+        for client in self.consumers():
             if client.heartbeat() is ErrorCode.NONE:
                 self._has_only_what_it_subscribes_to(client)
 
@@ -218,6 +238,26 @@ class GroupLives(RuleBasedStateMachine):
         if name == other and not behind and client.assigned is None:
             assert is_fine, "what a client uses it may commit"
 
+    # What clients of the classic protocol do
+
+    @rule(name=st.sampled_from(CLASSIC_NAMES))
+    def a_classic_client_acts(self, name: str) -> None:
+        self.classic[name].act()
+
+    @rule()
+    def all_classic_clients_act(self) -> None:
+        for _ in range(6):
+            for client in self.classic.values():
+                client.act()
+
+    @rule(name=st.sampled_from(CLASSIC_NAMES), is_killed=st.booleans())
+    def a_classic_client_goes(self, name: str, is_killed: bool) -> None:
+        client = self.classic[name]
+        if is_killed:
+            client.be_out()
+        else:
+            client.leave()
+
     # What happens around them
 
     @rule(topic=st.sampled_from(TOPICS), partitions=st.integers(1, 4))
@@ -242,6 +282,8 @@ class GroupLives(RuleBasedStateMachine):
     @rule()
     def the_coordinator_changes(self) -> None:
         self.driver.restart()
+        for client in self.classic.values():
+            client.forget_requests()
 
     @rule()
     def the_log_is_compacted(self) -> None:
@@ -256,15 +298,18 @@ class GroupLives(RuleBasedStateMachine):
         clients = [client for client in self.clients.values() if self._may_join(client)]
         for _ in range(3):
             self.driver.advance(max(self.driver.settings.assignment_interval_ms, REFRESH_MIN_INTERVAL_MS))
-            settle(clients, rounds=4)
-        group = self.group
+            for _ in range(3):
+                settle(clients, rounds=2)
+                self.all_classic_clients_act()
+            settle(clients, rounds=2)
+        group = self.driver.shard.groups.get(GROUP)
         members = self.members()
         if group is None or not members:
             return
-        absent = [it for it in group.members if it not in {client.member_id for client in members}]
-        if absent:
-            return  # their sessions have to end first
-        assert group.state is GroupState.STABLE, "reconciliation ends"
+        assert isinstance(group, (ClassicGroup, ConsumerGroup))
+        if group.members.keys() != {client.member_id for client in members}:
+            return  # the sessions of those who are gone have to end first
+        assert group.listed().group_state == "Stable", "reconciliation ends"
         subscribers: dict[Place, set[str]] = {}
         for client in members:
             for name in self._subscribed(client):
@@ -273,6 +318,9 @@ class GroupLives(RuleBasedStateMachine):
                     assert topic is not None
                     subscribers.setdefault((topic.topic_id, partition), set()).add(client.member_id)
         owners = {place: client.member_id for client in members for place in client.owned}
+        if isinstance(group, ClassicGroup):
+            # Its leader does not notice here that topics change.
+            return
         assert owners.keys() == subscribers.keys(), "every partition has an owner, and no other is owned"
         for place, owner in owners.items():
             assert owner in subscribers[place], "who owns a partition subscribes to it"
@@ -284,9 +332,9 @@ class GroupLives(RuleBasedStateMachine):
         group = self.group
         return client.is_in or group is None or len(group.members) < self.driver.config.consumer_max_size
 
-    def _subscribed(self, client: Client) -> set[str]:
+    def _subscribed(self, client: Client | ClassicClient) -> set[str]:
         names = set(client.topics)
-        if client.regex == "t.*":
+        if isinstance(client, Client) and client.regex == "t.*":
             names |= {name for name in self.topics.names() if name.startswith("t")}
         return names
 
@@ -299,14 +347,16 @@ class GroupLives(RuleBasedStateMachine):
 
     @invariant()
     def a_partition_has_one_owner_at_a_time(self) -> None:
-        group = self.group
-        if group is None:
+        if not hasattr(self, "driver"):
             return
+        group = self.group
         used: dict[Place, str] = {}
         for client in self.members():
             for place in client.owned:
                 assert used.setdefault(place, client.member_id) == client.member_id, "two use a partition"
-                assert not group.is_free(*place, "nobody"), "a partition in use is free"
+                assert group is None or not group.is_free(*place, "nobody"), "a partition in use is free"
+        if group is None:
+            return
         had: dict[Place, str] = {}
         for member_id, has in group.current.items():
             for partitions in (has.assigned, has.pending_revocation):
@@ -318,7 +368,8 @@ class GroupLives(RuleBasedStateMachine):
     def epochs_never_go_back(self) -> None:
         group = self.group
         if group is None:
-            self.epochs.pop(GROUP, None)
+            if hasattr(self, "driver"):
+                self.epochs.clear()
             return
         members = {member_id: has.epoch for member_id, has in group.current.items() if has.epoch > 0}
         epoch, assignment_epoch, before = self.epochs.get(GROUP, (0, 0, {}))
@@ -339,7 +390,8 @@ class GroupLives(RuleBasedStateMachine):
             timers = group.timers[member_id]
             assert timers.session.deadline_ms is not None
             revokes = group.assignment_of(member_id).state is MemberState.UNREVOKED_PARTITIONS
-            assert (timers.rebalance.deadline_ms is not None) == revokes
+            is_classic = group.members[member_id].classic is not None
+            assert is_classic or (timers.rebalance.deadline_ms is not None) == revokes
         if group is not None:
             assert group.timers.keys() == group.members.keys()
 
@@ -348,7 +400,11 @@ class GroupLives(RuleBasedStateMachine):
         if not hasattr(self, "driver"):
             return
         live = consumer_groups(self.driver.shard)
-        assert consumer_groups(self.driver.replayed()) == live
+        again = self.driver.replayed()
+        assert {name: it.type for name, it in again.groups.items()} == {
+            name: it.type for name, it in self.driver.shard.groups.items()
+        }
+        assert consumer_groups(again) == live
         assert consumer_groups(self.driver.replayed(compacted(self.driver.log))) == live
 
 
