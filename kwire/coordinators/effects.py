@@ -67,9 +67,11 @@ class Append(Effect):
     records: list[KeyedRecord]
     then: Callable[[Step, ErrorCode], None]
     producer: ProducerIdAndEpoch | None = None
+    base_offset: int = -1
+    """Of the first record, set by the driver before `done`; the others follow without gaps."""
 
     def done(self, error: ErrorCode, *, now: Now) -> list[Effect]:
-        step = Step(now)
+        step = Step(now, base_offset=self.base_offset)
         self.then(step, error)
         return step.effects
 
@@ -81,6 +83,8 @@ class Step:
     now: Now
     effects: list[Effect] = attrs.field(factory=list)
     has_append: bool = False
+    base_offset: int = -1
+    """In the call after an append: the offset of its first record."""
 
     def reply(self, token: Token, response: object) -> None:
         self.effects.append(Reply(token, response))

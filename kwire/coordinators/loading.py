@@ -40,7 +40,7 @@ _RECORDS_PER_LOOK = 32
 class Shard(Protocol):
     """The machine of one partition; see `effects.py` for what its methods return."""
 
-    def apply(self, key: bytes, value: bytes | None, producer_id: int) -> None:
+    def apply(self, key: bytes, value: bytes | None, producer_id: int, *, offset: int) -> None:
         """Replays one record. It belongs to that producer's transaction unless `producer_id` is -1.
 
         Raises ProtocolError or UnsupportedVersion on bytes that it cannot read.
@@ -112,7 +112,7 @@ class Load(Generic[S]):
                 shard.end_transaction(logged.producer_id, committed=logged.committed)
             else:
                 try:
-                    shard.apply(logged.key, logged.value, logged.producer_id)
+                    shard.apply(logged.key, logged.value, logged.producer_id, offset=logged.offset)
                 except (ProtocolError, UnsupportedVersion) as error:
                     log.error("%s-%d, offset %d: not a record: %s", self.topic.name, self.index, logged.offset, error)
             if is_over():

@@ -354,7 +354,9 @@ class CoordinatorRuntime(Generic[S]):
         if not isinstance(state, Active):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
-            self.topic.append(index, append.records, producer=append.producer, leader_epoch=state.leader_epoch)
+            append.base_offset = self.topic.append(
+                index, append.records, producer=append.producer, leader_epoch=state.leader_epoch
+            )
         except KafkaError as error:
             if error.code in _NOT_LED:
                 self._unload(index)

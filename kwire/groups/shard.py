@@ -76,7 +76,14 @@ class GroupShard:
 
     # Start, time, end
 
-    def apply(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
+    def apply(
+        self,
+        key: bytes,
+        value: bytes | None,
+        producer_id: int = NO_PRODUCER_ID,
+        *,
+        offset: int = -1,  # noqa: ARG002
+    ) -> None:
         """Replays one record, which is part of a transaction if `producer_id` is given.
 
         Raises ProtocolError or UnsupportedVersion if the bytes cannot be decoded.

@@ -9,7 +9,7 @@ RESUME = "kwire.transactions.completion:Transactions.resume"
 
 PENDING_OFFSETS_COUNT = instead(
     "kwire.groups.shard:GroupShard.apply",
-    lambda apply: lambda shard, key, value, _producer_id: apply(shard, key, value),
+    lambda apply: lambda shard, key, value, _producer_id, *, offset: apply(shard, key, value, offset=offset),
     seen_by="kwire.coordinators.loading:Load._replay_batch",
 )
 MARKERS_ABORT = instead("kwire_storage.producers.states:EndTxnMarker.committed", always(False), seen_by=REPLAY)

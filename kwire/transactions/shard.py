@@ -77,7 +77,14 @@ class TransactionShard:
 
     # Start, time, end
 
-    def apply(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:  # noqa: ARG002
+    def apply(
+        self,
+        key: bytes,
+        value: bytes | None,
+        producer_id: int = NO_PRODUCER_ID,  # noqa: ARG002
+        *,
+        offset: int = -1,  # noqa: ARG002
+    ) -> None:
         """Replays one record. Raises ProtocolError or UnsupportedVersion on bytes we cannot read."""
         change = read_record(key, value)
         if change is not None:
