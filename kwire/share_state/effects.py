@@ -1,0 +1,14 @@
+"""The effect that only the share coordinator has."""
+
+from __future__ import annotations
+
+import attrs
+
+from kwire.coordinators.effects import Effect
+
+
+@attrs.frozen(eq=False)
+class Prune(Effect):
+    """Delete the records of the shard's partition below that offset. `ShareStateShard.pruned` hears of a success."""
+
+    before_offset: int
