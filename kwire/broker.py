@@ -39,6 +39,7 @@ from kwire.metadata.log import (
     MetadataLog,
 )
 from kwire.metadata.service import MetadataService
+from kwire.peers import peers_of
 from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
@@ -47,7 +48,9 @@ from kwire.replicas.roles import Absent
 from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
 from kwire.security.authorizer import AllowAll, Authorizer
-from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kwire.share_state.persister import CoordinatorPersister, Persister
+from kwire.share_state.service import ShareStateService
+from kwire.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kwire.transactions.service import TransactionService
 from kwire.waits import at_once, drive
 
@@ -88,6 +91,9 @@ class Broker:
     moves: LogMoves
     groups: GroupService
     transactions: TransactionService
+    share_state: ShareStateService
+    persister: Persister
+    """The share coordinators of the whole cluster."""
     fetch_sessions: FetchSessions
     leader_quota: ReplicationQuota
     follower_quota: ReplicationQuota
@@ -241,12 +247,13 @@ class Broker:
             raise StorageError.of(log_dirs.metadata.failed, log_dirs.metadata.path)
         if not log_dirs.online:
             raise StorageError(errno.EIO, "no log dir is usable", ", ".join(config.log_dirs))
-        offsets, transaction_state = (
+        offsets, transaction_state, share_group_state = (
             InternalTopic(name, partitions, clock, metadata.create_topic_by_itself)
-            for name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
+            for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
         )
         groups = GroupService(config, offsets, clock, MetadataTopics(metadata), GroupSettings(metadata))
         transactions = TransactionService(config, transaction_state, partitions, metadata, clock)
+        share_state = ShareStateService(config, share_group_state, partitions, metadata, clock)
         broker = cls(
             clock=clock,
             log_dirs=log_dirs,
@@ -257,6 +264,8 @@ class Broker:
             moves=moves,
             groups=groups,
             transactions=transactions,
+            share_state=share_state,
+            persister=CoordinatorPersister(share_state, peers_of(metadata, "share-states"), clock),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,
@@ -286,6 +295,7 @@ class Broker:
         # In this order, because decided transactions are completed at once, also in the partitions of groups.
         groups.runtime.start()
         transactions.runtime.start()
+        share_state.runtime.start()
         return broker
 
     @property
@@ -359,7 +369,7 @@ class Broker:
             self.end(f"the metadata log in {folder.path} is out of service: {error}")
 
     def _unload(self, closed: list[Partition]) -> None:
-        for runtime in (self.groups.runtime, self.transactions.runtime):
+        for runtime in (self.groups.runtime, self.transactions.runtime, self.share_state.runtime):
             runtime.forget_partitions(it.index for it in closed if it.topic == runtime.topic.name)
         if self.member is not None and closed:
             self.member.give_up_replicas([(it.topic_id, it.index) for it in closed])
@@ -427,7 +437,7 @@ class Broker:
     def _role_changed(self, topic: str, index: int) -> None:
         if isinstance(self.partitions.by_name[topic][index], Absent):
             self.moves.forget_partition((topic, index), "this broker has no replica of it any more")
-        for runtime in (self.groups.runtime, self.transactions.runtime):
+        for runtime in (self.groups.runtime, self.transactions.runtime, self.share_state.runtime):
             if topic == runtime.topic.name:
                 runtime.follow_leader(index)
 
@@ -435,6 +445,7 @@ class Broker:
         self.moves.forget_topic(topic.name)
         self.groups.forget_topic(topic.name, topic.topic_id)
         self.transactions.forget_topic(topic.name)
+        self.share_state.forget_topic(topic.name, topic.topic_id)
 
 
 def _replication_quota(config: ServerConfig, limit: Callable[[], int]) -> ReplicationQuota:

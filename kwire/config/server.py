@@ -150,6 +150,14 @@ class ServerConfig:
 
     add_partitions_to_txn_retry_backoff_max_ms: int
     add_partitions_to_txn_retry_backoff_ms: int
+    share_coordinator_cold_partition_snapshot_interval_ms: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_min_isr: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_prune_interval_ms: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_write_timeout_ms: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool
     transaction_remove_expired_transaction_cleanup_interval_ms: int
@@ -273,6 +281,20 @@ class ServerConfig:
             offsets_topic_segment_bytes=read.int("offsets.topic.segment.bytes"),
             add_partitions_to_txn_retry_backoff_max_ms=read.int("add.partitions.to.txn.retry.backoff.max.ms"),
             add_partitions_to_txn_retry_backoff_ms=read.int("add.partitions.to.txn.retry.backoff.ms"),
+            share_coordinator_cold_partition_snapshot_interval_ms=read.int(
+                "share.coordinator.cold.partition.snapshot.interval.ms"
+            ),
+            share_coordinator_snapshot_update_records_per_snapshot=read.int(
+                "share.coordinator.snapshot.update.records.per.snapshot"
+            ),
+            share_coordinator_state_topic_min_isr=read.int("share.coordinator.state.topic.min.isr"),
+            share_coordinator_state_topic_num_partitions=read.int("share.coordinator.state.topic.num.partitions"),
+            share_coordinator_state_topic_prune_interval_ms=read.int("share.coordinator.state.topic.prune.interval.ms"),
+            share_coordinator_state_topic_replication_factor=read.int(
+                "share.coordinator.state.topic.replication.factor"
+            ),
+            share_coordinator_state_topic_segment_bytes=read.int("share.coordinator.state.topic.segment.bytes"),
+            share_coordinator_write_timeout_ms=read.int("share.coordinator.write.timeout.ms"),
             transaction_max_timeout_ms=read.int("transaction.max.timeout.ms"),
             transaction_partition_verification_enable=read.flag("transaction.partition.verification.enable"),
             transaction_remove_expired_transaction_cleanup_interval_ms=read.int(

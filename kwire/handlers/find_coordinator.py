@@ -1,13 +1,13 @@
 """FindCoordinator: v0-6.
 
-* v1: key_type (0 group, 1 transaction, 2 share group), error_message
+* v1: key_type (0 group, 1 transaction, 2 share-partition), error_message
 * v3: flexible
 * v4: several keys in one request (KIP-699)
 * v5: TRANSACTION_ABORTABLE may be returned (KIP-890)
-* v6: share groups (KIP-932)
+* v6: share-partitions (KIP-932), for brokers: the key is `group:topic id:partition`
 
-The first lookup of a group creates `__consumer_offsets`, and the first of a transactional id `__transaction_state`. No
-other request creates them. Before that, groups and transactions have no coordinator.
+The first lookup of a group creates `__consumer_offsets`, the first of a transactional id `__transaction_state`, and the
+first of a share-partition `__share_group_state`. No other request creates them. Before that, they have no coordinator.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from kwire_protocol.messages.find_coordinator import Coordinator, FindCoordinato
 
 from kwire.handlers._shared.authorization import check
 from kwire.security.authorizer import Operation, ResourceType
+from kwire.share_state.state import SharePartitionKey
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_KEYS = 4
 GROUP = 0
 TRANSACTION = 1
+SHARE = 2
+FIRST_VERSION_WITH_SHARE = 6
 NO_NODE = -1
 
 
@@ -54,6 +57,9 @@ async def _find(broker: Broker, context: Context, key_type: int, key: str) -> Co
         elif key_type == TRANSACTION:
             check(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
             node_id = await broker.transactions.runtime.coordinator_of(key)
+        elif key_type == SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE:
+            check(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+            node_id = await broker.share_state.runtime.coordinator_of(SharePartitionKey.parse(key).text)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type}.")
         node = next((node for node in broker.endpoints(context) if node.node_id == node_id), None)

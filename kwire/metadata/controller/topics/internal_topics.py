@@ -6,7 +6,7 @@ import attrs
 
 from kwire.config.server import ServerConfig
 from kwire.config.tables.topic import SEGMENT_BYTES_MIN
-from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kwire.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 
 @attrs.frozen
@@ -40,6 +40,18 @@ def plan_topic(name: str, config: ServerConfig) -> TopicPlan:
                 "min.insync.replicas": str(config.transaction_state_log_min_isr),
                 "unclean.leader.election.enable": "false",
                 **_segment_bytes(config.transaction_state_log_segment_bytes),
+            },
+        )
+    if name == SHARE_GROUP_STATE:
+        return TopicPlan(
+            config.share_coordinator_state_topic_num_partitions,
+            config.share_coordinator_state_topic_replication_factor,
+            {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+                **_segment_bytes(config.share_coordinator_state_topic_segment_bytes),
             },
         )
     return TopicPlan(config.num_partitions, config.default_replication_factor, {})

@@ -1,0 +1,28 @@
+"""InitializeShareGroupState: v0 (KIP-932).
+
+The coordinator of a share group sends it to share coordinators when the group subscribes to a topic, and again, with a
+higher state epoch, when its offsets are reset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+)
+
+from kwire.handlers._shared.share_state import answer
+from kwire.share_state.kinds import INITIALIZE
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(
+    broker: Broker, request: InitializeShareGroupStateRequest, context: Context
+) -> InitializeShareGroupStateResponse:
+    response: InitializeShareGroupStateResponse = await answer(broker, context, INITIALIZE, request)
+    return response

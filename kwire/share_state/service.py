@@ -1,0 +1,143 @@
+"""Every share-partition that this broker coordinates. Passes requests to the shards of `__share_group_state`.
+
+`kwire.coordinators.runtime` drives the shards, one `ShareStateShard` for each partition. Kafka's
+`ShareCoordinatorService`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import Uuid
+
+from kwire.clock import Clock
+from kwire.config.server import ServerConfig
+from kwire.coordinators.effects import Effect, response_error
+from kwire.coordinators.internal_topic import InternalTopic
+from kwire.coordinators.runtime import CoordinatorRuntime
+from kwire.metadata.service import MetadataService
+from kwire.replicas.partition import Acknowledgement
+from kwire.replicas.table import PartitionTable
+from kwire.share_state.config import ShareStateConfig
+from kwire.share_state.effects import Prune
+from kwire.share_state.kinds import Asked, Kind, Result
+from kwire.share_state.shard import ShareStateShard
+from kwire.share_state.state import SharePartitionKey
+from kwire.waits import Slot
+
+log = logging.getLogger(__name__)
+
+
+class ShareStateService:
+    def __init__(
+        self,
+        config: ServerConfig,
+        topic: InternalTopic,
+        partitions: PartitionTable,
+        metadata: MetadataService,
+        clock: Clock,
+    ) -> None:
+        shard_config = ShareStateConfig(
+            updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
+            cold_snapshot_interval_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
+            prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
+        )
+        self._partitions = partitions
+        self._clock = clock
+        self._write_timeout_ms = config.share_coordinator_write_timeout_ms
+
+        def partition_count(topic_id: Uuid) -> int | None:
+            found = metadata.image.topics_by_id.get(topic_id)
+            return None if found is None else len(found.partitions)
+
+        self.runtime = CoordinatorRuntime(
+            topic,
+            clock,
+            "share states",
+            lambda _: ShareStateShard(shard_config, partition_count=partition_count),
+            self._do_other,
+        )
+
+    async def answer(self, kind: Kind, request: Any) -> Any:
+        """The response to a whole request. It is empty, as Kafka's, without a group id or without any partition."""
+        if not request.group_id or not all(topic.partitions for topic in request.topics):
+            return kind.response({})
+        results: dict[Uuid, dict[int, Result]] = {}
+        waiting: dict[int, list[SharePartitionKey]] = {}
+        for topic in request.topics:
+            for asked in topic.partitions:
+                key = SharePartitionKey(request.group_id, topic.topic_id, asked.partition)
+                index, result = self._perform(kind, key, asked)
+                results.setdefault(key.topic_id, {})[key.partition] = result
+                if result.error_code == ErrorCode.NONE:
+                    waiting.setdefault(index, []).append(key)
+        # All that was appended is waited for together.
+        until_ms = self._clock.monotonic_ms() + self._write_timeout_ms
+        for index, slot in [(index, self._when_committed(index)) for index in waiting]:
+            error = await self._outcome(slot, until_ms)
+            if error is not None:
+                for key in waiting[index]:
+                    results[key.topic_id][key.partition] = kind.refused(key.partition, error)
+        return kind.response(results)
+
+    async def answer_one(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> Result:
+        """The result for one share-partition of this broker's own request."""
+        index, result = self._perform(kind, key, asked)
+        if result.error_code == ErrorCode.NONE:
+            until_ms = self._clock.monotonic_ms() + self._write_timeout_ms
+            error = await self._outcome(self._when_committed(index), until_ms)
+            if error is not None:
+                return kind.refused(key.partition, error)
+        return result
+
+    def forget_topic(self, name: str, topic_id: Uuid) -> None:
+        """The topic was deleted, and with it the states of its partitions."""
+        if name == self.runtime.topic.name:
+            self.runtime.forget_topic()
+            return
+        self.runtime.for_each(lambda shard: shard.forget_topics({topic_id}, now=self.runtime.now()))
+
+    def _perform(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> tuple[int, Result]:
+        """The result as it is once the records behind it are committed, and the partition that has those."""
+        try:
+            index, shard = self.runtime.find(key.text)
+        except KafkaError as error:
+            return -1, kind.refused(key.partition, error)
+        slot: Slot[Result] = Slot()
+        self.runtime.perform(index, kind.decide(shard, key, asked, slot, now=self.runtime.now()))
+        return index, slot.value
+
+    def _when_committed(self, index: int) -> Acknowledgement | KafkaError | None:
+        try:
+            return self.runtime.topic.when_committed(index)
+        except KafkaError as error:
+            return error
+
+    async def _outcome(self, slot: Acknowledgement | KafkaError | None, until_ms: int) -> KafkaError | None:
+        """The error, if the records are not committed by then. A coroutine without a connection has no such limit: it
+        waits until a replica that does not answer has left the ISR.
+        """
+        if not isinstance(slot, Acknowledgement):
+            error = slot
+        else:
+            slot.wait_at_most(max(until_ms - self._clock.monotonic_ms(), 0))
+            error = await slot
+        return None if error is None else KafkaError(response_error(error.code), error.message)
+
+    def _do_other(self, index: int, effect: Effect) -> Iterable[Effect]:
+        assert isinstance(effect, Prune)
+        shard = self.runtime.shard_at(index)
+        if shard is None:
+            return []
+        name = self.runtime.topic.name
+        try:
+            self._partitions.find(name, index).delete_records_before(effect.before_offset, now_ms=self._clock.now_ms())
+        except KafkaError as error:
+            # What is not replicated yet cannot be deleted yet.
+            log.debug("%s-%d is not pruned before %d for now: %s", name, index, effect.before_offset, error)
+            return shard.pruned(effect.before_offset, done=False, now=self.runtime.now())
+        return shard.pruned(effect.before_offset, done=True, now=self.runtime.now())
