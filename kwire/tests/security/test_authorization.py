@@ -23,6 +23,7 @@ from kwire_protocol.messages import (
     delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_state,
     delete_topics,
     describe_acls,
     describe_cluster,
@@ -40,6 +41,7 @@ from kwire_protocol.messages import (
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    initialize_share_group_state,
     join_group,
     leave_group,
     list_groups,
@@ -52,10 +54,13 @@ from kwire_protocol.messages import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    read_share_group_state,
+    read_share_group_state_summary,
     sync_group,
     txn_offset_commit,
     unregister_broker,
     update_features,
+    write_share_group_state,
     write_txn_markers,
 )
 from kwire_protocol.records import Record, build_batch
@@ -69,6 +74,8 @@ from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
 from kwire.security.principal import ANONYMOUS, Principal
+from kwire.share_state import kinds
+from kwire.share_state.state import SharePartitionKey
 from kwire.tests.folder_scene import append
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.waits import at_once
@@ -231,6 +238,9 @@ REQUESTS: dict[str, list[Make]] = {
     "find_coordinator": [
         lambda _: find_coordinator.FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]),
         lambda _: find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]),
+        lambda it: find_coordinator.FindCoordinatorRequest(
+            key_type=2, coordinator_keys=[SharePartitionKey(GROUP, topic_id(it), 0).text]
+        ),
     ],
     "join_group": [
         lambda _: join_group.JoinGroupRequest(
@@ -380,6 +390,23 @@ REQUESTS: dict[str, list[Make]] = {
             [describe_topic_partitions.TopicRequest(TOPIC)]
         ),
     ],
+    "initialize_share_group_state": [
+        lambda it: kinds.INITIALIZE.request(
+            GROUP, {topic_id(it): [initialize_share_group_state.PartitionData(0, 0, 0)]}
+        )
+    ],
+    "read_share_group_state": [
+        lambda it: kinds.READ.request(GROUP, {topic_id(it): [read_share_group_state.PartitionData(0, 0)]})
+    ],
+    "write_share_group_state": [
+        lambda it: kinds.WRITE.request(GROUP, {topic_id(it): [write_share_group_state.PartitionData(0)]})
+    ],
+    "delete_share_group_state": [
+        lambda it: kinds.DELETE.request(GROUP, {topic_id(it): [delete_share_group_state.PartitionData(0)]})
+    ],
+    "read_share_group_state_summary": [
+        lambda it: kinds.SUMMARIZE.request(GROUP, {topic_id(it): [read_share_group_state_summary.PartitionData(0, 0)]})
+    ],
 }
 
 FOR_EVERYBODY = {
@@ -405,7 +432,7 @@ ASKED: dict[str, set[str]] = {
     "metadata": {"DESCRIBE TOPIC", "CREATE CLUSTER"},
     "offset_commit": {READS_A_GROUP, "READ TOPIC"},
     "offset_fetch": {"DESCRIBE GROUP", "DESCRIBE TOPIC"},
-    "find_coordinator": {"DESCRIBE GROUP", "DESCRIBE TRANSACTIONAL_ID"},
+    "find_coordinator": {"DESCRIBE GROUP", "DESCRIBE TRANSACTIONAL_ID", "CLUSTER_ACTION CLUSTER"},
     "join_group": {READS_A_GROUP},
     "heartbeat": {READS_A_GROUP},
     "leave_group": {READS_A_GROUP},
@@ -445,6 +472,11 @@ ASKED: dict[str, set[str]] = {
     "describe_transactions": {"DESCRIBE TRANSACTIONAL_ID"},
     "list_transactions": {"DESCRIBE TRANSACTIONAL_ID"},
     "describe_topic_partitions": {f"{it.name} TOPIC" for it in SUPPORTED[ResourceType.TOPIC]},
+    "initialize_share_group_state": {"CLUSTER_ACTION CLUSTER"},
+    "read_share_group_state": {"CLUSTER_ACTION CLUSTER"},
+    "write_share_group_state": {"CLUSTER_ACTION CLUSTER"},
+    "delete_share_group_state": {"CLUSTER_ACTION CLUSTER"},
+    "read_share_group_state_summary": {"CLUSTER_ACTION CLUSTER"},
 }
 """What an Apache Kafka asks before it answers somebody who may do everything (KafkaApis, ControllerApis)."""
 
