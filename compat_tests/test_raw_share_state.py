@@ -9,6 +9,7 @@ import pytest
 from kwire_protocol.errors import ErrorCode as E
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
 from kwire_protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
+from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from kwire_protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
@@ -28,6 +29,7 @@ from .share_states import SHARE, Batch, SharePartition, find, share_partition, t
 from .waiting import eventually
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
+TOPIC_RESOURCE, DYNAMIC_TOPIC_CONFIG = 2, 1
 INT64_MAX, INT32_MAX = 2**63 - 1, 2**31 - 1
 
 
@@ -66,6 +68,20 @@ def test_a_coordinator_is_found_by_version_6_and_a_key_with_three_parts(broker: 
             assert (found.error_code, found.node_id, found.host, found.port) == (E.INVALID_REQUEST, -1, "", -1)
         answer = client.call(FindCoordinatorRequest(key_type=SHARE, key=f"g:{identity}:0"), 3)
         assert answer.error_code == E.INVALID_REQUEST
+
+
+def test_the_topic_of_states_is_configured_as_kafkas(state: SharePartition) -> None:
+    resource = DescribeConfigsResource(TOPIC_RESOURCE, "__share_group_state")
+    (described,) = state.client.call(DescribeConfigsRequest([resource]), 4).results
+    set_here = {it.name: it.value for it in described.configs if it.config_source == DYNAMIC_TOPIC_CONFIG}
+    # As many replicas as the tests' broker is told to have.
+    assert set_here.pop("min.insync.replicas") in ("1", "2")
+    assert set_here == {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "retention.ms": "-1",
+        "segment.bytes": "104857600",
+    }
 
 
 # The beginning and the end of a state
@@ -243,6 +259,13 @@ def test_a_reversed_batch_is_no_error(begun: SharePartition) -> None:
     # Apache Kafka keeps it, and does not survive two of them.
     assert begun.write((9, 5, AVAILABLE, 1)) == E.NONE
     assert (0, 4, AVAILABLE, 1) not in begun.batches()
+
+
+def test_a_write_that_is_too_large_for_a_record_changes_nothing(begun: SharePartition) -> None:
+    assert begun.write(*((4 * number, 4 * number, AVAILABLE, 1) for number in range(60_000))) == E.UNKNOWN_SERVER_ERROR
+    assert begun.batches() == []
+    assert begun.write((0, 9, AVAILABLE, 1)) == E.NONE
+    assert begun.batches() == [(0, 9, AVAILABLE, 1)]
 
 
 @pytest.mark.parametrize("ask", ["initialize", "read", "write", "delete", "summary"])

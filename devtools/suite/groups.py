@@ -60,7 +60,12 @@ GROUPS = (
     Group(
         "killed", Unit.MODULE, 60, ("compat_tests/test_sigkill", "compat_tests/test_bank", "compat_tests/test_streams")
     ),
-    Group("Java clients", Unit.GROUP, 30, ("compat_tests/test_java", "compat_tests/test_dump_log_segments")),
+    Group(
+        "Java clients",
+        Unit.GROUP,
+        30,
+        ("compat_tests/test_java", "compat_tests/test_dump_log_segments", "compat_tests/test_share_state_files"),
+    ),
     Group("clients", Unit.MODULE, 110, ("compat_tests/",)),
     # One server for all of them.
     Group("ZooKeeper", Unit.GROUP, 30, ("kwire/tests/cluster/zookeeper/", "kwire/tests/cluster/test_ordered_log")),

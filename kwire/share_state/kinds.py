@@ -3,28 +3,22 @@
     request   group id, topics:  topic id, partitions: the partition, and what is asked of it
     response  results: topic id, partitions: the partition, an error, and what is answered
 
-So they are passed on, divided and put together by the same code.
+So they are passed on, divided and put together by the same code. The messages are imported when the first one is
+needed: most brokers have no share groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.messages import (
-    delete_share_group_state,
-    initialize_share_group_state,
-    read_share_group_state,
-    read_share_group_state_summary,
-    write_share_group_state,
-)
 from kwire_protocol.wire import Uuid
 
-from kwire.coordinators.effects import Effect
-from kwire.share_state.shard import ShareStateShard
 from kwire.share_state.state import SharePartitionKey
 
 Asked: TypeAlias = Any
@@ -35,30 +29,46 @@ Results: TypeAlias = Mapping[Uuid, Mapping[int, Result]]
 """By topic id and partition."""
 
 
-@attrs.frozen(eq=False)
-class Kind:
-    """One of the requests: the classes of its parts, and the method of the machine."""
+class _Classes(NamedTuple):
+    """The parts of a request and of its response, from the outside in."""
 
-    name: str
-    decide: Callable[..., list[Effect]]
-    """Of the shard, the key, what is asked, the token, and `now`."""
-    request_class: Callable[[str, list[Any]], Any]
-    topic_class: Callable[[Uuid, list[Asked]], Any]
-    response_class: Callable[[list[Any]], Any]
-    result_class: Callable[[Uuid, list[Result]], Any]
+    request: Callable[[str, list[Any]], Any]
+    data: Callable[[Uuid, list[Asked]], Any]
+    response: Callable[[list[Any]], Any]
+    result: Callable[[Uuid, list[Result]], Any]
     partition_result: Callable[[int, int, str | None], Result]
 
+
+@attrs.define(eq=False, slots=False)
+class Kind:
+    """One of the requests."""
+
+    name: str
+    """Of the method of `ShareStateShard`."""
+    module: str
+    """Of kwire_protocol.messages."""
+    message: str
+    """The name of the API, with which the names of request and response begin."""
+    part: str
+    """What the names of their parts begin with."""
+
+    @cached_property
+    def _classes(self) -> _Classes:
+        messages = import_module(f"kwire_protocol.messages.{self.module}")
+        names = f"{self.message}Request", f"{self.part}Data", f"{self.message}Response", f"{self.part}Result"
+        return _Classes(*(getattr(messages, name) for name in (*names, "PartitionResult")))
+
     def request(self, group_id: str, asked: Mapping[Uuid, list[Asked]]) -> Any:
-        return self.request_class(group_id, [self.topic_class(topic_id, each) for topic_id, each in asked.items()])
+        classes = self._classes
+        return classes.request(group_id, [classes.data(topic_id, each) for topic_id, each in asked.items()])
 
     def response(self, results: Results) -> Any:
-        return self.response_class(
-            [self.result_class(topic_id, list(each.values())) for topic_id, each in results.items()]
-        )
+        classes = self._classes
+        return classes.response([classes.result(topic_id, list(each.values())) for topic_id, each in results.items()])
 
     def refused(self, partition: int, error: KafkaError) -> Result:
         message = f"unable to {self.name} the share group's state: {error.message or error.code.name}"
-        return self.partition_result(partition, error.code, message)
+        return self._classes.partition_result(partition, error.code, message)
 
     def all_refused(self, request: Any, error: KafkaError) -> Any:
         """The response if nothing of the request is done."""
@@ -70,51 +80,11 @@ class Kind:
         )
 
 
-INITIALIZE: Final = Kind(
-    "initialize",
-    ShareStateShard.initialize,
-    initialize_share_group_state.InitializeShareGroupStateRequest,
-    initialize_share_group_state.InitializeStateData,
-    initialize_share_group_state.InitializeShareGroupStateResponse,
-    initialize_share_group_state.InitializeStateResult,
-    initialize_share_group_state.PartitionResult,
-)
-READ: Final = Kind(
-    "read",
-    ShareStateShard.read,
-    read_share_group_state.ReadShareGroupStateRequest,
-    read_share_group_state.ReadStateData,
-    read_share_group_state.ReadShareGroupStateResponse,
-    read_share_group_state.ReadStateResult,
-    read_share_group_state.PartitionResult,
-)
-WRITE: Final = Kind(
-    "write",
-    ShareStateShard.write,
-    write_share_group_state.WriteShareGroupStateRequest,
-    write_share_group_state.WriteStateData,
-    write_share_group_state.WriteShareGroupStateResponse,
-    write_share_group_state.WriteStateResult,
-    write_share_group_state.PartitionResult,
-)
-DELETE: Final = Kind(
-    "delete",
-    ShareStateShard.delete,
-    delete_share_group_state.DeleteShareGroupStateRequest,
-    delete_share_group_state.DeleteStateData,
-    delete_share_group_state.DeleteShareGroupStateResponse,
-    delete_share_group_state.DeleteStateResult,
-    delete_share_group_state.PartitionResult,
-)
-SUMMARIZE: Final = Kind(
-    "summarize",
-    ShareStateShard.summarize,
-    read_share_group_state_summary.ReadShareGroupStateSummaryRequest,
-    read_share_group_state_summary.ReadStateSummaryData,
-    read_share_group_state_summary.ReadShareGroupStateSummaryResponse,
-    read_share_group_state_summary.ReadStateSummaryResult,
-    read_share_group_state_summary.PartitionResult,
-)
+INITIALIZE: Final = Kind("initialize", "initialize_share_group_state", "InitializeShareGroupState", "InitializeState")
+READ: Final = Kind("read", "read_share_group_state", "ReadShareGroupState", "ReadState")
+WRITE: Final = Kind("write", "write_share_group_state", "WriteShareGroupState", "WriteState")
+DELETE: Final = Kind("delete", "delete_share_group_state", "DeleteShareGroupState", "DeleteState")
+SUMMARIZE: Final = Kind("summarize", "read_share_group_state_summary", "ReadShareGroupStateSummary", "ReadStateSummary")
 
 
 def result_of(response: Any, key: SharePartitionKey) -> Result | None:

@@ -20,13 +20,6 @@ from typing import Any, Final, Protocol
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.messages import (
-    delete_share_group_state,
-    initialize_share_group_state,
-    read_share_group_state,
-    read_share_group_state_summary,
-    write_share_group_state,
-)
 from kwire_protocol.wire import Uuid
 
 from kwire.clock import Clock
@@ -118,20 +111,21 @@ class CoordinatorPersister:
     async def initialize(
         self, group_id: str, topics: Mapping[Uuid, Sequence[tuple[int, int, int]]]
     ) -> dict[tuple[Uuid, int], ErrorCode]:
+        from kwire_protocol.messages.initialize_share_group_state import PartitionData
+
         return _codes(
             await self._ask_all(
                 INITIALIZE,
                 group_id,
-                {
-                    topic_id: [initialize_share_group_state.PartitionData(*each) for each in partitions]
-                    for topic_id, partitions in topics.items()
-                },
+                {topic_id: [PartitionData(*each) for each in partitions] for topic_id, partitions in topics.items()},
             )
         )
 
     async def read(self, group_id: str, topic_id: Uuid, partition: int, leader_epoch: int) -> ShareState:
+        from kwire_protocol.messages.read_share_group_state import PartitionData
+
         key = SharePartitionKey(group_id, topic_id, partition)
-        result = await self._ask(READ, key, read_share_group_state.PartitionData(partition, leader_epoch))
+        result = await self._ask(READ, key, PartitionData(partition, leader_epoch))
         _raise_error_of(result)
         return ShareState(
             result.state_epoch,
@@ -154,26 +148,30 @@ class CoordinatorPersister:
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
     ) -> None:
+        from kwire_protocol.messages import write_share_group_state as messages
+
         key = SharePartitionKey(group_id, topic_id, partition)
-        asked = write_share_group_state.PartitionData(
+        asked = messages.PartitionData(
             partition,
             state_epoch,
             leader_epoch,
             start_offset,
             delivery_complete_count,
-            [write_share_group_state.StateBatch(*batch) for batch in batches],
+            [messages.StateBatch(*batch) for batch in batches],
         )
         # One after the other, because one that is repeated would otherwise put back the start offset of the next.
         async with self._turn(key):
             _raise_error_of(await self._ask(WRITE, key, asked))
 
     async def delete(self, group_id: str, topics: Mapping[Uuid, Sequence[int]]) -> dict[tuple[Uuid, int], ErrorCode]:
+        from kwire_protocol.messages.delete_share_group_state import PartitionData
+
         return _codes(
             await self._ask_all(
                 DELETE,
                 group_id,
                 {
-                    topic_id: [delete_share_group_state.PartitionData(partition) for partition in partitions]
+                    topic_id: [PartitionData(partition) for partition in partitions]
                     for topic_id, partitions in topics.items()
                 },
             )
@@ -182,13 +180,12 @@ class CoordinatorPersister:
     async def read_summary(
         self, group_id: str, topics: Mapping[Uuid, Sequence[tuple[int, int]]]
     ) -> dict[tuple[Uuid, int], ShareStateSummary]:
+        from kwire_protocol.messages.read_share_group_state_summary import PartitionData
+
         results = await self._ask_all(
             SUMMARIZE,
             group_id,
-            {
-                topic_id: [read_share_group_state_summary.PartitionData(*each) for each in partitions]
-                for topic_id, partitions in topics.items()
-            },
+            {topic_id: [PartitionData(*each) for each in partitions] for topic_id, partitions in topics.items()},
         )
         return {
             (key.topic_id, key.partition): ShareStateSummary(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -25,9 +25,11 @@ from kwire.replicas.table import PartitionTable
 from kwire.share_state.config import ShareStateConfig
 from kwire.share_state.effects import Prune
 from kwire.share_state.kinds import Asked, Kind, Result
-from kwire.share_state.shard import ShareStateShard
 from kwire.share_state.state import SharePartitionKey
 from kwire.waits import Slot
+
+if TYPE_CHECKING:
+    from kwire.share_state.shard import ShareStateShard
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +56,13 @@ class ShareStateService:
             found = metadata.image.topics_by_id.get(topic_id)
             return None if found is None else len(found.partitions)
 
-        self.runtime = CoordinatorRuntime(
-            topic,
-            clock,
-            "share states",
-            lambda _: ShareStateShard(shard_config, partition_count=partition_count),
-            self._do_other,
-        )
+        def make_shard(_index: int) -> ShareStateShard:
+            # Most brokers have none, and need not load its messages.
+            from kwire.share_state.shard import ShareStateShard
+
+            return ShareStateShard(shard_config, partition_count=partition_count)
+
+        self.runtime = CoordinatorRuntime(topic, clock, "share states", make_shard, self._do_other)
 
     async def answer(self, kind: Kind, request: Any) -> Any:
         """The response to a whole request. It is empty, as Kafka's, without a group id or without any partition."""
@@ -108,7 +110,7 @@ class ShareStateService:
         except KafkaError as error:
             return -1, kind.refused(key.partition, error)
         slot: Slot[Result] = Slot()
-        self.runtime.perform(index, kind.decide(shard, key, asked, slot, now=self.runtime.now()))
+        self.runtime.perform(index, getattr(shard, kind.name)(key, asked, slot, now=self.runtime.now()))
         return index, slot.value
 
     def _when_committed(self, index: int) -> Acknowledgement | KafkaError | None:

@@ -39,7 +39,7 @@ from kwire_protocol.messages import (
 from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.deadlines import Deadline, Deadlines
-from kwire.coordinators.effects import Effect, KeyedRecord, Now, Step, Token
+from kwire.coordinators.effects import Effect, KeyedRecord, Now, Step, Token, response_error
 from kwire.share_state.batches import combined
 from kwire.share_state.config import ShareStateConfig
 from kwire.share_state.effects import Prune
@@ -61,6 +61,11 @@ MAX_GROUP_ID_BYTES: Final = 2**15 - 1
 MAX_RECORDS_PER_APPEND: Final = 1_000
 MAX_BYTES_PER_APPEND: Final = 512 * 1024
 """Of what the coordinator does by itself to many states. One record may be larger."""
+
+MAX_BATCHES: Final = 50_000
+"""In a state or an update: near a mebibyte, which is what a record of Kafka's topics may have by default. A leader has
+a few thousand records in flight. Without this limit a state could grow until no snapshot of it can be recorded.
+"""
 
 NOT_INITIALIZED = "the share-partition has not been initialized"
 
@@ -328,6 +333,12 @@ class ShareStateShard:
             delivery_complete_count,
             combined((), batches, start_offset),
         )
+        # A batch may divide one that is there, and not all do: only what may be too much is counted.
+        if (
+            len(entry.state.batches) + 2 * len(update.batches) > MAX_BATCHES
+            and max(len(update.batches), len(update.applied_to(entry.state).batches)) > MAX_BATCHES
+        ):
+            raise KafkaError(response_error(ErrorCode.MESSAGE_TOO_LARGE), f"a state has {MAX_BATCHES} batches at most")
         if entry.updates < self.config.updates_per_snapshot:
             return update
         return Snapshot(

@@ -122,7 +122,7 @@ class ShardDriver:
     def ask(self, kind: Kind, key: SharePartitionKey, asked: Any) -> Result:
         token = object()
         self.tokens.add(token)
-        self.run(kind.decide(self.shard, key, asked, token, now=self.now))
+        self.run(getattr(self.shard, kind.name)(key, asked, token, now=self.now))
         result = self.replies[token]
         response = kind.response({key.topic_id: {key.partition: result}})
         response.write(Writer(), response.versions[-1])

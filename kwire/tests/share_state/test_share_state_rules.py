@@ -7,7 +7,7 @@ from kwire_protocol.errors import ErrorCode as E
 
 from kwire.share_state.config import ShareStateConfig
 from kwire.share_state.records import Snapshot, Update
-from kwire.share_state.shard import MAX_BYTES_PER_APPEND, MAX_GROUP_ID_BYTES, MAX_RECORDS_PER_APPEND
+from kwire.share_state.shard import MAX_BATCHES, MAX_BYTES_PER_APPEND, MAX_GROUP_ID_BYTES, MAX_RECORDS_PER_APPEND
 from kwire.share_state.state import SharePartitionKey, StateBatch
 from kwire.tests.share_state.shard_driver import KEY, OTHER_ID, PARTITIONS, START_MS, TOPIC_ID, ShardDriver
 
@@ -123,6 +123,23 @@ def test_nothing_changes_if_the_record_cannot_be_appended(driver: ShardDriver, e
     driver.append_error = error
     assert driver.delete() is told
     assert (driver.batches(), driver.read().start_offset) == ([], 0)
+
+
+def test_a_state_does_not_grow_beyond_what_a_snapshot_can_hold(driver: ShardDriver) -> None:
+    driver.initialize()
+    for part in range(5):
+        many = [(4 * number, 4 * number, 0, 1) for number in range(part * 10_000, (part + 1) * 10_000)]
+        assert driver.write(*many) is E.NONE
+    full = driver.batches()
+    assert len(full) == MAX_BATCHES
+    records = len(driver.history)
+    assert driver.write((2, 2, 0, 1)) is E.UNKNOWN_SERVER_ERROR
+    assert (driver.batches(), len(driver.history)) == (full, records)
+    assert driver.write((0, 0, 2, 1)) is E.NONE, "this one takes no more room"
+    assert driver.write((2, 2, 0, 1), start_offset=2) is E.NONE
+    assert len(driver.batches()) == MAX_BATCHES
+    driver.restart()
+    assert len(driver.batches()) == MAX_BATCHES
 
 
 # Topics

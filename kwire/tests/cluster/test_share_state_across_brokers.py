@@ -1,0 +1,169 @@
+"""Share coordinators in a cluster of three brokers, over real connections, while one of the brokers goes."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import pytest
+from kwire_protocol.errors import ErrorCode as E
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.wire import Uuid
+from kwire_storage.disk.files import Disk
+
+from compat_tests.waiting import eventually
+from kwire import broker as broker_module
+from kwire.config.server import ServerConfig
+from kwire.network.server import BoundListener
+from kwire.share_state.persister import Persister
+from kwire.share_state.state import SharePartitionKey, ShareState, StateBatch
+from kwire.testing import Broker
+from kwire.tests.cluster.local_cluster import ALONE, LocalCluster
+from kwire.tests.raw_client import RawClient
+from kwire.topic_names import SHARE_GROUP_STATE
+from kwire.waits import begun
+
+T = TypeVar("T")
+
+NODES = (1, 2, 3)
+PARTITIONS = 12
+SETTINGS = {
+    **ALONE,
+    "share.coordinator.state.topic.num.partitions": "6",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    "share.coordinator.snapshot.update.records.per.snapshot": "3",
+}
+
+
+class OpenBroker(Broker):
+    """A broker whose persister a test can call."""
+
+    inner: broker_module.Broker
+
+    def _open(self, config: ServerConfig, disk: Disk, listeners: list[BoundListener]) -> broker_module.Broker:
+        self.inner = super()._open(config, disk, listeners)
+        return self.inner
+
+    def run(self, ask: Callable[[Persister], Coroutine[Any, None, T]], *, timeout_s: float = 30.0) -> T:
+        """Runs the coroutine in the loop of the broker."""
+        outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def begin() -> None:
+            slot = begun(ask(self.inner.persister))
+            if slot.is_set:
+                outcomes.put(slot.value)
+            else:
+                slot.when_set(lambda: outcomes.put(slot.value))
+
+        assert self._running is not None
+        self._running.call(begin)
+        result: T = outcomes.get(timeout=timeout_s).unwrap()
+        return result
+
+
+@attrs.define
+class OpenCluster(LocalCluster):
+    def start(self, node_id: int) -> Broker:
+        settings = {"node.id": str(node_id), "kwire.cluster.dir": str(self.folder / "cluster"), **self.settings}
+        node = OpenBroker(data_dir=self.folder / f"node-{node_id}", settings=settings)
+        node.start()
+        self.nodes[node_id] = node
+        return node
+
+    def node(self, node_id: int) -> OpenBroker:
+        node = self.nodes[node_id]
+        assert isinstance(node, OpenBroker)
+        return node
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[OpenCluster]:
+    cluster = OpenCluster(tmp_path, SETTINGS)
+    try:
+        for node_id in NODES:
+            cluster.start(node_id)
+        eventually(lambda: all(cluster.in_service(it) == list(NODES) for it in NODES), "all nodes are in service")
+        with RawClient(cluster.nodes[1].address) as client:
+            answer = client.call(CreateTopicsRequest([CreatableTopic("t", PARTITIONS, 1)]), 7)
+            assert answer.topics[0].error_code == 0
+        eventually(lambda: all(len(cluster.leaders(it, "t")) == PARTITIONS for it in NODES), "they know the topic")
+        yield cluster
+    finally:
+        for node_id in list(cluster.nodes):
+            cluster.stop(node_id)
+
+
+def coordinator_of(cluster: OpenCluster, key: SharePartitionKey, node_id: int) -> int:
+    runtime = cluster.node(node_id).inner.share_state.runtime
+
+    async def find(_: Persister) -> int:
+        return runtime.topic.role(await runtime.partition_of(key.text)).leader_id
+
+    return cluster.node(node_id).run(find)
+
+
+def test_every_broker_reaches_every_coordinator_also_when_one_goes(cluster: OpenCluster) -> None:
+    topic_id: Uuid = cluster.node(1).inner.metadata.image.topics["t"].topic_id
+    partitions = range(PARTITIONS)
+    answers = cluster.node(1).run(lambda it: it.initialize("g", {topic_id: [(index, 0, 0) for index in partitions]}))
+    assert answers == {(topic_id, index): E.NONE for index in partitions}
+    keys = [SharePartitionKey("g", topic_id, index) for index in partitions]
+    coordinators = {key: coordinator_of(cluster, key, 1) for key in keys}
+    assert set(coordinators.values()) == set(NODES)
+
+    def write(node_id: int, index: int, number: int) -> None:
+        cluster.node(node_id).run(
+            lambda it: it.write(
+                "g",
+                topic_id,
+                index,
+                state_epoch=0,
+                leader_epoch=0,
+                start_offset=-1,
+                delivery_complete_count=number,
+                batches=[StateBatch(2 * number, 2 * number, 2, 1)],
+            )
+        )
+
+    def read(node_id: int, index: int, leader_epoch: int = -1) -> ShareState:
+        return cluster.node(node_id).run(lambda it: it.read("g", topic_id, index, leader_epoch))
+
+    for number in range(6):
+        for index in partitions:
+            write(NODES[(number + index) % 3], index, number)
+    written = tuple(StateBatch(2 * number, 2 * number, 2, 1) for number in range(6))
+    for node_id in NODES:
+        assert [read(node_id, index) for index in partitions] == [ShareState(0, 0, written)] * PARTITIONS
+
+    cluster.stop(3)
+    for index in partitions:
+        write(1 + index % 2, index, 6)
+    written = (*written, StateBatch(12, 12, 2, 1))
+    assert [read(1, index, leader_epoch=4) for index in partitions] == [ShareState(0, 0, written)] * PARTITIONS
+    for index in partitions:
+        with pytest.raises(KafkaError) as raised:
+            read(2, index, leader_epoch=3)
+        assert raised.value.code is E.FENCED_LEADER_EPOCH
+    assert {coordinator_of(cluster, key, 1) for key in keys} == {1, 2}
+
+    cluster.start(3)
+    eventually(lambda: cluster.in_service(3) == list(NODES), "it is back")
+    summaries = cluster.node(3).run(lambda it: it.read_summary("g", {topic_id: [(index, 0) for index in partitions]}))
+    assert {(it.leader_epoch, it.delivery_complete_count) for it in summaries.values()} == {(4, 6)}
+
+    # All replicas have the same records.
+    def ends(node_id: int) -> list[int]:
+        table = cluster.node(node_id).inner.partitions
+        return [table.find(SHARE_GROUP_STATE, index).log_end_offset for index in range(6)]
+
+    eventually(lambda: ends(1) == ends(2) == ends(3), "the replicas have caught up")
+    deleted = cluster.node(3).run(lambda it: it.delete("g", {topic_id: list(partitions)}))
+    assert set(deleted.values()) == {E.NONE}
+    with pytest.raises(KafkaError) as raised:
+        read(1, 0)
+    assert raised.value.code is E.INVALID_REQUEST
