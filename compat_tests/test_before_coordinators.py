@@ -1,4 +1,7 @@
-"""What a broker answers before `__consumer_offsets` and `__transaction_state` exist. FindCoordinator creates them."""
+"""What a broker answers before `__consumer_offsets`, `__transaction_state` and `__share_group_state` exist.
+
+FindCoordinator creates them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,13 @@ from typing import Any
 import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    write_share_group_state,
+)
 from kwire_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kwire_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -48,15 +58,18 @@ from kwire_protocol.messages.txn_offset_commit import (
 from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import ApiMessage
 
+from kwire.share_state.kinds import DELETE, INITIALIZE, READ, SUMMARIZE, WRITE, Kind
+from kwire.share_state.state import SharePartitionKey
 from kwire.tests.raw_client import RawClient
 
 from . import brokers, nodes, topics
+from .share_states import SHARE
 from .waiting import eventually
 
 E = ErrorCode
 TOPIC = "t"
 PARTITIONS = int(brokers.SETTINGS["offsets.topic.num.partitions"])
-"""Of both internal topics."""
+"""Of all internal topics."""
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +117,11 @@ def commit_in_transaction(group: str) -> TxnOffsetCommitRequest:
 def produce_in_transaction() -> ProduceRequest:
     batch = build_batch([Record()], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     return ProduceRequest("id", -1, 10_000, [TopicProduceData(TOPIC, partition_data=[PartitionProduceData(0, batch)])])
+
+
+def of_a_share_partition(kind: Kind, data: object) -> ApiMessage:
+    request: ApiMessage = kind.request("g", {bytes(range(16)): [data]})
+    return request
 
 
 def errors_in(answer: Any) -> set[int]:
@@ -171,6 +189,16 @@ def errors_in(answer: Any) -> set[int]:
         pytest.param(ListTransactionsRequest(), 1, None, id="ListTransactions"),
         pytest.param(produce_in_transaction(), 11, E.NOT_ENOUGH_REPLICAS, id="Produce v11"),
         pytest.param(produce_in_transaction(), 12, E.NOT_ENOUGH_REPLICAS, id="Produce"),
+        *(
+            pytest.param(of_a_share_partition(kind, data), 0, E.NOT_COORDINATOR, id=f"{kind.name} a share state")
+            for kind, data in (
+                (INITIALIZE, initialize_share_group_state.PartitionData(0, 0, 0)),
+                (READ, read_share_group_state.PartitionData(0, 0)),
+                (WRITE, write_share_group_state.PartitionData(0)),
+                (DELETE, delete_share_group_state.PartitionData(0)),
+                (SUMMARIZE, read_share_group_state_summary.PartitionData(0, 0)),
+            )
+        ),
     ],
 )
 def test_nobody_coordinates_and_no_topic_is_created(
@@ -188,10 +216,14 @@ def test_a_search_for_the_coordinator_creates_the_topic() -> None:
             """Whether some broker does without an error: one that coordinates."""
             return any(not errors_in(client.call(request, version)) for client in nodes.each(fresh.bootstrap))
 
-        for key_type, topic in ((nodes.GROUP, "__consumer_offsets"), (nodes.TRANSACTION, "__transaction_state")):
-            search = FindCoordinatorRequest(coordinator_keys=["g"], key_type=key_type)
+        for key_type, key, topic in (
+            (nodes.GROUP, "g", "__consumer_offsets"),
+            (nodes.TRANSACTION, "g", "__transaction_state"),
+            (SHARE, SharePartitionKey("g", bytes(range(16)), 0).text, "__share_group_state"),
+        ):
+            search = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
             assert topic not in topics.names(fresh.bootstrap)
-            eventually(functools.partial(answers, search, 4), "a coordinator")
+            eventually(functools.partial(answers, search, 6), "a coordinator")
             nodes.wait_until_led(fresh.bootstrap, topic, PARTITIONS)
         eventually(lambda: answers(fetch("g"), 8), "committed offsets")
         eventually(lambda: answers(InitProducerIdRequest("g", 10_000), 5), "a producer id")

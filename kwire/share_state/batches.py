@@ -44,7 +44,8 @@ def combined(
     # Neighbours are met as well: they may have the same state.
     lowest = bisect_left(so_far, min(batch.first_offset for batch in new) - 1, key=_last_offset)
     above = bisect_left(so_far, max(batch.last_offset for batch in new) + 2, key=_first_offset)
-    return (*so_far[:lowest], *_swept([*so_far[lowest:above], *new]), *so_far[above:])
+    met = [*so_far[lowest:above], *new]
+    return (*so_far[:lowest], *(met if len(met) == 1 else _swept(met)), *so_far[above:])
 
 
 def _cut(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:

@@ -226,6 +226,9 @@ class CoordinatorPersister:
     async def _ask_once(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> Result:
         try:
             topic = self._service.runtime.topic
+            await topic.ensure()
+            if not topic.exists:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name} is not known here yet")
             leader_id = topic.role(await self._service.runtime.partition_of(key.text)).leader_id
             if leader_id == NO_LEADER:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name} has no leader for {key.text}")

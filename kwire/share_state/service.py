@@ -35,6 +35,11 @@ log = logging.getLogger(__name__)
 
 
 class ShareStateService:
+    """`answer` is for requests of any broker, `answer_one` for what this broker asks itself.
+
+    Both wait until what was recorded is committed. What cannot be answered has an error in its own result.
+    """
+
     def __init__(
         self,
         config: ServerConfig,
