@@ -21,7 +21,7 @@ from kwire_protocol.messages.write_share_group_state import (
 )
 from kwire_protocol.wire import NULL_UUID, uuid_to_text
 
-from kwire.tests.raw_client import RawClient
+from kwire.tests.raw_client import RawClient, request_frame
 
 from . import brokers, topics
 from .brokers import Broker
@@ -298,6 +298,15 @@ def test_a_request_without_a_group_or_with_nothing_in_a_topic_is_answered_with_n
         WriteShareGroupStateRequest(group, [WriteStateData(identity, [PartitionData(0)]), WriteStateData(identity)]),
     ):
         assert client.call(request, 0).results == []
+
+
+def test_a_group_that_is_null_ends_the_connection(begun: SharePartition) -> None:
+    frame = bytearray(request_frame(WriteShareGroupStateRequest("", []), 1))
+    # The length of the group id, one more than it is; no topics; no tags.
+    assert frame[-3:] == b"\1\1\0"
+    frame[-3] = 0
+    begun.client.send(frame)
+    assert begun.client.is_closed_by_peer()
 
 
 def test_several_partitions_are_answered_each_by_itself(

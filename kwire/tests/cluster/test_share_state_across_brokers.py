@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from compat_tests.waiting import eventually
 from kwire import broker as broker_module
 from kwire.config.server import ServerConfig
 from kwire.network.server import BoundListener
+from kwire.share_state.kinds import Kind
 from kwire.share_state.persister import Persister
 from kwire.share_state.state import SharePartitionKey, ShareState, StateBatch
 from kwire.testing import Broker
@@ -105,6 +107,49 @@ def coordinator_of(cluster: OpenCluster, key: SharePartitionKey, node_id: int) -
         return runtime.topic.role(await runtime.partition_of(key.text)).leader_id
 
     return cluster.node(node_id).run(find)
+
+
+def test_what_several_partitions_write_at_once_is_one_request_for_each_coordinator(
+    cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id: Uuid = cluster.node(1).inner.metadata.image.topics["t"].topic_id
+    partitions = range(PARTITIONS)
+    cluster.node(1).run(lambda it: it.initialize("g", {topic_id: [(index, 0, 0) for index in partitions]}))
+    asked: list[tuple[int, int]] = []
+    """Node, and how many partitions it was asked about."""
+    for node_id in NODES:
+        service = cluster.node(node_id).inner.share_state
+
+        async def counted(kind: Kind, request: Any, *, at: int = node_id, answer: Any = service.answer) -> Any:
+            asked.append((at, sum(len(topic.partitions) for topic in request.topics)))
+            return await answer(kind, request)
+
+        monkeypatch.setattr(service, "answer", counted)
+
+    async def write_all(persister: Persister) -> None:
+        slots = [
+            begun(
+                persister.write(
+                    "g",
+                    topic_id,
+                    index,
+                    state_epoch=0,
+                    leader_epoch=0,
+                    start_offset=9,
+                    delivery_complete_count=0,
+                    batches=[],
+                )
+            )
+            for index in partitions
+        ]
+        for slot in slots:
+            (await slot).unwrap()
+
+    cluster.node(1).run(write_all)
+    keys = [SharePartitionKey("g", topic_id, index) for index in partitions]
+    elsewhere = Counter(it for key in keys if (it := coordinator_of(cluster, key, 1)) != 1)
+    assert len(elsewhere) == 2
+    assert sorted(asked) == sorted(elsewhere.items())
 
 
 def test_every_broker_reaches_every_coordinator_also_when_one_goes(cluster: OpenCluster) -> None:
