@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -17,6 +18,7 @@ from kwire_protocol.messages.write_share_group_state import PartitionData, Write
 from kwire_protocol.wire import Uuid
 from outcome import Outcome
 
+from kwire.beside import Beside, Loop
 from kwire.broker import Broker
 from kwire.coordinators.loading import Slice
 from kwire.share_state import persister as persisting
@@ -365,6 +367,40 @@ def test_a_write_is_answered_when_the_replicas_have_it(scene: Scene) -> None:
     assert not slot.is_set
     partition.note_fetch(2, partition.log_end_offset)
     slot.value.unwrap()
+
+
+def test_a_write_that_the_replicas_did_not_get_is_asked_of_the_next_coordinator(scene: Scene) -> None:
+    scene.initialize()
+    scene.cluster.replicate(SHARE_GROUP_STATE, 0, source=1, target=2)
+    scene.cluster.led(SHARE_GROUP_STATE, 0, 1).propose_isr((1, 2))
+    slot = scene.write(1)
+    assert not slot.is_set
+    scene.cluster.elect(SHARE_GROUP_STATE, 0, 2)
+    scene.settle()
+    assert not slot.is_set
+    scene.pass_pause()
+    scene.cluster.taken(WriteShareGroupStateRequest).deliver()
+    slot.value.unwrap()
+    assert scene.read(2).value.unwrap().batches == (BATCH,)
+
+
+def test_requests_about_several_groups_leave_in_one_go(scene: Scene) -> None:
+    persister = scene.persister(2)
+    turns: deque[Callable[[], object]] = deque()
+
+    def no_task(_: object) -> None:
+        raise AssertionError("it starts no task")
+
+    persister._peers.beside = Beside(Loop(turns.append, no_task))
+    for group_id in ("g", "h", "g"):
+        begun(persister.initialize(group_id, {scene.topic_id: [(0, 0, 0), (1, 0, 0)]}))
+    assert scene.cluster.asked == []
+    while turns:
+        turns.popleft()()
+    assert [(asked.request.group_id, scene.partitions_of(asked)) for asked in scene.cluster.asked] == [
+        ("g", [0, 1]),
+        ("h", [0, 1]),
+    ]
 
 
 # The machine by itself
