@@ -385,6 +385,8 @@ class ShareStateShard:
 
     def _appended(self, changes: list[Change], step: Step, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
+            # What should have been deleted with its topic is found then.
+            self._arm(self._cold, self.config.cold_snapshot_interval_ms, step.now)
             return
         for offset, change in enumerate(changes, start=step.base_offset):
             self._apply(change, offset)
