@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
+from kwire.beside import Slices
 from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.coordinators.effects import Effect, response_error
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from kwire.share_state.shard import ShareStateShard
 
 log = logging.getLogger(__name__)
+
+PARTITIONS_PER_TURN: Final = 500
+"""Of one request, before other work has a turn."""
 
 
 class ShareStateService:
@@ -54,6 +58,7 @@ class ShareStateService:
             prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
         )
         self._partitions = partitions
+        self._beside = metadata.beside
         self._clock = clock
         self._write_timeout_ms = config.share_coordinator_write_timeout_ms
 
@@ -75,6 +80,7 @@ class ShareStateService:
             return kind.response({})
         results: dict[Uuid, dict[int, Result]] = {}
         waiting: dict[int, list[SharePartitionKey]] = {}
+        slices = Slices(self._beside, PARTITIONS_PER_TURN)
         for topic in request.topics:
             for asked in topic.partitions:
                 key = SharePartitionKey(request.group_id, topic.topic_id, asked.partition)
@@ -82,6 +88,7 @@ class ShareStateService:
                 results.setdefault(key.topic_id, {})[key.partition] = result
                 if result.error_code == ErrorCode.NONE:
                     waiting.setdefault(index, []).append(key)
+                await slices.after(1)
         # All that was appended is waited for together.
         until_ms = self._clock.monotonic_ms() + self._write_timeout_ms
         for index, slot in [(index, self._when_committed(index)) for index in waiting]:

@@ -62,6 +62,10 @@ MAX_RECORDS_PER_APPEND: Final = 1_000
 MAX_BYTES_PER_APPEND: Final = 512 * 1024
 """Of what the coordinator does by itself to many states. One record may be larger."""
 
+MAX_COLD_STATES: Final = 1_000
+NEXT_COLD_STATES_MS: Final = 50
+"""So many idle states are recorded again at a time, and after a pause the next ones, between other work."""
+
 MAX_BATCHES: Final = 50_000
 """In a state or an update: near a mebibyte, which is what a record of Kafka's topics may have by default. A leader has
 a few thousand records in flight. Without this limit a state could grow until no snapshot of it can be recorded.
@@ -428,15 +432,17 @@ class ShareStateShard:
         States of topics that do not exist are deleted: their end may have passed unseen between two coordinators.
         """
         gone = {key.topic_id for key in self._entries if self._partition_count(key.topic_id) is None}
-        left = [(key, entry.state) for key, entry in self._entries.items() if key.topic_id not in gone]
         changes: list[Change] = [Snapshot(key, None) for key in self._entries if key.topic_id in gone]
+        left = [(key, entry.state) for key, entry in self._entries.items() if key.topic_id not in gone]
         if any(state.created_ms == state.written_ms for _, state in left):
+            before_ms = step.now.wall_ms - self.config.cold_snapshot_interval_ms
+            cold = [(key, state) for key, state in left if state.written_ms <= before_ms]
             changes += [
                 Snapshot(key, attrs.evolve(state, snapshot_epoch=state.snapshot_epoch + 1, written_ms=step.now.wall_ms))
-                for key, state in left
-                if step.now.wall_ms - state.written_ms >= self.config.cold_snapshot_interval_ms
+                for key, state in cold[:MAX_COLD_STATES]
             ]
-            self._arm(self._cold, self.config.cold_snapshot_interval_ms, step.now)
+            is_all = len(cold) <= MAX_COLD_STATES
+            self._arm(self._cold, self.config.cold_snapshot_interval_ms if is_all else NEXT_COLD_STATES_MS, step.now)
         if gone:
             log.info("the share state of %d topics is deleted, because they are", len(gone))
         self._append(step, changes)

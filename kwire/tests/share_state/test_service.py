@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -20,17 +21,20 @@ from kwire_protocol.wire import Uuid
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.apis import APIS
+from kwire.beside import Loop
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Acknowledgement, Partition
 from kwire.share_state.kinds import INITIALIZE, READ, WRITE, Kind
+from kwire.share_state.service import PARTITIONS_PER_TURN
 from kwire.share_state.state import SharePartitionKey
 from kwire.tests.cluster.asking_each_other import AskingCluster, handled
 from kwire.tests.cluster.told_cluster import create
 from kwire.tests.metadata.harness import FakeClock, context
 from kwire.tests.slots import at_once
 from kwire.topic_names import SHARE_GROUP_STATE
+from kwire.waits import begun
 
 INITIALIZE_KEY = 83
 SETTINGS = (
@@ -251,6 +255,25 @@ def test_a_client_waits_for_replicas_no_longer_than_the_write_timeout() -> None:
     }
     for each in cluster.brokers.values():
         each.abandon()
+
+
+def test_other_work_has_its_turn_during_a_large_request(scene: Scene) -> None:
+    turns: deque[Callable[[], object]] = deque()
+
+    def no_task(_: object) -> None:
+        raise AssertionError("it starts no task")
+
+    asked = [ReadData(partition, -1) for partition in range(3 * PARTITIONS_PER_TURN)]
+    scene.broker.metadata.beside.loop = Loop(turns.append, no_task)
+    slot = begun(scene.broker.share_state.answer(READ, READ.request("g", {scene.topic_id: asked})))
+    taken = 0
+    while turns:
+        assert not slot.is_set
+        turns.popleft()()
+        taken += 1
+    assert taken == 3
+    assert len(slot.value.unwrap().results[0].partitions) == len(asked)
+    scene.broker.metadata.beside.loop = None
 
 
 def test_what_a_client_may_not_do_is_refused_for_each_partition(scene: Scene) -> None:

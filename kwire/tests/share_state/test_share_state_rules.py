@@ -7,7 +7,14 @@ from kwire_protocol.errors import ErrorCode as E
 
 from kwire.share_state.config import ShareStateConfig
 from kwire.share_state.records import Snapshot, Update
-from kwire.share_state.shard import MAX_BATCHES, MAX_BYTES_PER_APPEND, MAX_GROUP_ID_BYTES, MAX_RECORDS_PER_APPEND
+from kwire.share_state.shard import (
+    MAX_BATCHES,
+    MAX_BYTES_PER_APPEND,
+    MAX_COLD_STATES,
+    MAX_GROUP_ID_BYTES,
+    MAX_RECORDS_PER_APPEND,
+    NEXT_COLD_STATES_MS,
+)
 from kwire.share_state.state import SharePartitionKey, StateBatch
 from kwire.tests.share_state.shard_driver import KEY, OTHER_ID, PARTITIONS, START_MS, TOPIC_ID, ShardDriver
 
@@ -213,6 +220,21 @@ def test_a_state_that_does_not_change_is_recorded_again(driver: ShardDriver) -> 
         before.batches,
         before.delivery_complete_count,
     )
+
+
+def test_many_states_are_recorded_again_some_at_a_time(driver: ShardDriver) -> None:
+    count = 2 * MAX_COLD_STATES + 500
+    for number in range(count):
+        driver.initialize(SharePartitionKey(f"g{number}", TOPIC_ID, 0))
+    driver.advance(INTERVAL_MS)
+    done = [len(driver.history) - count]
+    for _ in range(3):
+        driver.advance(NEXT_COLD_STATES_MS)
+        done.append(len(driver.history) - count)
+    assert done == [MAX_COLD_STATES, 2 * MAX_COLD_STATES, count, count]
+    driver.advance(3 * INTERVAL_MS)
+    assert driver.shard.next_deadline_ms() is None
+    assert driver.log_start == count
 
 
 def test_a_busy_state_does_not_keep_the_records_of_idle_ones(driver: ShardDriver) -> None:
