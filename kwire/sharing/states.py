@@ -1,0 +1,93 @@
+"""The states of a record in flight, the types of an acknowledgement, and the limits of a share group."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import attrs
+
+
+class RecordState(IntEnum):
+    """As in the records of `__share_group_state` (Kafka's RecordState). ARCHIVING is from KIP-1191."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """It has failed, and is not yet in the dead-letter topic."""
+    ARCHIVED = 4
+
+
+AVAILABLE: Final = RecordState.AVAILABLE
+ACQUIRED: Final = RecordState.ACQUIRED
+ACKNOWLEDGED: Final = RecordState.ACKNOWLEDGED
+ARCHIVING: Final = RecordState.ARCHIVING
+ARCHIVED: Final = RecordState.ARCHIVED
+
+
+class AcknowledgeType(IntEnum):
+    """What a consumer says of a record (KIP-932); RENEW is from KIP-1222."""
+
+    GAP = 0
+    """There is no record at this offset."""
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+    """The consumer keeps it, under a new lock."""
+
+
+class Cause(IntEnum):
+    """Why a record goes to the dead-letter topic."""
+
+    REJECTED = 0
+    DELIVERY_COUNT = 1
+    """It was delivered as often as the limit allows."""
+
+
+class AcquireMode(IntEnum):
+    """Of ShareFetch v2 and later (KIP-1206)."""
+
+    BATCH_OPTIMIZED = 0
+    """Whole batches; the maximum number of records may be exceeded within one."""
+    RECORD_LIMIT = 1
+    """Never more than the maximum number of records."""
+
+
+_LEAST_THROTTLED: Final = 2
+
+
+@attrs.frozen
+class ShareLimits:
+    """A share group's limits. They may change at any time, and count for what happens afterwards."""
+
+    max_in_flight_records: int = 2000
+    """group.share.partition.max.record.locks."""
+    delivery_count_limit: int = 5
+    """group.share.delivery.count.limit."""
+    lock_duration_ms: int = 30_000
+    """group.share.record.lock.duration.ms."""
+    release_delay_ms: int = 0
+    """kwire.share.release.delay.ms: how long a record that came back once is kept. Doubles with each delivery."""
+    max_release_delay_ms: int = 0
+    """The delay does not grow beyond this, unless it is the larger one from the start."""
+    has_dead_letters: bool = False
+    """Whether the group has a dead-letter topic (KIP-1191)."""
+
+    @property
+    def throttled_from(self) -> int:
+        """From this delivery count on, fewer records are acquired at once, to isolate the one that does harm."""
+        return max(_LEAST_THROTTLED, -(-self.delivery_count_limit // 2))
+
+    def is_last_delivery(self, delivery_count: int) -> bool:
+        """Whether a record with this count is delivered alone, because it is its last time."""
+        return self.delivery_count_limit > _LEAST_THROTTLED and delivery_count == self.delivery_count_limit - 1
+
+    def release_delay(self, delivery_count: int) -> int:
+        """In milliseconds, of a record that was delivered this often."""
+        if self.release_delay_ms <= 0:
+            return 0
+        longest = max(self.max_release_delay_ms, self.release_delay_ms)
+        doublings = min(max(delivery_count - 1, 0), longest.bit_length())
+        return min(self.release_delay_ms << doublings, longest)
