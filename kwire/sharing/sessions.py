@@ -1,0 +1,221 @@
+"""Share sessions (KIP-932), pure: which partitions a member of a share group fetches from this broker.
+
+A session belongs to a member of a group, and is opened on a connection. The member names a partition once, and later
+only what it adds or forgets:
+
+    epoch       ShareFetch                                          ShareAcknowledge
+    0           opens a session, in the place of an older one       INVALID_SHARE_SESSION_EPOCH
+    n > 0       goes on: what was added and forgotten               goes on
+    -1          the last request: acknowledges, then closes         the last request
+
+A request that goes on must have the epoch that the session is at; after it the session is at the next one.
+
+The number of sessions is limited (group.share.max.share.sessions). A full cache evicts nobody: a new session is refused
+with SHARE_SESSION_LIMIT_REACHED. A session ends with the member's last request, when its connection is lost, or when
+another one takes its place. Kafka 4.3.1 evicts for no other reason (ShareSessionCache).
+
+A connection has one session. (Kafka remembers only the latest one of a connection, and keeps what came before it for
+ever; here that is closed and handed to the caller.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import Uuid
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+MAX_EPOCH = 2**31 - 1
+
+
+class SharedPartition(NamedTuple):
+    """A partition by its topic's id."""
+
+    topic_id: Uuid
+    partition: int
+
+
+class SessionKey(NamedTuple):
+    group_id: str
+    member_id: str
+
+
+@attrs.define(eq=False)
+class ShareSession:
+    """`partitions` are in the order in which they are served; the value says whether the next response must have it."""
+
+    key: SessionKey
+    connection: Hashable
+    epoch: int
+    partitions: dict[SharedPartition, bool]
+
+    def update(self, wanted: Iterable[SharedPartition], forgotten: Iterable[SharedPartition]) -> None:
+        for partition in wanted:
+            self.partitions.setdefault(partition, True)
+        for partition in forgotten:
+            self.partitions.pop(partition, None)
+
+    def go_on(self, epoch: int) -> None:
+        """Raises KafkaError: INVALID_SHARE_SESSION_EPOCH."""
+        if self.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        self.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
+
+
+@attrs.define(eq=False)
+class ShareContext:
+    """What one ShareFetch is about."""
+
+    session: ShareSession | None
+    """None in the last request, which fetches nothing."""
+    is_first: bool = False
+    ended: Sequence[ShareSession] = ()
+    """Sessions that had to make way. Kafka leaves the records of the same member's older session to their locks."""
+
+    @property
+    def partitions(self) -> list[SharedPartition]:
+        return [] if self.session is None else list(self.session.partitions)
+
+    def must_respond(self, partition: SharedPartition, *, has_records: bool, has_error: bool) -> bool:
+        """Whether the response has this partition; remembers what it says.
+
+        A first response has all. A later one has those with records, with an error, and those that are new to the
+        session or had an error last time. Who got records is served last next time. (Kafka's CachedSharePartition.)
+        """
+        session = self.session
+        if session is None or self.is_first or partition not in session.partitions:
+            return True
+        is_due = session.partitions[partition]
+        if has_records:
+            del session.partitions[partition]
+        session.partitions[partition] = has_error
+        return has_records or has_error or is_due
+
+
+class Disconnected(NamedTuple):
+    """What a lost connection means: whose records come back, and which group has no session here any more."""
+
+    session: ShareSession | None
+    empty_group: str | None
+
+
+@attrs.define(eq=False)
+class ShareSessions:
+    """All share sessions of this broker."""
+
+    max_sessions: int
+    _sessions: dict[SessionKey, ShareSession] = attrs.field(factory=dict)
+    _connections: dict[Hashable, SessionKey] = attrs.field(factory=dict)
+    """The session that was opened last on each connection; it may have ended since."""
+    _members: dict[str, int] = attrs.field(factory=dict)
+    """The number of sessions of each group."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, group_id: str, member_id: str) -> ShareSession | None:
+        return self._sessions.get(SessionKey(group_id, member_id))
+
+    def begin(
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int,
+        wanted: Iterable[SharedPartition],
+        forgotten: Iterable[SharedPartition] = (),
+        *,
+        connection: Hashable,
+        has_acknowledgements: bool = False,
+    ) -> ShareContext:
+        """Finds or opens the session of a ShareFetch. In the last request the caller closes it, after the rest.
+
+        Raises KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED,
+        INVALID_REQUEST (acknowledgements in a first request).
+        """
+        key = SessionKey(group_id, member_id)
+        if epoch == INITIAL_EPOCH:
+            if has_acknowledgements:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            return self._open(key, wanted, connection)
+        session = self._find(key)
+        if epoch == FINAL_EPOCH:
+            return ShareContext(None)
+        session.go_on(epoch)
+        session.update(wanted, forgotten)
+        return ShareContext(session)
+
+    def acknowledge(self, group_id: str, member_id: str, epoch: int) -> None:
+        """Checks, and moves, the session of a ShareAcknowledge. In the last request the caller closes it.
+
+        Raises KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
+        """
+        if epoch == INITIAL_EPOCH:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        session = self._find(SessionKey(group_id, member_id))
+        if epoch != FINAL_EPOCH:
+            session.go_on(epoch)
+
+    def close(self, group_id: str, member_id: str) -> ShareSession:
+        """After a last request; the caller releases the member's records of the session's partitions.
+
+        Raises KafkaError: SHARE_SESSION_NOT_FOUND.
+        """
+        session = self._find(SessionKey(group_id, member_id))
+        self._remove(session)
+        return session
+
+    def disconnected(self, connection: Hashable) -> Disconnected:
+        """The connection is lost, and so is its session, unless that has ended or is open on another one."""
+        key = self._connections.pop(connection, None)
+        if key is None:
+            return Disconnected(None, None)
+        session = self._sessions.get(key)
+        if session is not None and session.connection == connection:
+            self._remove(session)
+        else:
+            session = None
+        is_empty = key.group_id not in self._members
+        return Disconnected(session, key.group_id if is_empty else None)
+
+    def close_all(self) -> list[ShareSession]:
+        """When share groups are turned off."""
+        ended = list(self._sessions.values())
+        for session in ended:
+            self._remove(session)
+        return ended
+
+    def _find(self, key: SessionKey) -> ShareSession:
+        session = self._sessions.get(key)
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        return session
+
+    def _open(self, key: SessionKey, wanted: Iterable[SharedPartition], connection: Hashable) -> ShareContext:
+        ended = [it for it in (self._sessions.get(key), self._session_on(connection)) if it is not None]
+        for session in dict.fromkeys(ended):
+            self._remove(session)
+        if len(self._sessions) >= self.max_sessions:
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+        session = ShareSession(key, connection, INITIAL_EPOCH + 1, dict.fromkeys(wanted, False))
+        self._sessions[key] = session
+        self._connections[connection] = key
+        self._members[key.group_id] = self._members.get(key.group_id, 0) + 1
+        return ShareContext(session, is_first=True, ended=list(dict.fromkeys(ended)))
+
+    def _session_on(self, connection: Hashable) -> ShareSession | None:
+        key = self._connections.get(connection)
+        session = None if key is None else self._sessions.get(key)
+        return session if session is not None and session.connection == connection else None
+
+    def _remove(self, session: ShareSession) -> None:
+        del self._sessions[session.key]
+        count = self._members[session.key.group_id] - 1
+        if count:
+            self._members[session.key.group_id] = count
+        else:
+            del self._members[session.key.group_id]
