@@ -15,7 +15,7 @@ in the order of offsets, what is available again, and then what is new:
   consumers does not use up the deliveries of its neighbours. (Kafka also cuts a fetch at a batch with a high delivery
   count that is not available at all, if it has not been split; here only available records count.)
 * The log may have lost what is available, by compaction: what lies between the fetch offset and the first batch that
-  was read is archived.
+  was read is archived. If it is unfetched, it is a hole.
 
 Kafka does this in SharePartition.acquire and what it calls.
 """
@@ -92,6 +92,7 @@ class Acquiring:
     left: int
     """How many more records may be acquired."""
     acquired: list[AcquiredRange] = attrs.field(factory=list)
+    has_archived: bool = False
 
     def run(self) -> None:
         in_flight = self.in_flight
@@ -113,15 +114,13 @@ class Acquiring:
             self._archive_unwanted()
 
     def _acquire(self, first: int, last: int) -> None:
-        in_flight = self.in_flight
-        in_flight.split_unfetched(first)
-        in_flight.split_unfetched(last + 1)
-        known = in_flight.overlapping(first, last)
+        known = self.in_flight.overlapping(first, last)
+        new_first = known[-1].last + 1 if known else first
         for batch in known:
             if self.left <= 0:
                 return
-            if batch.is_unfetched and batch.runs[0].may_be_acquired:
-                self._acquire_unfetched(batch)
+            if batch.is_unfetched:
+                self._acquire_unfetched(batch, first, last)
                 continue
             is_throttled = self._is_throttled(batch, first, last)
             if is_throttled and self.acquired:
@@ -130,7 +129,6 @@ class Acquiring:
             self.left -= count
             if is_throttled and count:
                 return
-        new_first = known[-1].last + 1 if known else first
         if self.left > 0 and new_first <= last:
             self._acquire_new(new_first, self._end_of_new(new_first, last))
 
@@ -184,11 +182,11 @@ class Acquiring:
         run.lock = self.lock
         self.lock.take(run.first, run.last)
 
-    def _acquire_unfetched(self, batch: InFlightBatch) -> None:
-        first = batch.runs[0].first
-        last = self._end_of_new(first, batch.last)
-        self.in_flight.split_unfetched(last + 1)
-        self.in_flight.remove(batch)
+    def _acquire_unfetched(self, batch: InFlightBatch, first: int, last: int) -> None:
+        """What of it is acquired is taken out of it, and is new."""
+        first = max(first, batch.runs[0].first)
+        last = self._end_of_new(first, min(last, batch.last))
+        self.in_flight.remove(self.in_flight.isolate_unfetched(batch, first, last))
         self._acquire_new(first, last)
 
     def _end_of_new(self, first: int, last: int) -> int:
@@ -221,9 +219,11 @@ class Acquiring:
         first, last = self.fetched.fetch_offset, self.fetched.first_offset - 1
         if first > last or not self.in_flight.batches:
             return
-        self.in_flight.split_unfetched(first)
-        self.in_flight.split_unfetched(last + 1)
         for batch, low, high in self.in_flight.pieces(first, last):
+            if batch.is_unfetched:
+                self.in_flight.remove(self.in_flight.isolate_unfetched(batch, low, high))
+                self.has_archived = True
+                continue
             for run in batch.isolate(low, high):
                 if run.state is AVAILABLE:
                     if run.lock is not None:
@@ -231,6 +231,7 @@ class Acquiring:
                         self.unlock(run)
                     self.in_flight.change(run, ARCHIVED)
                     run.ready_ms = 0
+                    self.has_archived = True
             batch.join(low, high)
 
     def _archive_unwanted(self) -> None:
@@ -242,6 +243,7 @@ class Acquiring:
                     if run.lock is self.lock:
                         self.unlock(run)
                         self.in_flight.change(run, ARCHIVED)
+                        self.has_archived = True
                 batch.join(low, high)
         self.acquired = list(_without(self.acquired, self.fetched.archive))
 

@@ -219,14 +219,21 @@ class InFlight:
         assert self.batches[at] is batch
         del self.batches[at], self._firsts[at]
 
-    def split_unfetched(self, at: int) -> None:
-        """If an unfetched batch has this offset inside, it becomes two, and the second begins here."""
-        batch = self.floor(at)
-        if batch is not None and batch.is_unfetched and batch.runs[0].first < at <= batch.last:
-            rest = batch.isolate(at, batch.last)
-            del batch.runs[-len(rest) :]
-            last, batch.last = batch.last, at - 1
-            self.insert(InFlightBatch(at, last, rest, is_unfetched=True))
+    def isolate_unfetched(self, batch: InFlightBatch, first: int, last: int) -> InFlightBatch:
+        """Splits an unfetched batch at the borders of this range, and returns the one that is exactly the range."""
+        if first > batch.runs[0].first:
+            batch = self._split(batch, first)
+        if last < batch.last:
+            self._split(batch, last + 1)
+        return batch
+
+    def _split(self, batch: InFlightBatch, at: int) -> InFlightBatch:
+        (rest,) = batch.isolate(at, batch.last)
+        batch.runs.pop()
+        after = InFlightBatch(at, batch.last, [rest], batch.is_unfetched)
+        batch.last = at - 1
+        self.insert(after)
+        return after
 
     def change(self, run: Run, state: RecordState) -> None:
         """Sets its state. The caller sees to its lock, and joins it to its neighbours."""

@@ -12,7 +12,7 @@ after a restart they are available. What ends a delivery is persisted by the sha
 * An acknowledgement or a member's leave *begins* transitions and hands out a `Write`. Its records have their new state,
   but can be neither acquired nor acknowledged until the outcome is known. Success ends their locks; failure puts them
   back to ACQUIRED, or, if their lock timed out meanwhile, does what a time-out does. All batches of an acknowledgement
-  are valid, or none takes effect. (Kafka keeps the renewed locks of one that fails otherwise.)
+  are valid, or none takes effect.
 * A time-out takes effect at once, and a `Write` tells of it. If that fails, a restart forgets this delivery.
 
 An error that says that this leader or this state is not the current one ends the share partition: FENCED. Nothing is
@@ -27,6 +27,19 @@ restart does not keep it. Kafka has no such delay.
 
 The start offset follows the log's when that moves (`move_start_offset`). Altered offsets of a group, which may move
 back, come with a new state epoch, that is, with a new share partition.
+
+Where it differs from Kafka 4.3.1, to keep to KIP-932:
+
+* The start offset never goes back. In Kafka it may, if the log has lost records that are in flight and the next batch
+  begins before what is left.
+* What the log has lost is dropped at once. Kafka keeps what is acquired of it until its lock ends, and does not move
+  the start offset before.
+* The start offset passes what a fetch archives at once. Kafka moves it with the next acknowledgement, so a group whose
+  whole window is aborted stands still.
+* An acknowledgement that fails renews no lock. Kafka keeps what it renewed until it found the mistake.
+* An acknowledgement may begin in a hole of the log. Kafka refuses it if another member holds what is before the hole.
+* Holes of the log between persisted batches are found once. Kafka may deliver their offsets, and look again.
+* A failed write of records whose lock has timed out counts as a time-out, and is written. Kafka does not write it.
 
 Times are of the monotonic clock, in milliseconds.
 """
@@ -234,9 +247,8 @@ class SharePartition:
         )
         acquiring.run()
         self._hold(lock)
-        # Over what was archived. (Kafka moves its start offset with the next acknowledgement only, so a group whose
-        # whole window is aborted stands still.)
-        self.in_flight.advance()
+        if acquiring.has_archived:
+            self.in_flight.advance()
         return acquiring.acquired
 
     def acknowledge(
@@ -423,7 +435,7 @@ class SharePartition:
                     for run in batch.runs_in(low, high):
                         if run.write is write:
                             self._complete(run, again, is_written=error is ErrorCode.NONE, now_ms=now_ms)
-                            may_have_available |= run.state is AVAILABLE
+                            may_have_available |= run.may_be_acquired
                     batch.join(low, high)
             effects.extend(self._sent(again))
         if error is ErrorCode.NONE or write.token is None:
@@ -431,7 +443,8 @@ class SharePartition:
                 effects.extend(self._still_failed(letter))
         if write.token is not None:
             effects.append(Acknowledged(write.token, _client_error(error)))
-        if self.in_flight.advance() or may_have_available:
+        has_moved = (error is ErrorCode.NONE or write.token is None) and self.in_flight.advance()
+        if has_moved or may_have_available:
             effects.append(Wake())
         if self.status is Status.FENCED:
             return [it for it in effects if isinstance(it, Acknowledged | Ended)]
@@ -463,9 +476,9 @@ class SharePartition:
             batch.join(first, last)
         return self._sent(write)
 
-    def dead_letter_failed(self, letter: DeadLetter, *, retry_ms: int) -> list[Effect]:
+    def dead_letter_failed(self, letter: DeadLetter, *, retry_at_ms: int) -> list[Effect]:
         """Hands the records out again at this time, if they are still in flight."""
-        self._deadlines.schedule(_Retry(letter), retry_ms)
+        self._deadlines.schedule(_Retry(letter), retry_at_ms)
         return []
 
     def _still_failed(self, letter: DeadLetter) -> list[DeadLetter]:

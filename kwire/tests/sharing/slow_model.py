@@ -113,11 +113,10 @@ class SlowModel:
             last = min(last, self.end)
         left = min(max_records, room)
         first = max(fetched.batches[0][0], self.start)
+        archived = False
         lost = range(fetched.fetch_offset, fetched.batches[0][0])
-        for at in (*([lost.start, lost.stop] if lost else []), first, last + 1):
-            self._split_unfetched(at)
         for offset in lost:
-            self._lose(offset)
+            archived |= self._lose(offset)
 
         acquired: dict[int, int] = {}
         stopped = False
@@ -127,6 +126,7 @@ class SlowModel:
             if not offsets or stopped or left <= 0:
                 continue
             if free and self.records[free[0]].is_unfetched:
+                self._split_unfetched(free[0])
                 got = self._new(free[0], free[-1], member, fetched, left, batch_size, is_exact, now_ms)
                 acquired.update(dict.fromkeys(got, 1))
                 left -= len(got)
@@ -151,13 +151,22 @@ class SlowModel:
             for o in range(gone_first, gone_last + 1):
                 if acquired.pop(o, None) is not None:
                     self._set(self.records[o], ARCHIVED)
-        self.advance()
+                    archived = True
+        if archived:
+            self.advance()
         return acquired
 
-    def _lose(self, offset: int) -> None:
+    def _lose(self, offset: int) -> bool:
         record = self.records.get(offset)
-        if record is not None and record.state is AVAILABLE:
+        if record is None or record.state is not AVAILABLE:
+            return False
+        if record.is_unfetched:
+            for at in (offset, offset + 1):
+                self._split_unfetched(at)
+            del self.records[offset]
+        else:
             self._set(record, ARCHIVED)
+        return True
 
     def _split_unfetched(self, at: int) -> None:
         here, before = self.records.get(at), self.records.get(at - 1)

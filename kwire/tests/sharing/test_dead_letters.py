@@ -69,7 +69,7 @@ def test_a_dead_letter_that_failed_is_handed_out_again() -> None:
     s.done("a", (0, 4, REJECT))
     (letter,) = s.letters
     s.letters.clear()
-    s.follow(s.partition.dead_letter_failed(letter, retry_ms=50))
+    s.follow(s.partition.dead_letter_failed(letter, retry_at_ms=50))
     assert s.partition.next_deadline_ms() == 50
     s.wait(50)
     assert s.letters == [letter]
@@ -81,7 +81,7 @@ def test_what_the_log_has_lost_is_not_copied_again() -> None:
     s.done("a", (0, 4, REJECT))
     (letter,) = s.letters
     s.letters.clear()
-    s.follow(s.partition.dead_letter_failed(letter, retry_ms=50))
+    s.follow(s.partition.dead_letter_failed(letter, retry_at_ms=50))
     s.follow(s.partition.move_start_offset(3))
     s.wait(50)
     assert s.letters == [DeadLetter(3, 4, 1, Cause.REJECTED)]

@@ -31,6 +31,7 @@ from kwire.sharing.states import (
 )
 from kwire.tests.sharing.slow_model import DONE, SlowModel
 
+LEADER_EPOCH = 3
 MEMBERS = ("a", "b", "c")
 T = TypeVar("T")
 
@@ -102,10 +103,20 @@ LIMITS = (
 
 
 class World:
-    def __init__(self, pick: Picker) -> None:
+    def __init__(
+        self,
+        pick: Picker,
+        *,
+        limits: Sequence[ShareLimits] = LIMITS,
+        make: Callable[[ShareLimits], SharePartition] = lambda limits: SharePartition(LEADER_EPOCH, limits),
+        is_tidy: bool = False,
+    ) -> None:
+        """A tidy world has a log without holes and without aborted records."""
         self.pick = pick
+        self.make = make
+        self.is_tidy = is_tidy
         self.now_ms = 1000
-        self.limits = self.of(LIMITS)
+        self.limits = self.of(limits)
         self.log: list[tuple[int, int]] = []
         self.log_start = 0
         self.log_end = 0
@@ -124,7 +135,7 @@ class World:
         self.copied: set[int] = set()
         """In the dead-letter topic, or given up."""
         self.furthest_start = 0
-        self.partition = SharePartition(3, self.limits)
+        self.partition = make(self.limits)
         self.append()
         self.model = SlowModel.restored(self.limits, 0, ())
         self._carry_out(self.partition.initialize(self.persister.read()))
@@ -143,9 +154,9 @@ class World:
     def append(self) -> None:
         for _ in range(1 + self.pick.below(4)):
             size = self.of((1, 1, 3, 5, 10))
-            if self.happens(8):
+            if not self.is_tidy and self.happens(8):
                 self.log_end += 1 + self.pick.below(3)  # a hole
-            if self.happens(6):
+            if not self.is_tidy and self.happens(6):
                 self.unwanted.add(self.log_end)
             self.log.append((self.log_end, self.log_end + size - 1))
             self.log_end += size
@@ -334,7 +345,8 @@ class World:
         is_written = sent.outcome is ErrorCode.NONE
         again = self.model.written(token, is_written=is_written, now_ms=self.now_ms)
         self.failed.update(o for o, state in again.items() if state is not AVAILABLE)
-        self.model.advance()
+        if is_written or token is None:
+            self.model.advance()
         self._is_right(self._carry_out(effects), again)
         if isinstance(token, Request):
             assert token.answer is sent.outcome, (token.answer, sent.outcome)
@@ -347,8 +359,7 @@ class World:
             return
         letter = self.letters.pop(self.pick.below(len(self.letters)))
         if self.happens(3):
-            retry_ms = self.now_ms + 30
-            self._carry_out(self.partition.dead_letter_failed(letter, retry_ms=retry_ms))
+            self._carry_out(self.partition.dead_letter_failed(letter, retry_at_ms=self.now_ms + 30))
             self.compare()
             return
         self.copied.update(range(letter.first_offset, letter.last_offset + 1))
@@ -394,7 +405,7 @@ class World:
     def _read_again(self) -> None:
         persisted = self.persister.read()
         self._keeps_promises()
-        self.partition = SharePartition(3, self.limits)
+        self.partition = self.make(self.limits)
         self.furthest_start = persisted.start_offset
         self.model = SlowModel.restored(self.limits, persisted.start_offset, persisted.batches)
         self._carry_out(self.partition.initialize(persisted))
@@ -414,7 +425,7 @@ class World:
             match effect:
                 case Write():
                     assert effect.state_epoch == self.persister.state_epoch
-                    assert effect.leader_epoch == 3
+                    assert effect.leader_epoch == LEADER_EPOCH
                     self.sent.append(Sent(effect))
                     writes.append(effect)
                 case Acknowledged(token=Request() as request):
