@@ -28,7 +28,7 @@ restart does not keep it. Kafka has no such delay.
 The start offset follows the log's when that moves (`move_start_offset`). Altered offsets of a group, which may move
 back, come with a new state epoch, that is, with a new share partition.
 
-Where it differs from Kafka 4.3.1, to keep to KIP-932:
+Where it differs from Kafka 4.3.1, within what KIP-932 says:
 
 * The start offset never goes back. In Kafka it may, if the log has lost records that are in flight and the next batch
   begins before what is left.
@@ -146,6 +146,7 @@ class SharePartition:
 
     leader_epoch: int
     limits: ShareLimits
+    """May be set at any time."""
     status: Status = Status.INITIALIZING
     state_epoch: int = -1
     in_flight: InFlight = attrs.field(factory=lambda: InFlight(0, 0))

@@ -71,7 +71,7 @@ class ShareLimits:
     release_delay_ms: int = 0
     """kwire.share.release.delay.ms: how long a record that came back once is kept. Doubles with each delivery."""
     max_release_delay_ms: int = 0
-    """The delay does not grow beyond this, unless it is the larger one from the start."""
+    """The delay grows up to this. One that is longer from the start does not grow."""
     has_dead_letters: bool = False
     """Whether the group has a dead-letter topic (KIP-1191)."""
 

@@ -215,7 +215,12 @@ class World:
         assert [it.first_offset for it in acquired] == sorted(it.first_offset for it in acquired)
         if mode is AcquireMode.RECORD_LIMIT:
             assert len(got) <= how["max_records"]
-        assert room > 0 or max(got, default=-1) <= end, "new records beyond the limit"
+        new = [o for o in got if o > end]
+        if new:
+            assert room > 0, "new records beyond the limit"
+            last_batch = next(it for it in batches if it[1] >= min(new) + room - 1 or it is batches[-1])
+            most = self.limits.max_in_flight_records + last_batch[1] - last_batch[0] + min(new) - end - 1
+            assert self.partition.in_flight.count <= most, "more than one batch beyond the limit"
         for offset in got:
             assert offset not in self.accepted, f"{offset} was acknowledged, and comes back"
             self.delivered[offset] = self.delivered.get(offset, 0) + 1
