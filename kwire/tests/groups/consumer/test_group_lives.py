@@ -294,11 +294,11 @@ class GroupLives(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
     @rule()
     def everybody_settles(self) -> None:
-        """With time enough for every interval, and no session that ends."""
-        clients = [client for client in self.clients.values() if self._may_join(client)]
-        for _ in range(3):
+        """With time enough for every interval, and for the sessions of those who are gone."""
+        for _ in range(8):
+            clients = [client for client in self.clients.values() if self._may_join(client)]
             self.driver.advance(max(self.driver.settings.assignment_interval_ms, REFRESH_MIN_INTERVAL_MS))
-            for _ in range(3):
+            for _ in range(2):
                 settle(clients, rounds=2)
                 self.all_classic_clients_act()
             settle(clients, rounds=2)
