@@ -44,14 +44,18 @@ def know_the_brokers(client: Consumer | Producer, topic: str | None = None) -> N
 
 @contextmanager
 def consuming(bootstrap: str, *topics: str, **config: Any) -> Iterator[Consumer]:
-    """A consumer from the earliest offset; subscribed when topics are given."""
+    """A consumer from the earliest offset; subscribed when topics are given.
+
+    With `group.protocol` consumer, the broker says how often it sends heartbeats.
+    """
+    heartbeats = {} if config.get("group.protocol") == "consumer" else {"heartbeat.interval.ms": 200}
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "confluent-without-a-group",
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "fetch.wait.max.ms": 100,
-        "heartbeat.interval.ms": 200,
+        **heartbeats,
         "topic.metadata.refresh.interval.ms": 500,
         "reconnect.backoff.max.ms": 500,
         **config,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from . import brokers, java_host, nodes, topics
+from . import brokers, groups, java_host, nodes, topics
 
 # Warnings are errors here; these are about the clients' own code, which is not ours to change.
 _WARNINGS_OF_IMPORTING_CLIENTS = (
@@ -138,6 +138,12 @@ def topic(new_topic: Callable[..., str]) -> str:
 def group(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> str:
     """The name of a group that nobody has used."""
     return _coordinated(request, nodes.GROUP, lambda: unique("group"))
+
+
+@pytest.fixture(params=groups.PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    """A test of groups that asks for it runs once with each protocol."""
+    return str(request.param)
 
 
 @pytest.fixture

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from confluent_kafka import KafkaError, KafkaException
 
-from . import topics
+from kwire.tests.raw_client import RawClient
+
+from . import configs, nodes, topics
 from .waiting import eventually
+
+CLASSIC, CONSUMER = "classic", "consumer"
+PROTOCOLS = (CLASSIC, CONSUMER)
+"""What members speak: JoinGroup and what belongs to it, or ConsumerGroupHeartbeat (KIP-848).
+
+confluent-kafka and the Java consumer know both; kafka-python and aiokafka only the classic one.
+"""
 
 # Enough that each partition of the offsets topic has some.
 _SOME = [f"wait-until-served-{number}" for number in range(24)]
@@ -14,6 +25,28 @@ _NOT_SERVED = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 )
+
+
+def session(bootstrap: str, group: str, protocol: str, timeout_ms: int) -> dict[str, Any]:
+    """Settings for members of librdkafka whose sessions are so long.
+
+    With the consumer protocol, that is a configuration of the group, which this changes.
+    """
+    if protocol == CLASSIC:
+        return {"group.id": group, "group.protocol": protocol, "session.timeout.ms": timeout_ms}
+    configure(bootstrap, group, "consumer.session.timeout.ms", timeout_ms)
+    return {"group.id": group, "group.protocol": protocol}
+
+
+def configure(bootstrap: str, group: str, config: str, value: int) -> None:
+    """Sets a configuration of a group, and returns when all brokers tell the new value."""
+    with RawClient(bootstrap) as client:
+        configs.change(client, configs.GROUP, group, config, str(value))
+
+    def told(client: RawClient) -> bool:
+        return configs.described(client, configs.GROUP, group)[config].value == str(value)
+
+    eventually(lambda: all(map(told, nodes.each(bootstrap))), f"{config} of {group} is {value}")
 
 
 def wait_until_served(bootstrap: str) -> None:

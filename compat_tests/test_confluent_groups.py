@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, TopicPartition
 
-from . import topics
+from . import groups, topics
 from .brokers import Broker
 from .confluent import (
     CALL_TIMEOUT_S,
@@ -28,7 +28,17 @@ from .values import numbered
 from .waiting import Deadline, eventually
 
 STRATEGIES = ["range", "roundrobin", "cooperative-sticky"]
-QUICK = {"session.timeout.ms": 1_000}
+ASSIGNORS = ["uniform", "range"]
+ASSIGNING = [
+    *(pytest.param({"partition.assignment.strategy": name}, id=f"classic-{name}") for name in STRATEGIES),
+    *(
+        pytest.param({"group.protocol": groups.CONSUMER, "group.remote.assignor": name}, id=f"consumer-{name}")
+        for name in ASSIGNORS
+    ),
+]
+"""Who computes assignments, and how: the members, or the coordinator."""
+QUICK_MS = 1_000
+"""A session."""
 
 
 class Moves:
@@ -60,20 +70,20 @@ def settle(members: list[Consumer], partitions: int, *, most: int) -> list[list[
     return owned
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("assigning", ASSIGNING)
 def test_members_that_join_and_leave_share_the_partitions(
-    broker: Broker, new_topic: Callable[..., str], group: str, strategy: str
+    broker: Broker, new_topic: Callable[..., str], group: str, assigning: dict[str, str]
 ) -> None:
     topic = new_topic(partitions=6)
-    config = {"group.id": group, "partition.assignment.strategy": strategy}
+    config = {"group.id": group, **assigning}
     with ExitStack() as stack:
         members = [stack.enter_context(consuming(broker.bootstrap, topic, **config))]
         settle(members, 6, most=6)
         members.append(stack.enter_context(consuming(broker.bootstrap, topic, **config)))
         two = settle(members, 6, most=3)
-        if strategy == "range":
+        if "range" in assigning.values():
             assert sorted(two) == [[0, 1, 2], [3, 4, 5]]
-        elif strategy == "roundrobin":
+        elif "roundrobin" in assigning.values():
             assert sorted(two) == [[0, 2, 4], [1, 3, 5]]
         members.append(stack.enter_context(consuming(broker.bootstrap, topic, **config)))
         settle(members, 6, most=2)
@@ -81,9 +91,14 @@ def test_members_that_join_and_leave_share_the_partitions(
         settle(members, 6, most=3)
 
 
-def test_cooperative_members_keep_what_does_not_move(broker: Broker, new_topic: Callable[..., str], group: str) -> None:
+@pytest.mark.parametrize(
+    "assigning", [it for it in ASSIGNING if it.id in ("classic-cooperative-sticky", "consumer-uniform")]
+)
+def test_cooperative_members_keep_what_does_not_move(
+    broker: Broker, new_topic: Callable[..., str], group: str, assigning: dict[str, str]
+) -> None:
     topic = new_topic(partitions=4)
-    config = {"group.id": group, "partition.assignment.strategy": "cooperative-sticky"}
+    config = {"group.id": group, **assigning}
     first_moves, second_moves = Moves(), Moves()
     with consuming(broker.bootstrap, **config) as first, consuming(broker.bootstrap, **config) as second:
         first_moves.subscribe(first, topic)
@@ -98,15 +113,16 @@ def test_cooperative_members_keep_what_does_not_move(broker: Broker, new_topic: 
         assert sorted(mine + other) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("assigning", ASSIGNING)
 def test_the_partitions_of_a_crashed_member_go_to_the_others(
-    broker: Broker, new_topic: Callable[..., str], group: str, strategy: str
+    broker: Broker, new_topic: Callable[..., str], group: str, assigning: dict[str, str]
 ) -> None:
     topic = new_topic(partitions=4)
-    config = {**QUICK, "partition.assignment.strategy": strategy}
+    protocol = assigning.get("group.protocol", groups.CLASSIC)
+    config = {**groups.session(broker.bootstrap, group, protocol, QUICK_MS), **assigning}
     with (
         member_process("confluent", broker.bootstrap, group, topic, **config) as other,
-        consuming(broker.bootstrap, topic, **{"group.id": group, **config}) as survivor,
+        consuming(broker.bootstrap, topic, **config) as survivor,
     ):
         deadline = Deadline()
         while not (other.owns(2) and len(group_of(survivor)) == 2) and deadline.not_over("two members"):
@@ -116,10 +132,12 @@ def test_the_partitions_of_a_crashed_member_go_to_the_others(
 
 
 def test_a_static_member_that_comes_back_in_time_disturbs_nobody(
-    broker: Broker, new_topic: Callable[..., str], group: str
+    broker: Broker, new_topic: Callable[..., str], group: str, protocol: str
 ) -> None:
     topic = new_topic(partitions=4)
-    config = {"group.id": group, "session.timeout.ms": 20_000, "partition.assignment.strategy": "range"}
+    config = groups.session(broker.bootstrap, group, protocol, 20_000)
+    if protocol == groups.CLASSIC:
+        config["partition.assignment.strategy"] = "range"
     moves = Moves()
     with consuming(broker.bootstrap, **config, **{"group.instance.id": "one"}) as one:
         moves.subscribe(one, topic)
@@ -133,10 +151,10 @@ def test_a_static_member_that_comes_back_in_time_disturbs_nobody(
 
 
 def test_a_static_member_that_does_not_come_back_loses_its_partitions_when_its_session_ends(
-    broker: Broker, new_topic: Callable[..., str], group: str
+    broker: Broker, new_topic: Callable[..., str], group: str, protocol: str
 ) -> None:
     topic = new_topic(partitions=4)
-    config = {"group.id": group, **QUICK}
+    config = groups.session(broker.bootstrap, group, protocol, QUICK_MS)
     with consuming(broker.bootstrap, topic, **config, **{"group.instance.id": "one"}) as one:
         with consuming(broker.bootstrap, topic, **config, **{"group.instance.id": "two"}) as two:
             settle([one, two], 4, most=2)
@@ -160,6 +178,28 @@ def test_a_second_member_with_the_same_instance_fences_the_first(
         assert "fenced" in error.str().lower()
 
 
+def test_an_instance_that_is_in_use_is_not_released_to_another_member(
+    broker: Broker, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(partitions=2)
+    config = {"group.id": group, "group.protocol": groups.CONSUMER, "group.instance.id": "the-one"}
+    with consuming(broker.bootstrap, topic, **config) as first:
+        settle([first], 2, most=2)
+        with consuming(broker.bootstrap, topic, **config) as second:
+            error = error_of_reading(second)
+            assert error.code() == KafkaError._FATAL
+            assert "instance ID is still used by another member" in error.str()
+        settle([first], 2, most=2)  # it has kept everything
+
+
+def test_an_assignor_that_the_broker_does_not_have_is_refused(broker: Broker, topic: str, group: str) -> None:
+    config = {"group.id": group, "group.protocol": groups.CONSUMER, "group.remote.assignor": "no-such-assignor"}
+    with consuming(broker.bootstrap, topic, **config) as consumer:
+        error = error_of_reading(consumer)
+        assert error.code() == KafkaError._FATAL
+        assert "assignor or its version range is not supported" in error.str()
+
+
 def test_a_member_without_a_common_strategy_is_refused(broker: Broker, topic: str, group: str) -> None:
     with (
         consuming(broker.bootstrap, topic, **{"group.id": group, "partition.assignment.strategy": "range"}) as first,
@@ -171,13 +211,13 @@ def test_a_member_without_a_common_strategy_is_refused(broker: Broker, topic: st
 
 
 def test_a_member_that_stopped_polling_loses_its_partitions_and_may_not_commit(
-    broker: Broker, new_topic: Callable[..., str], group: str
+    broker: Broker, new_topic: Callable[..., str], group: str, protocol: str
 ) -> None:
     topic = new_topic(partitions=2)
-    lazy = {"group.id": group, **QUICK, "max.poll.interval.ms": 1_000}
+    config = groups.session(broker.bootstrap, group, protocol, QUICK_MS)
     with (
-        consuming(broker.bootstrap, topic, **lazy) as sleeper,
-        consuming(broker.bootstrap, **{"group.id": group, **QUICK}) as other,
+        consuming(broker.bootstrap, topic, **config, **{"max.poll.interval.ms": 1_000}) as sleeper,
+        consuming(broker.bootstrap, **config) as other,
     ):
         settle([sleeper], 2, most=2)
         other.subscribe([topic])
@@ -187,11 +227,12 @@ def test_a_member_that_stopped_polling_loses_its_partitions_and_may_not_commit(
 
 
 @pytest.mark.parametrize("how", ["sync", "async", "message", "stored", "at close"])
-def test_a_group_goes_on_where_it_committed(broker: Broker, topic: str, group: str, how: str) -> None:
+def test_a_group_goes_on_where_it_committed(broker: Broker, topic: str, group: str, protocol: str, how: str) -> None:
     fill(broker.bootstrap, topic, numbered(10))
     told: list[tuple[KafkaError | None, list[TopicPartition]]] = []
     config: dict[str, Any] = {
         "group.id": group,
+        "group.protocol": protocol,
         "on_commit": lambda error, partitions: told.append((error, partitions)),
         "enable.auto.commit": how in ("stored", "at close"),
         "enable.auto.offset.store": how != "stored",
@@ -217,7 +258,7 @@ def test_a_group_goes_on_where_it_committed(broker: Broker, topic: str, group: s
                 consumer.pause(consumer.assignment())
                 consumer.poll(0.05)
             assert told[0][0] is None
-    with consuming(broker.bootstrap, topic, **{"group.id": group}) as consumer:
+    with consuming(broker.bootstrap, topic, **{"group.id": group, "group.protocol": protocol}) as consumer:
         assert offsets_of(take(consumer, 6)) == [4, 5, 6, 7, 8, 9]
 
 
@@ -249,12 +290,14 @@ def test_metadata_beyond_the_limit_is_refused(broker: Broker, topic: str, group:
 
 
 def test_a_group_that_never_committed_starts_as_auto_offset_reset_says(
-    broker: Broker, topic: str, unique: Callable[[str], str]
+    broker: Broker, topic: str, unique: Callable[[str], str], protocol: str
 ) -> None:
     fill(broker.bootstrap, topic, numbered(3))
+    at_the_start = {"group.id": unique("early"), "group.protocol": protocol}
+    at_the_end = {"group.id": unique("late"), "group.protocol": protocol, "auto.offset.reset": "latest"}
     with (
-        consuming(broker.bootstrap, topic, **{"group.id": unique("early")}) as early,
-        consuming(broker.bootstrap, topic, **{"group.id": unique("late"), "auto.offset.reset": "latest"}) as late,
+        consuming(broker.bootstrap, topic, **at_the_start) as early,
+        consuming(broker.bootstrap, topic, **at_the_end) as late,
     ):
         settle([late], 1, most=1)
         assert offsets_of(take(early, 3)) == [0, 1, 2]
@@ -266,19 +309,21 @@ def test_a_group_that_never_committed_starts_as_auto_offset_reset_says(
         assert first >= 3
 
 
-def test_each_group_has_offsets_of_its_own(broker: Broker, topic: str, unique: Callable[[str], str]) -> None:
+def test_each_group_has_offsets_of_its_own(
+    broker: Broker, topic: str, unique: Callable[[str], str], protocol: str
+) -> None:
     fill(broker.bootstrap, topic, numbered(6))
-    groups = [unique("group") for _ in range(3)]
-    for number, group in enumerate(groups):
+    ids = [unique("group") for _ in range(3)]
+    for number, group in enumerate(ids):
         with consuming(broker.bootstrap, **{"group.id": group}) as consumer:
             consumer.commit(offsets=[TopicPartition(topic, 0, number)], asynchronous=False)
-    for number, group in enumerate(groups):
-        with consuming(broker.bootstrap, topic, **{"group.id": group}) as consumer:
+    for number, group in enumerate(ids):
+        with consuming(broker.bootstrap, topic, **{"group.id": group, "group.protocol": protocol}) as consumer:
             assert values_of(take(consumer, 6 - number)) == numbered(6)[number:]
 
 
-def test_partitions_that_a_topic_gains_are_assigned(broker: Broker, topic: str, group: str) -> None:
-    config = {"group.id": group, "topic.metadata.refresh.interval.ms": 200}
+def test_partitions_that_a_topic_gains_are_assigned(broker: Broker, topic: str, group: str, protocol: str) -> None:
+    config = {"group.id": group, "group.protocol": protocol, "topic.metadata.refresh.interval.ms": 200}
     with consuming(broker.bootstrap, topic, **config) as consumer:
         settle([consumer], 1, most=1)
         topics.grow(broker.bootstrap, topic, 3)
@@ -287,18 +332,22 @@ def test_partitions_that_a_topic_gains_are_assigned(broker: Broker, topic: str, 
         assert values_of(take(consumer, 1)) == [b"in the new one"]
 
 
-def test_an_assigned_consumer_commits_without_being_a_member(broker: Broker, topic: str, group: str) -> None:
+def test_an_assigned_consumer_commits_without_being_a_member(
+    broker: Broker, topic: str, group: str, protocol: str
+) -> None:
     fill(broker.bootstrap, topic, numbered(4))
-    with reading(broker.bootstrap, topic, **{"group.id": group}) as consumer:
+    with reading(broker.bootstrap, topic, **{"group.id": group, "group.protocol": protocol}) as consumer:
         take(consumer, 4)
         consumer.commit(asynchronous=False)
     with consuming(broker.bootstrap, **{"group.id": group}) as consumer:
         assert consumer.committed([TopicPartition(topic, 0)], timeout=CALL_TIMEOUT_S)[0].offset == 4
 
 
-def test_a_commit_from_outside_is_refused_while_the_group_has_members(broker: Broker, topic: str, group: str) -> None:
+def test_a_commit_from_outside_is_refused_while_the_group_has_members(
+    broker: Broker, topic: str, group: str, protocol: str
+) -> None:
     with (
-        consuming(broker.bootstrap, topic, **{"group.id": group}) as member,
+        consuming(broker.bootstrap, topic, **{"group.id": group, "group.protocol": protocol}) as member,
         consuming(broker.bootstrap, **{"group.id": group}) as outsider,
     ):
         settle([member], 1, most=1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from . import groups
 from .brokers import Broker
 from .java_host import JavaHost
 
@@ -30,10 +31,21 @@ SCENARIOS = {
     ],
 }
 
+OF_GROUPS = ["cooperativeGroup", "commitsAndTheirMetadata", "staticMembers", "groupsThroughTheAdminClient"]
+
 
 @pytest.mark.parametrize(("program", "scenario"), [(program, it) for program, its in SCENARIOS.items() for it in its])
 def test_the_java_clients_pass_a_scenario(
     broker: Broker, java: JavaHost, unique: Callable[[str], str], program: str, scenario: str
 ) -> None:
     ended = java.succeed(program, scenario, broker.bootstrap, unique(scenario))
+    assert ended.lines[-1] == "passed"
+
+
+@pytest.mark.parametrize("scenario", OF_GROUPS)
+def test_the_java_clients_pass_a_scenario_with_the_consumer_protocol(
+    broker: Broker, java: JavaHost, unique: Callable[[str], str], scenario: str
+) -> None:
+    (program,) = [program for program, its in SCENARIOS.items() if scenario in its]
+    ended = java.succeed(program, scenario, broker.bootstrap, unique(scenario), groups.CONSUMER)
     assert ended.lines[-1] == "passed"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from . import groups
 from .brokers import Broker, RestartableBroker
 from .java_host import JavaHost
 
@@ -29,6 +30,14 @@ def test_the_java_clients_pass_a_scenario(
     broker: Broker, java: JavaHost, unique: Callable[[str], str], scenario: str
 ) -> None:
     ended = java.succeed(PROGRAM, scenario, broker.bootstrap, unique(scenario))
+    assert ended.lines[-1] == "passed"
+
+
+@pytest.mark.parametrize("scenario", ["offsetsInATransaction", "offsetsOfAStrangerAreRefused"])
+def test_the_java_clients_pass_a_scenario_with_the_consumer_protocol(
+    broker: Broker, java: JavaHost, unique: Callable[[str], str], scenario: str
+) -> None:
+    ended = java.succeed(PROGRAM, scenario, broker.bootstrap, unique(scenario), groups.CONSUMER)
     assert ended.lines[-1] == "passed"
 
 

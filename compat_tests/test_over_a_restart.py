@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Message, Producer, TopicPartition
 
-from . import aio, confluent, kafka_python, topics
+from . import aio, confluent, groups, kafka_python, topics
 from .brokers import RestartableBroker
 from .confluent import Acknowledgements, consuming, group_of, offsets_of, producing, read_all, values_of
 from .test_confluent_groups import Moves, settle
@@ -97,11 +97,13 @@ def test_what_was_acknowledged_without_idempotence_is_there_after_a_kill(
 
 @pytest.mark.parametrize("how", WAYS)
 def test_members_keep_their_partitions_without_a_rebalance(
-    restartable_broker: RestartableBroker, unique: Callable[[str], str], how: str
+    restartable_broker: RestartableBroker, unique: Callable[[str], str], protocol: str, how: str
 ) -> None:
     broker, topic = restartable_broker, unique("topic")
     topics.create(broker.bootstrap, topic, partitions=4)
-    config = {"group.id": unique("group"), "session.timeout.ms": 45_000, "partition.assignment.strategy": "range"}
+    config = groups.session(broker.bootstrap, unique("group"), protocol, 45_000)
+    if protocol == groups.CLASSIC:
+        config["partition.assignment.strategy"] = "range"
     moves = [Moves(), Moves()]
     with consuming(broker.bootstrap, **config) as first, consuming(broker.bootstrap, **config) as second:
         moves[0].subscribe(first, topic)
@@ -124,11 +126,13 @@ def test_members_keep_their_partitions_without_a_rebalance(
         assert [it.given for it in moves] == given_before
 
 
-def test_confluent_clients_go_on_after_a_kill(restartable_broker: RestartableBroker, topic: str, group: str) -> None:
+def test_confluent_clients_go_on_after_a_kill(
+    restartable_broker: RestartableBroker, topic: str, group: str, protocol: str
+) -> None:
     broker = restartable_broker
     with (
         producing(broker.bootstrap, **{"enable.idempotence": True}) as producer,
-        consuming(broker.bootstrap, topic, **{"group.id": group}) as consumer,
+        consuming(broker.bootstrap, topic, **{"group.id": group, "group.protocol": protocol}) as consumer,
     ):
         confluent.send_all(producer, topic, [b"before %d" % number for number in range(10)])
         confluent.take(consumer, 10)

@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.function.BooleanSupplier;
@@ -32,11 +33,16 @@ abstract class Scenarios {
     String bootstrap;
     /** A name that nobody else uses. */
     String name;
+    /** The group.protocol of consumers. */
+    String protocol = "classic";
 
-    /** Arguments: the name of a scenario, the broker, a name that nobody else uses. */
+    /** Arguments: the name of a scenario, the broker, a name that nobody else uses, and a protocol of groups. */
     static void run(Scenarios scenarios, String[] arguments) throws Throwable {
         scenarios.bootstrap = arguments[1];
         scenarios.name = arguments[2];
+        if (arguments.length > 3) {
+            scenarios.protocol = arguments[3];
+        }
         try {
             scenarios.getClass().getDeclaredMethod(arguments[0]).invoke(scenarios);
         } catch (InvocationTargetException wrapped) {
@@ -87,8 +93,11 @@ abstract class Scenarios {
 
     Consumer<byte[], byte[]> consumer(Map<String, Object> config) {
         Map<String, Object> all = new HashMap<>(Map.of("auto.offset.reset", "earliest", "enable.auto.commit", false,
-            "fetch.max.wait.ms", 100, "heartbeat.interval.ms", 200, "retry.backoff.ms", 50));
+            "fetch.max.wait.ms", 100, "heartbeat.interval.ms", 200, "retry.backoff.ms", 50, "group.protocol", protocol));
         all.putAll(config);
+        if (all.get("group.protocol").equals("consumer")) {
+            all.keySet().removeAll(Set.of("heartbeat.interval.ms", "session.timeout.ms", "partition.assignment.strategy"));
+        }
         return new KafkaConsumer<>(properties(all), new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 

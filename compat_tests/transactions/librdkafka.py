@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import ClassVar
 
 import attrs
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ..confluent import CALL_TIMEOUT_S, Acknowledgements, consuming, quiet, reading, take
+from ..groups import CLASSIC
 from ..waiting import Deadline
 from .client import Producer, Source, Spot, Taken
 
@@ -52,10 +54,12 @@ class _Producer:
         self.producer.abort_transaction(CALL_TIMEOUT_S)
 
 
+@attrs.frozen
 class Confluent:
-    """As scenes want it."""
+    """As scenes want it; its members speak `protocol`."""
 
-    errors = (KafkaException,)
+    protocol: str = CLASSIC
+    errors: ClassVar = (KafkaException,)
 
     @contextmanager
     def producing(self, bootstrap: str, transactional_id: str, *, timeout_ms: int = 60_000) -> Iterator[Producer]:
@@ -72,7 +76,7 @@ class Confluent:
 
     @contextmanager
     def reading(self, bootstrap: str, group: str, topic: str) -> Iterator[Source]:
-        config = {"group.id": group, "isolation.level": "read_committed"}
+        config = {"group.id": group, "group.protocol": self.protocol, "isolation.level": "read_committed"}
         with consuming(bootstrap, topic, **config) as consumer:
             yield _Member(consumer)
 

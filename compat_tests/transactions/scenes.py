@@ -19,7 +19,7 @@ TIMEOUT_MS = 1_500
 """Of transactions that are to time out; those that are not have a minute."""
 
 
-class TransactionScenes:
+class Scenes:
     client: ClassVar[Client]
 
     def seen(self, broker: Broker, topic: str, partitions: Sequence[int] = (0,)) -> list[bytes]:
@@ -34,6 +34,101 @@ class TransactionScenes:
     def written(self, broker: Broker, topic: str, partitions: Sequence[int] = (0,)) -> list[bytes]:
         return self.client.values(broker.bootstrap, topic, partitions, committed=False)
 
+
+class OffsetScenes(Scenes):
+    """Consume, transform, produce."""
+
+    def test_offsets_in_a_transaction_count_when_it_commits(
+        self, broker: Broker, new_topic: Callable[..., str], unique: Callable[[str], str], group: str
+    ) -> None:
+        source, target = new_topic(), new_topic()
+        confluent.fill(broker.bootstrap, source, numbered(10))
+        spot = (source, 0)
+        with (
+            self.client.reading(broker.bootstrap, group, source) as member,
+            self.client.producing(broker.bootstrap, unique("id")) as producer,
+        ):
+            taken = member.take(10)
+            producer.begin()
+            producer.send(target, [it.value + b"!" for it in taken[:4]])
+            producer.send_offsets({spot: 4}, member)
+            assert group_offset(broker.bootstrap, group, spot) is None
+            assert group_offset(broker.bootstrap, group, spot, stable=False) == -1
+            producer.commit()
+            eventually(lambda: group_offset(broker.bootstrap, group, spot) == 4, "the offset is there")
+            producer.begin()
+            producer.send(target, [it.value + b"?" for it in taken[4:]])
+            producer.send_offsets({spot: 10}, member)
+            assert group_offset(broker.bootstrap, group, spot, stable=False) == 4
+            producer.abort()
+            eventually(lambda: group_offset(broker.bootstrap, group, spot) == 4, "the offset is as it was")
+        assert self.seen(broker, target) == [value + b"!" for value in numbered(4)]
+        with self.client.reading(broker.bootstrap, group, source) as member:
+            assert [it.value for it in member.take(6)] == numbered(10)[4:]
+
+    def test_only_what_was_committed_reaches_the_next_stage(
+        self, broker: Broker, new_topic: Callable[..., str], unique: Callable[[str], str], group: str
+    ) -> None:
+        source, target = new_topic(), new_topic(partitions=2)
+        with self.client.producing(broker.bootstrap, unique("first")) as first:
+            for number in range(6):
+                first.begin()
+                first.send(source, [b"%d" % number])
+                if number % 2:
+                    first.abort()
+                else:
+                    first.commit()
+        with (
+            self.client.reading(broker.bootstrap, group, source) as member,
+            self.client.producing(broker.bootstrap, unique("second")) as second,
+        ):
+            for it in member.take(3):
+                second.begin()
+                second.send(target, [it.value], partition=it.offset // 4 % 2)
+                second.send_offsets({(source, 0): it.offset + 1}, member)
+                second.commit()
+        assert sorted(self.seen(broker, target, (0, 1))) == [b"0", b"2", b"4"]
+        eventually(lambda: group_offset(broker.bootstrap, group, (source, 0)) == 9, "the last offset is there")
+
+    def test_a_zombie_commits_no_offsets(
+        self, broker: Broker, new_topic: Callable[..., str], unique: Callable[[str], str], group: str
+    ) -> None:
+        source, name = new_topic(), unique("id")
+        confluent.fill(broker.bootstrap, source, numbered(5))
+        spot = (source, 0)
+        with (
+            self.client.reading(broker.bootstrap, group, source) as member,
+            self.client.producing(broker.bootstrap, name) as zombie,
+        ):
+            member.take(5)
+            zombie.begin()
+            zombie.send_offsets({spot: 5}, member)
+            with self.client.producing(broker.bootstrap, name) as heir:
+                eventually(lambda: group_offset(broker.bootstrap, group, spot) == -1, "the offset is given up")
+                with pytest.raises(self.client.errors):
+                    zombie.commit()
+                heir.begin()
+                heir.send_offsets({spot: 2}, member)
+                heir.commit()
+            eventually(lambda: group_offset(broker.bootstrap, group, spot) == 2, "the heir's offset is there")
+
+    def test_offsets_of_a_transaction_that_takes_too_long_are_given_up(
+        self, broker: Broker, new_topic: Callable[..., str], unique: Callable[[str], str], group: str
+    ) -> None:
+        source = new_topic()
+        confluent.fill(broker.bootstrap, source, numbered(5))
+        with (
+            self.client.reading(broker.bootstrap, group, source) as member,
+            self.client.producing(broker.bootstrap, unique("id"), timeout_ms=TIMEOUT_MS) as slow,
+        ):
+            member.take(5)
+            slow.begin()
+            slow.send_offsets({(source, 0): 5}, member)
+            assert group_offset(broker.bootstrap, group, (source, 0)) is None
+            eventually(lambda: group_offset(broker.bootstrap, group, (source, 0)) == -1, "the offset is given up")
+
+
+class TransactionScenes(OffsetScenes):
     # -- one after the other
 
     def test_a_committed_transaction_is_seen_in_every_partition(
@@ -156,60 +251,6 @@ class TransactionScenes:
         assert sorted(self.seen(broker, topic, range(3))) == sorted(expected)
         assert len(self.written(broker, topic, range(3))) == 2 * count
 
-    # -- consume, transform, produce
-
-    def test_offsets_in_a_transaction_count_when_it_commits(
-        self, broker: Broker, new_topic: Callable[..., str], unique: Callable[[str], str], group: str
-    ) -> None:
-        source, target = new_topic(), new_topic()
-        confluent.fill(broker.bootstrap, source, numbered(10))
-        spot = (source, 0)
-        with (
-            self.client.reading(broker.bootstrap, group, source) as member,
-            self.client.producing(broker.bootstrap, unique("id")) as producer,
-        ):
-            taken = member.take(10)
-            producer.begin()
-            producer.send(target, [it.value + b"!" for it in taken[:4]])
-            producer.send_offsets({spot: 4}, member)
-            assert group_offset(broker.bootstrap, group, spot) is None
-            assert group_offset(broker.bootstrap, group, spot, stable=False) == -1
-            producer.commit()
-            eventually(lambda: group_offset(broker.bootstrap, group, spot) == 4, "the offset is there")
-            producer.begin()
-            producer.send(target, [it.value + b"?" for it in taken[4:]])
-            producer.send_offsets({spot: 10}, member)
-            assert group_offset(broker.bootstrap, group, spot, stable=False) == 4
-            producer.abort()
-            eventually(lambda: group_offset(broker.bootstrap, group, spot) == 4, "the offset is as it was")
-        assert self.seen(broker, target) == [value + b"!" for value in numbered(4)]
-        with self.client.reading(broker.bootstrap, group, source) as member:
-            assert [it.value for it in member.take(6)] == numbered(10)[4:]
-
-    def test_only_what_was_committed_reaches_the_next_stage(
-        self, broker: Broker, new_topic: Callable[..., str], unique: Callable[[str], str], group: str
-    ) -> None:
-        source, target = new_topic(), new_topic(partitions=2)
-        with self.client.producing(broker.bootstrap, unique("first")) as first:
-            for number in range(6):
-                first.begin()
-                first.send(source, [b"%d" % number])
-                if number % 2:
-                    first.abort()
-                else:
-                    first.commit()
-        with (
-            self.client.reading(broker.bootstrap, group, source) as member,
-            self.client.producing(broker.bootstrap, unique("second")) as second,
-        ):
-            for it in member.take(3):
-                second.begin()
-                second.send(target, [it.value], partition=it.offset // 4 % 2)
-                second.send_offsets({(source, 0): it.offset + 1}, member)
-                second.commit()
-        assert sorted(self.seen(broker, target, (0, 1))) == [b"0", b"2", b"4"]
-        eventually(lambda: group_offset(broker.bootstrap, group, (source, 0)) == 9, "the last offset is there")
-
     # -- fencing and time-outs
 
     def test_a_second_producer_of_an_id_fences_the_first_and_aborts_its_transaction(
@@ -249,28 +290,6 @@ class TransactionScenes:
         assert self.seen(broker, topic) == [b"heir"]
         assert self.written(broker, topic) == [b"zombie", b"heir"]
 
-    def test_a_zombie_commits_no_offsets(
-        self, broker: Broker, new_topic: Callable[..., str], unique: Callable[[str], str], group: str
-    ) -> None:
-        source, name = new_topic(), unique("id")
-        confluent.fill(broker.bootstrap, source, numbered(5))
-        spot = (source, 0)
-        with (
-            self.client.reading(broker.bootstrap, group, source) as member,
-            self.client.producing(broker.bootstrap, name) as zombie,
-        ):
-            member.take(5)
-            zombie.begin()
-            zombie.send_offsets({spot: 5}, member)
-            with self.client.producing(broker.bootstrap, name) as heir:
-                eventually(lambda: group_offset(broker.bootstrap, group, spot) == -1, "the offset is given up")
-                with pytest.raises(self.client.errors):
-                    zombie.commit()
-                heir.begin()
-                heir.send_offsets({spot: 2}, member)
-                heir.commit()
-            eventually(lambda: group_offset(broker.bootstrap, group, spot) == 2, "the heir's offset is there")
-
     def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_is_told(
         self, broker: Broker, topic: str, unique: Callable[[str], str]
     ) -> None:
@@ -288,21 +307,6 @@ class TransactionScenes:
             next_one.commit()
         assert self.seen(broker, topic) == [b"next"]
         assert self.written(broker, topic) == [b"slow", b"next"]
-
-    def test_offsets_of_a_transaction_that_takes_too_long_are_given_up(
-        self, broker: Broker, new_topic: Callable[..., str], unique: Callable[[str], str], group: str
-    ) -> None:
-        source = new_topic()
-        confluent.fill(broker.bootstrap, source, numbered(5))
-        with (
-            self.client.reading(broker.bootstrap, group, source) as member,
-            self.client.producing(broker.bootstrap, unique("id"), timeout_ms=TIMEOUT_MS) as slow,
-        ):
-            member.take(5)
-            slow.begin()
-            slow.send_offsets({(source, 0): 5}, member)
-            assert group_offset(broker.bootstrap, group, (source, 0)) is None
-            eventually(lambda: group_offset(broker.bootstrap, group, (source, 0)) == -1, "the offset is given up")
 
     def test_a_client_that_went_away_holds_back_others_until_its_time_out_only(
         self, broker: Broker, topic: str, unique: Callable[[str], str]
