@@ -225,17 +225,21 @@ class ConsumerGroup:
                 ErrorCode.UNSUPPORTED_VERSION,
                 "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
             )
-        return self._check_epoch(member, committer.generation_or_epoch)
+        stale = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+        return self._check_epoch(member, committer.generation_or_epoch, stale)
 
     def check_transactional_commit(self, committer: Committer) -> CheckPartition:
-        """Unlike OffsetCommit, it is accepted without a member: clients up to v2 do not name theirs."""
+        """Unlike OffsetCommit, it is accepted without a member: clients up to v2 do not name theirs.
+
+        Producers know no STALE_MEMBER_EPOCH: they are told ILLEGAL_GENERATION by groups of every kind.
+        """
         if not committer.names_a_member or (committer.generation_or_epoch < 0 and not self.members):
             return accept_all
-        return self._check_epoch(self.member(committer.member_id), committer.generation_or_epoch)
+        member = self.member(committer.member_id)
+        return self._check_epoch(member, committer.generation_or_epoch, ErrorCode.ILLEGAL_GENERATION)
 
-    def _check_epoch(self, member: MemberMetadata, epoch: int) -> CheckPartition:
+    def _check_epoch(self, member: MemberMetadata, epoch: int, stale: ErrorCode) -> CheckPartition:
         current = self.assignment_of(member.member_id)
-        stale = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
         if epoch == current.epoch:
             return accept_all
         if epoch > current.epoch:
