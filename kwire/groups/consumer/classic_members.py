@@ -22,6 +22,7 @@ from kwire_protocol.wire import ProtocolError
 from kwire.coordinators.effects import Step, Token, response_error
 from kwire.groups.classic.joining import FIRST_VERSION_REQUIRING_MEMBER_ID, Join
 from kwire.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
+from kwire.groups.config import MigrationPolicy
 from kwire.groups.consumer.assigning import Assigning
 from kwire.groups.consumer.group import ConsumerGroup
 from kwire.groups.consumer.heartbeats import Heartbeats
@@ -49,6 +50,8 @@ class ClassicMembers:
         member_id = request.member_id or join.fresh_id
         draft = Draft()
         try:
+            if self.migration.config.consumer_migration_policy is MigrationPolicy.DISABLED:
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             self.heartbeats.check_room(group, member_id)
             if not group.supports_classic(request.protocol_type, join.protocols):
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
