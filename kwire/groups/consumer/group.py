@@ -80,7 +80,8 @@ class ConsumerGroup:
     type: ClassVar = GroupType.CONSUMER
 
     group_id: str
-    epoch: int = 0
+    epoch: int = 1
+    """Of a new group, 1: it differs from the assignment epoch, so even a member without topics gets an assignment."""
     metadata_hash: int = 0
     """Of the subscribed topics as of this epoch (`topics.py`)."""
     assignment_epoch: int = 0

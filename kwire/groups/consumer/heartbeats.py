@@ -211,15 +211,15 @@ class Heartbeats:
         """
         if after != before:
             draft.change(group, MemberChange(group.group_id, after.member_id, after))
-        # A new group must leave epoch 0, even if its first member subscribes to nothing.
-        is_new_epoch = before is None or group.epoch == 0
-        names_changed = before is None or before.subscribed_topic_names != after.subscribed_topic_names
-        regex_changed = before is None or before.subscribed_topic_regex != after.subscribed_topic_regex
+        # A new member without topics changes nothing for the others.
+        known = before or MemberMetadata(after.member_id)
+        names_changed = known.subscribed_topic_names != after.subscribed_topic_names
+        regex_changed = known.subscribed_topic_regex != after.subscribed_topic_regex
         matches_changed = self.regexes.refresh(step, draft, group, after.subscribed_topic_regex, context)
         self.assigning.begin_epoch(
             draft,
             group,
-            subscriptions_changed=is_new_epoch or names_changed or regex_changed or matches_changed,
+            subscriptions_changed=names_changed or regex_changed or matches_changed,
         )
         return before is not None and (names_changed or regex_changed)
 
