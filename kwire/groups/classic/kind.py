@@ -125,7 +125,8 @@ class ClassicKind:
             missing = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
             if api_version >= FIRST_VERSION_DESCRIBING_MISSING_AS_ERROR:
                 missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                missing.error_message = f"Group {quoted(group_id)} not found."
+                why = "is not a classic group" if self._groups.is_of_other_kind(group_id) else "not found"
+                missing.error_message = f"Group {quoted(group_id)} {why}."
             return missing
         # Until the group is stable the choice of the protocol, and with it the metadata, is still open.
         protocol = group.protocol_name if group.state is GroupState.STABLE else None
