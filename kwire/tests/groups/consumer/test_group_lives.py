@@ -325,7 +325,7 @@ class GroupLives(RuleBasedStateMachine):
         for place, owner in owners.items():
             assert owner in subscribers[place], "who owns a partition subscribes to it"
         for client in members:
-            has = {(topic, it) for topic, of_topic in group.targets[client.member_id].items() for it in of_topic}
+            has = {(topic, it) for topic, of_topic in group.targets.get(client.member_id, {}).items() for it in of_topic}
             assert client.owned == has, "everybody has their target, and no more"
 
     def _may_join(self, client: Client) -> bool:
@@ -363,6 +363,14 @@ class GroupLives(RuleBasedStateMachine):
                 for topic_id, of_topic in partitions.items():
                     for partition in of_topic:
                         assert had.setdefault((topic_id, partition), member_id) == member_id
+
+    @invariant()
+    def an_instance_id_has_one_member(self) -> None:
+        group = self.group
+        if group is not None:
+            instances = {it.instance_id: it.member_id for it in group.members.values() if it.instance_id is not None}
+            assert instances == group.static_members
+            assert len(instances) == sum(it.instance_id is not None for it in group.members.values())
 
     @invariant()
     def epochs_never_go_back(self) -> None:
