@@ -332,6 +332,31 @@ def test_partitions_that_a_topic_gains_are_assigned(broker: Broker, topic: str, 
         assert values_of(take(consumer, 1)) == [b"in the new one"]
 
 
+def test_topics_that_match_a_pattern_come_and_go(
+    broker: Broker, unique: Callable[[str], str], group: str, protocol: str
+) -> None:
+    prefix = unique("matched")
+    for name in ("a", "b"):
+        topics.create(broker.bootstrap, f"{prefix}-{name}", partitions=2)
+
+    def reads(*names: str) -> None:
+        deadline = Deadline()
+        wanted = sorted((f"{prefix}-{name}", number) for name in names for number in range(2))
+        while sorted((it.topic, it.partition) for it in consumer.assignment()) != wanted:
+            assert deadline.not_over(f"{names}; it has {consumer.assignment()}")
+            consumer.poll(0.05)
+
+    config = {"group.id": group, "group.protocol": protocol}
+    with consuming(broker.bootstrap, f"^{prefix}-[ac]$", **config) as consumer:
+        reads("a")
+        topics.create(broker.bootstrap, f"{prefix}-c", partitions=2)
+        reads("a", "c")
+        topics.delete(broker.bootstrap, f"{prefix}-a")
+        reads("c")
+        consumer.subscribe([f"^{prefix}-b", f"{prefix}-c"])
+        reads("b", "c")
+
+
 def test_an_assigned_consumer_commits_without_being_a_member(
     broker: Broker, topic: str, group: str, protocol: str
 ) -> None:

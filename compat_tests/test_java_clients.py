@@ -29,6 +29,18 @@ SCENARIOS = {
         "topicMadeAgainUnderAConsumer",
         "invalidNames",
     ],
+    "ConsumerGroupScenarios": [
+        "subscriptionByPattern",
+        "instancesInUse",
+        "waysToClose",
+        "assignorsOfTheCoordinator",
+        "changesOfTheSubscription",
+        "partitionsAdded",
+        "subscribedTopicMadeAgain",
+        "tooLongBetweenPolls",
+        "membersRemovedByAnAdministrator",
+        "groupTypesAndStates",
+    ],
 }
 
 OF_GROUPS = ["cooperativeGroup", "commitsAndTheirMetadata", "staticMembers", "groupsThroughTheAdminClient"]
