@@ -117,7 +117,7 @@ class Heartbeats:
             member_epoch=has.epoch,
             heartbeat_interval_ms=self.settings(group.group_id).heartbeat_interval_ms,
         )
-        if joins or _is_full(request) or has.assigned != had.assigned:
+        if joins or _is_full(request) or (has is not had and has.assigned != had.assigned):
             response.assignment = _assignment(has)
         return response
 
@@ -209,19 +209,14 @@ class Heartbeats:
 
         Raises KafkaError(INVALID_REGULAR_EXPRESSION).
         """
-        if after != before:
+        topics_changed = False
+        if after is not before and after != before:  # A comparison looks at every name.
             draft.change(group, MemberChange(group.group_id, after.member_id, after))
-        # A new member without topics changes nothing for the others.
-        known = before or MemberMetadata(after.member_id)
-        names_changed = known.subscribed_topic_names != after.subscribed_topic_names
-        regex_changed = known.subscribed_topic_regex != after.subscribed_topic_regex
+            # A new member without topics changes nothing for the others.
+            topics_changed = _subscription(before or MemberMetadata(after.member_id)) != _subscription(after)
         matches_changed = self.regexes.refresh(step, draft, group, after.subscribed_topic_regex, context)
-        self.assigning.begin_epoch(
-            draft,
-            group,
-            subscriptions_changed=names_changed or regex_changed or matches_changed,
-        )
-        return before is not None and (names_changed or regex_changed)
+        self.assigning.begin_epoch(draft, group, subscriptions_changed=topics_changed or matches_changed)
+        return before is not None and topics_changed
 
     # Leaving
 
@@ -249,8 +244,23 @@ class Heartbeats:
 
 
 def _updated(before: MemberMetadata, request: ConsumerGroupHeartbeatRequest, context: MemberContext) -> MemberMetadata:
-    """What the member asks for with this request: a field that is absent stays as it was."""
+    """What the member asks for with this request: a field that is absent stays as it was.
+
+    The very `before` if all are absent, as in most heartbeats.
+    """
     names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+    if (
+        names is None
+        and timeout_ms == UNCHANGED_MS
+        and request.subscribed_topic_regex is None
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.instance_id in (None, before.instance_id)
+        and context.client_id == before.client_id
+        and context.client_host == before.client_host
+        and before.classic is None
+    ):
+        return before
     return MemberMetadata(
         member_id=before.member_id,
         instance_id=before.instance_id if request.instance_id is None else request.instance_id,
@@ -264,6 +274,10 @@ def _updated(before: MemberMetadata, request: ConsumerGroupHeartbeatRequest, con
         rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == UNCHANGED_MS else timeout_ms,
         server_assignor=before.server_assignor if request.server_assignor is None else request.server_assignor,
     )
+
+
+def _subscription(member: MemberMetadata) -> tuple[frozenset[str], str]:
+    return member.subscribed_topic_names, member.subscribed_topic_regex
 
 
 def _check_epoch(has: CurrentAssignment, epoch: int, owned: Owned | None) -> None:
