@@ -109,6 +109,7 @@ class Scenario:
     alone: bool  # each round has a broker just started, and no other is up
     needs_java: bool  # for its client
     nodes: Nodes | None  # the cluster that it is for; a single broker otherwise
+    settings: Mapping[str, str]  # of both systems, where they are not the defaults; of a single broker only
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -122,11 +123,12 @@ def scenario(
     alone: bool = False,
     needs_java: bool = False,
     nodes: Nodes | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[Bench], Round]], Callable[[Bench], Round]]:
     """Registers what it decorates."""
 
     def register(prepare: Callable[[Bench], Round]) -> Callable[[Bench], Round]:
-        SCENARIOS[name] = Scenario(name, about, prepare, limit, alone, needs_java, nodes)
+        SCENARIOS[name] = Scenario(name, about, prepare, limit, alone, needs_java, nodes, settings or {})
         return prepare
 
     return register

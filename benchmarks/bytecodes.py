@@ -23,8 +23,10 @@ import attrs
 import kwire.network.connection
 from benchmarks.load.answers import Tailing
 from benchmarks.load.connection import Connection
+from benchmarks.load.consumer_members import ConsumerGroup, Subscription
+from benchmarks.load.members import wait_for_coordinator
 from benchmarks.load.replay import connect
-from benchmarks.load.requests import fetch, list_offsets, produce, value_batch
+from benchmarks.load.requests import encode, fetch, list_offsets, produce, value_batch
 from benchmarks.load.transactions import Producers
 from kwire.testing import Broker
 from kwire.tests.raw_client import RawClient
@@ -104,7 +106,9 @@ def count() -> list[Count]:
             broker = stack.enter_context(Broker(on_disk=True))
             connection = stack.enter_context(Connection(broker.port))
             connection.create({"t": _PARTITIONS, "tail": 1})
+            heartbeat = _steady_heartbeat(broker.port)
             counts = [_count(tracer, name, partial(connection.call, frame)) for name, frame in requests(record).items()]
+            counts.append(_count(tracer, "ConsumerGroupHeartbeat, nothing new", partial(connection.call, heartbeat)))
             consumer = stack.enter_context(RawClient(f"127.0.0.1:{broker.port}"))
             tail = partial(
                 _tail, tracer, consumer, Tailing("tail", 0, 0), partial(connection.call, produce("tail", [0], record))
@@ -118,6 +122,17 @@ def count() -> list[Count]:
             return [*counts, _count(tracer, "A transaction: Produce, EndTxn", partial(producer.run, 0.0))]
     finally:
         threading.settrace(None)
+
+
+def _steady_heartbeat(port: int) -> bytes:
+    """That of a member who has all partitions of `t`."""
+    wait_for_coordinator(port, "readers")
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(sock) for sock in connect(port, 1)]
+        group = stack.enter_context(ConsumerGroup("readers", Subscription(_PARTITIONS, ["t"]), sockets))
+        group.join(1)
+        [request] = group.steady_requests()
+        return encode(request)
 
 
 def _tail(tracer: _Tracer, consumer: RawClient, tailing: Tailing, produce: Callable[[], object]) -> None:

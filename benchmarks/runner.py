@@ -57,7 +57,7 @@ class Runner:
     def _prepare(self, scenario: Scenario, spec: Spec, running: ExitStack, figures: Figures) -> Player:
         cluster = None
         if scenario.nodes is None:
-            broker = running.enter_context(self.lab.broker(spec))
+            broker = running.enter_context(self.lab.broker(spec.with_defaults(scenario.settings)))
             figures |= {"startup_s": broker.startup_s, "startup_cpu_s": broker.startup_cpu_s}
         else:
             cluster = running.enter_context(running_cluster(self.lab, spec, scenario.nodes))

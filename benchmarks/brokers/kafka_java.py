@@ -51,6 +51,15 @@ def format_storage(properties: Path) -> None:
     run_tool("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", properties)
 
 
+def live_heap_mib(pid: int) -> float:
+    """What is left on the heap of a broker after a full collection, which this makes."""
+    jcmd = java().with_name("jcmd")
+    said = subprocess.run([jcmd, str(pid), "GC.class_histogram"], capture_output=True, text=True, check=True).stdout
+    name, _, size_bytes = said.split("\n")[-2].split()
+    assert name == "Total"
+    return int(size_bytes) / 2**20
+
+
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
 

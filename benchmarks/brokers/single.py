@@ -83,6 +83,13 @@ class Spec:
             raise ValueError(f"{self.command}: settings are NAME=VALUE,NAME=VALUE")
         return {name: value for name, _, value in pairs}
 
+    def with_defaults(self, settings: Mapping[str, str]) -> Spec:
+        """With these settings, unless it has others. A command stays as it is."""
+        if self.kind == "command" or not settings:
+            return self
+        pairs = (f"{name}={value}" for name, value in {**settings, **self.settings}.items())
+        return attrs.evolve(self, command=f"{self.kind}:{','.join(pairs)}")
+
 
 @attrs.frozen
 class Seat:

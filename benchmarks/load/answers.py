@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from kwire_protocol.headers import response_head
 from kwire_protocol.messages.api_versions import ApiVersionsResponse
+from kwire_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kwire_protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kwire_protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -59,6 +60,11 @@ def check_list_offsets(topic: str, partitions: int) -> Check:
 
 def check_api_versions() -> Check:
     return _check(lambda code: ApiVersionsResponse(error_code=code), at_least_bytes=1)
+
+
+def check_consumer_heartbeat(member_id: str) -> Check:
+    """To a heartbeat of a member to which nothing has happened, or of another one whose id is as long."""
+    return _check(lambda code: ConsumerGroupHeartbeatResponse(error_code=code, member_id=member_id))
 
 
 def check_nothing(buffer: bytearray, start: int, size: int) -> None:

@@ -71,6 +71,7 @@ GOALS = [
     _cost("idle", "idle_core", 0.05),
     _absolute("idle", "wake_ups_per_s", 5.0),
     _cost("group-join", "join_s", 0.7),
+    _cost("consumer-heartbeat", "cpu_s_per_mrequest", 0.8),
     *(_rate(name, "transactions_per_s", 1.0) for name in ("transactions-1", "transactions-16")),
     *(_cost(name, "cpu_s_per_mtransaction", 1.0) for name in ("transactions-1", "transactions-16")),
     _least("clean-100b", "mib_per_s", 50.0),

@@ -26,7 +26,7 @@ PRODUCED = {"records_per_s", "cpu_s_per_mrecord", "records_per_request", "p99_ms
 COMMITTED = {"transactions_per_s", "cpu_s_per_mtransaction", "refused_per_transaction"}
 JOBS = {"rows_per_s", "by_hand_rows_per_s", "rows_of_by_hand", "job_cpu_s_per_mrow", "by_hand_cpu_s_per_mrow"}
 FOUND = {"user_id_ms", "log_id_ms", "key_ms", "offset_ms", "either_ms"}
-MAY_BE_NEGATIVE = {"kib_per_connection", "beyond_session_s"}
+MAY_BE_NEGATIVE = {"kib_per_connection", "kib_per_member@1000", "kib_per_member@5000", "beyond_session_s"}
 FAILOVER = {"failover_s", "failover_all_s", "failover_cpu_s"}
 
 FIGURES = {
@@ -49,6 +49,8 @@ FIGURES = {
     "e2e-raw": LATENCY | {"cpu_s_per_mrecord"},
     "fetch-fanout": LATENCY | {"cpu_s_per_mrecord"},
     "group-join": {"join_s", "cpu_ms_per_member"},
+    "consumer-heartbeat": SENT | LATENCY | {"join_s"},
+    "consumer-leave": {"join_s", "settle_s", "settle_cpu_ms", "heartbeats"},
     "transactions-1": COMMITTED | LATENCY,
     "transactions-16": COMMITTED | LATENCY,
     "clean-100b": BYTES,
@@ -83,6 +85,7 @@ FIGURES = {
     "growth-partitions": {"cpu_s_per_mrequest@100", "create_s@100"},
     "growth-segments": {"list_cpu_s_per_mrequest@10", "fetch_cpu_s_per_mrequest@10"},
     "growth-members": {"join_s@1", "cpu_ms_per_member@10"},
+    "growth-consumer-members": {"kib_per_member@1000", "kib_per_member@5000", "join_s@5000", "cpu_ms_per_member@1000"},
     "growth-record-size": {"cpu_s_per_gib@1048000", "cpu_s_per_mrequest@100"},
 }
 
