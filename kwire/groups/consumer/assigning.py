@@ -43,17 +43,26 @@ class Assigning:
     config: GroupConfig
     topics: Topics
     settings: Callable[[str], ConsumerGroupSettings]
+    _hashed: tuple[int, set[str], int] = attrs.field(init=False, factory=lambda: (-1, set(), 0))
+    """The version of the topics, names and their hash, as last computed."""
 
     def begin_epoch(self, draft: Draft, group: ConsumerGroup, *, subscriptions_changed: bool) -> None:
         """A new group epoch if the subscriptions or the topics have changed; else the next assignment is as before."""
         if not subscriptions_changed and group.topics_version == self.topics.version:
             return
-        new_hash = metadata_hash(self.topics, group.subscribed_topics())
+        new_hash = self._hash(group.subscribed_topics())
         if subscriptions_changed or new_hash != group.metadata_hash:
             draft.change(group, EpochChange(group.group_id, GroupEpoch(group.epoch + 1, new_hash)))
             log.info("group %a: epoch %d", group.group_id, group.epoch)
         draft.did(None, partial(setattr, group, "topics_version", -1))
         group.topics_version = self.topics.version
+
+    def _hash(self, names: set[str]) -> int:
+        """Of these topics. Members that join one after the other mostly subscribe to the same ones."""
+        version = self.topics.version
+        if self._hashed[:2] != (version, names):
+            self._hashed = version, names, metadata_hash(self.topics, names)
+        return self._hashed[2]
 
     def assign(self, draft: Draft, group: ConsumerGroup, now: Now) -> None:
         """Computes the target assignment for the group epoch, if it is due."""

@@ -18,7 +18,7 @@ from devtools.suite.tiers import small_and_full
 from kwire.groups.config import ConsumerGroupSettings
 from kwire.groups.consumer.group import ConsumerGroup, GroupState
 from kwire.groups.shard import GroupShard
-from kwire.groups.topics import Topic
+from kwire.groups.topics import Topic, metadata_hash
 from kwire.tests.groups.consumer.clients import Client, Place, heartbeat
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
 from kwire.tests.groups.topics import FakeTopics
@@ -139,6 +139,9 @@ def test_a_large_group_settles_and_follows_every_change(*, full: bool) -> None:
     group.topics.create("another", 3)
     group.settle()
 
+    group.create_topics(range(topics - 10, topics), partitions + 1)
+    group.settle()
+
     for number in range(100):
         group.topics.delete(f"orders-{number}")
     group.settle()
@@ -167,6 +170,18 @@ def test_heartbeats_without_news_write_nothing_and_look_at_no_topic() -> None:
     written, group.topics.looks = len(group.driver.log), 0
     group.everybody_heartbeats()
     assert (len(group.driver.log), group.topics.looks) == (written, 0)
+
+
+def test_topics_are_not_looked_at_again_for_each_member_that_subscribes_to_the_same() -> None:
+    group = LargeGroup(members=50, topics=200)
+    group.clients[0].heartbeat()
+    group.topics.looks = 0
+    for client in group.clients[1:]:
+        client.heartbeat()
+    assert group.topics.looks == 0
+    group.clients[0].subscribe(["other"])
+    group.clients[0].heartbeat()
+    assert group.state.metadata_hash == metadata_hash(group.topics, group.topics.names())
 
 
 def test_an_assignment_is_computed_at_most_once_in_an_interval() -> None:
