@@ -16,6 +16,7 @@ from kwire_protocol.wire import Uuid
 
 from devtools.suite.tiers import small_and_full
 from kwire.groups.config import ConsumerGroupSettings
+from kwire.groups.consumer.assigning import INTERVAL_MS_PER_MEMBER, LARGE_GROUP_MEMBERS
 from kwire.groups.consumer.group import ConsumerGroup, GroupState
 from kwire.groups.shard import GroupShard
 from kwire.groups.topics import Topic, metadata_hash
@@ -193,6 +194,21 @@ def test_an_assignment_is_computed_at_most_once_in_an_interval() -> None:
     group.driver.advance(ASSIGNMENT_INTERVAL_MS)
     group.clients[0].heartbeat()
     assert (group.state.epoch, group.state.assignment_epoch) == (50, 50)
+
+
+def test_a_large_group_has_a_least_interval_even_if_none_is_configured() -> None:
+    group = LargeGroup(members=2 * LARGE_GROUP_MEMBERS, topics=100)
+    group.driver.settings = ConsumerGroupSettings(SESSION_MS, HEARTBEAT_INTERVAL_MS, assignment_interval_ms=0)
+    for client in group.clients:
+        client.heartbeat()
+    assert (group.state.epoch, group.state.assignment_epoch) == (len(group.clients), LARGE_GROUP_MEMBERS - 1)
+    group.driver.advance(int(len(group.clients) * INTERVAL_MS_PER_MEMBER) - 1)
+    group.clients[0].heartbeat()
+    assert group.state.assignment_epoch == LARGE_GROUP_MEMBERS - 1
+    group.driver.advance(1)
+    group.clients[0].heartbeat()
+    assert group.state.assignment_epoch == group.state.epoch
+    group.settle()
 
 
 # A request without news, from a member that is not the same for all that
