@@ -190,10 +190,10 @@ def test_an_assignment_is_computed_at_most_once_in_an_interval() -> None:
     group = LargeGroup(members=50, topics=100)
     for client in group.clients:
         client.heartbeat()
-    assert (group.state.epoch, group.state.assignment_epoch) == (50, 1)
+    assert (group.state.epoch, group.state.assignment_epoch) == (51, 2)
     group.driver.advance(ASSIGNMENT_INTERVAL_MS)
     group.clients[0].heartbeat()
-    assert (group.state.epoch, group.state.assignment_epoch) == (50, 50)
+    assert (group.state.epoch, group.state.assignment_epoch) == (51, 51)
 
 
 def test_a_large_group_has_a_least_interval_even_if_none_is_configured() -> None:
@@ -201,10 +201,10 @@ def test_a_large_group_has_a_least_interval_even_if_none_is_configured() -> None
     group.driver.settings = ConsumerGroupSettings(SESSION_MS, HEARTBEAT_INTERVAL_MS, assignment_interval_ms=0)
     for client in group.clients:
         client.heartbeat()
-    assert (group.state.epoch, group.state.assignment_epoch) == (len(group.clients), LARGE_GROUP_MEMBERS - 1)
+    assert (group.state.epoch, group.state.assignment_epoch) == (len(group.clients) + 1, LARGE_GROUP_MEMBERS)
     group.driver.advance(int(len(group.clients) * INTERVAL_MS_PER_MEMBER) - 1)
     group.clients[0].heartbeat()
-    assert group.state.assignment_epoch == LARGE_GROUP_MEMBERS - 1
+    assert group.state.assignment_epoch == LARGE_GROUP_MEMBERS
     group.driver.advance(1)
     group.clients[0].heartbeat()
     assert group.state.assignment_epoch == group.state.epoch
