@@ -7,7 +7,7 @@ is new. A test may lose its answers, let it fall silent, or let it linger before
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -23,7 +23,7 @@ from kwire_protocol.messages.consumer_group_heartbeat import (
 from kwire_protocol.wire import Reader, Uuid, Writer
 
 from kwire.groups.classic.subscription import subscribed_topics
-from kwire.groups.group import MemberContext
+from kwire.groups.group import MemberContext, sees_all
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
 
 Place = tuple[Uuid, int]
@@ -36,11 +36,16 @@ FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, 
 
 
 def heartbeat(
-    driver: ShardDriver, request: ConsumerGroupHeartbeatRequest, *, client_id: str = "app", version: int = 1
+    driver: ShardDriver,
+    request: ConsumerGroupHeartbeatRequest,
+    *,
+    client_id: str = "app",
+    version: int = 1,
+    sees_topic: Callable[[str], bool] = sees_all,
 ) -> ConsumerGroupHeartbeatResponse:
     """The answer to any heartbeat."""
     token = driver.token()
-    context = MemberContext(client_id, "/127.0.0.1", version)
+    context = MemberContext(client_id, "/127.0.0.1", version, sees_topic)
     driver.run(driver.shard.consumer_heartbeat(request, context, token, member_id=request.member_id, now=driver.now))
     response = driver.replies[token]
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -67,6 +72,7 @@ class Client:
     instance_id: str | None = None
     assignor: str | None = None
     rack_id: str | None = None
+    sees_topic: Callable[[str], bool] = sees_all
     group: str = GROUP
     epoch: int = JOINING
     owned: set[Place] = attrs.field(factory=set)
@@ -99,7 +105,7 @@ class Client:
 
     def heartbeat(self, *, is_lost: bool = False) -> ErrorCode:
         """Sends a heartbeat and takes in the answer, unless that is lost."""
-        response = heartbeat(self.driver, self.request())
+        response = heartbeat(self.driver, self.request(), sees_topic=self.sees_topic)
         if is_lost:
             self.is_unsure = True
             return ErrorCode.NONE
@@ -182,6 +188,7 @@ class ClassicClient:
 
     def act(self) -> bool:
         """Returns whether something happened."""
+        self.driver.advance(0)
         if self._joining is not None:
             return self._take_join()
         if self._syncing is not None:
