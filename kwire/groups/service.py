@@ -104,8 +104,10 @@ class GroupService:
         return await self.runtime.durable(index, slot)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        _, shard = self._find_named(request.group_id)
-        return shard.heartbeat(request, now=self.runtime.now())
+        index, shard = self._find_named(request.group_id)
+        response = shard.heartbeat(request, now=self.runtime.now())
+        self.runtime.perform(index, ())  # It may have set a deadline: to rejoin, in a consumer group.
+        return response
 
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         index, shard = self._find_named(request.group_id)
