@@ -5,5 +5,7 @@
 * `cluster_state.py`: brokers and partitions at one moment, and what is wrong with them
 * `partitions.py`: partitions and the sizes of their replicas; `reassignments.py`, `elections.py`: how these change
 * `brokers.py`: brokers that do not come back
+* `groups.py`: groups of all kinds and their members; `groups_offsets.py`: how far they are; `groups_reset.py`: where
+  they are to go on
 * `batches.py`: requests of a bounded size
 """

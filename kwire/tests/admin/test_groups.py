@@ -200,12 +200,13 @@ def test_ends_that_are_not_known_are_noted_and_the_others_told() -> None:
 
 def test_a_share_groups_lag_is_what_its_coordinator_counts() -> None:
     members = [share_member(name, ["orders"], {"orders": [0]}) for name in ("a", "b")]
-    brokers = GroupBrokers({"g": Group("share", members=members, offsets={P0: 5, P1: -1}, lags={P0: 2})})
-    brokers.has_topic("orders", (0, 9), (0, 9))
+    brokers = GroupBrokers({"g": Group("share", members=members, offsets={P0: 5, P1: -1, P2: 3}, lags={P0: 2})})
+    brokers.has_topic("orders", (0, 9), (0, 9), (0, 9))
     found = progress(brokers.cluster(), described(brokers)).partitions
     assert [(it.at, it.offset, it.lag, it.member_ids) for it in found] == [
         (P0, 5, 2, ("a", "b")),
         (P1, None, None, ()),
+        (P2, 3, None, ()),
     ]
 
 

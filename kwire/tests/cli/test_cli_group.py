@@ -1,0 +1,424 @@
+"""`kwire group` over a cluster that is made up: how it tells what it finds, and what it changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import click
+import pytest
+from click.testing import CliRunner, Result
+from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
+from kwire_protocol.messages.offset_commit import OffsetCommitRequest
+from kwire_protocol.messages.offset_delete import OffsetDeleteRequest
+
+from devtools.ports import free_port
+from kwire.admin.groups import KINDS, STATES
+from kwire.cli import main
+from kwire.cli.group import deleting, group, resetting, showing
+from kwire.cli.group.arguments import parse_duration_ms, parse_scope
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.tests.admin.group_brokers import Group, GroupBrokers, classic_member, consumer_member, share_member
+
+NOW_MS = 10_000_000
+P0, P1, P2 = (TopicPartition("orders", index) for index in range(3))
+
+
+@attrs.define
+class Client:
+    """Runs `kwire group` with these brokers for a cluster, at NOW_MS."""
+
+    brokers: GroupBrokers
+
+    def __call__(self, *arguments: str, stdin: str = "", code: int = 0) -> Result:
+        result = CliRunner().invoke(main, ["group", *arguments], input=stdin)
+        assert result.exit_code == code, result.output
+        return result
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    brokers = GroupBrokers()
+
+    def connect(bootstrap: str, *, timeout_s: float) -> Cluster:
+        assert (bootstrap, timeout_s) == ("127.0.0.1:9092", 30)
+        return brokers.cluster()
+
+    class Standing:
+        def now_ms(self) -> int:
+            return NOW_MS
+
+    for module in (deleting, resetting, showing):
+        monkeypatch.setattr(module, "Cluster", connect)
+    monkeypatch.setattr(resetting, "SystemClock", Standing)
+    return Client(brokers)
+
+
+def rows(result: Result) -> list[Any]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def words(result: Result) -> list[list[str]]:
+    return [line.split() for line in result.stdout.splitlines()]
+
+
+# Shown
+
+
+def test_groups_are_listed_as_columns_or_json(client: Client) -> None:
+    assert client("list").stdout == "there are no groups\n"
+    client.brokers.groups = {"b": Group(protocol_type=""), "a\x1b[2J": Group("consumer", "Empty", node_id=2)}
+    assert words(client("list")) == [
+        ["GROUP", "TYPE", "STATE", "PROTOCOL", "COORDINATOR"],
+        ["a\\x1b[2J", "consumer", "Empty", "consumer", "2"],
+        ["b", "classic", "Stable", "-", "1"],
+    ]
+    assert rows(client("list", "--json", "--type", "Classic", "--state", "stable")) == [
+        {
+            "type": "group",
+            "group_id": "b",
+            "kind": "classic",
+            "state": "Stable",
+            "protocol_type": "",
+            "coordinator_id": 1,
+        }
+    ]
+    assert client("list", "--type", "share").stdout == "there is no such group\n"
+
+
+def test_the_kinds_and_states_to_choose_from_are_those_that_there_are() -> None:
+    options = {it.name: it.type for it in group.commands["list"].params}
+    for name, known in (("kinds", KINDS), ("states", STATES)):
+        choice = options[name]
+        assert isinstance(choice, click.Choice)
+        assert tuple(choice.choices) == known
+
+
+def test_a_group_is_described_with_its_lag_and_with_members_that_own_nothing(client: Client) -> None:
+    members = [classic_member("m", ["orders"], {"orders": [0, 1]}), classic_member("idle", ["orders"], {})]
+    client.brokers.groups["g"] = Group(members=members, offsets={P0: 5, P2: 1})
+    client.brokers.has_topic("orders", (0, 9), (0, 9), (0, 9))
+    shown = words(client("describe", "g"))
+    assert shown[:7] == [
+        ["group", "g"],
+        ["type", "classic"],
+        ["state", "Stable"],
+        ["protocol", "type", "consumer"],
+        ["assignor", "range"],
+        ["coordinator", "1"],
+        ["members", "2"],
+    ]
+    assert shown[8:] == [
+        ["TOPIC", "PARTITION", "OFFSET", "LOG", "END", "LAG", "MEMBER", "CLIENT", "HOST"],
+        ["orders", "0", "5", "9", "4", "m", "client-m", "127.0.0.1"],
+        ["orders", "1", "-", "9", "-", "m", "client-m", "127.0.0.1"],
+        ["orders", "2", "1", "9", "8", "-", "-", "-"],
+        ["-", "-", "-", "-", "-", "idle", "client-idle", "127.0.0.1"],
+    ]
+    told = rows(client("describe", "g", "--json"))
+    assert [row["type"] for row in told] == ["group", "partition", "partition", "partition", "member", "member"]
+    assert told[0] == {
+        "type": "group",
+        "group_id": "g",
+        "kind": "classic",
+        "state": "Stable",
+        "protocol_type": "consumer",
+        "assignor": "range",
+        "epoch": None,
+        "assignment_epoch": None,
+        "coordinator_id": 1,
+        "members": 2,
+    }
+    assert told[1] == {
+        "type": "partition",
+        "topic": "orders",
+        "partition": 0,
+        "offset": 5,
+        "log_end": 9,
+        "lag": 4,
+        "member_ids": ["m"],
+    }
+
+
+def test_a_share_groups_partition_has_a_row_for_each_owner(client: Client) -> None:
+    members = [share_member(name, ["orders"], {"orders": [0]}) for name in ("a", "b")]
+    client.brokers.groups["g"] = Group("share", members=members, offsets={P0: 5}, lags={P0: 2})
+    client.brokers.has_topic("orders", (0, 9))
+    shown = words(client("describe", "g"))
+    assert ["epoch", "3"] in shown
+    assert shown[-2:] == [
+        ["orders", "0", "5", "9", "2", "a", "client-a", "127.0.0.1"],
+        ["orders", "0", "5", "9", "2", "b", "client-b", "127.0.0.1"],
+    ]
+
+
+def test_what_is_not_known_is_noted_beside_what_is(client: Client) -> None:
+    client.brokers.groups["g"] = Group(state="Empty", offsets={P0: 5})
+    result = client("describe", "g")
+    assert words(result)[-1] == ["orders", "0", "5", "-", "-", "-", "-", "-"]
+    assert result.stderr == "note: there is no topic 'orders'\n"
+    client.brokers.groups["s"] = Group("streams", "NotReady", protocol_type="streams")
+    result = client("describe", "s")
+    assert result.stdout.endswith("\nit has no offsets and no members\n")
+    for command in ("describe", "members"):
+        assert client(command, "s").stderr == "note: members of streams groups are not shown yet\n"
+
+
+def test_members_are_shown_with_targets_only_where_they_differ(client: Client) -> None:
+    moving = consumer_member("b", ["orders"], {"orders": [0, 1]}, {"orders": [0], "clicks": [2]})
+    moving.instance_id = "till-1"
+    moving.subscribed_topic_regex = "cl.*"
+    client.brokers.groups["g"] = Group("consumer", members=[moving, consumer_member("a", ["orders"], {"orders": [2]})])
+    assert words(client("members", "g")) == [
+        ["MEMBER", "INSTANCE", "CLIENT", "HOST", "EPOCH", "PROTOCOL", "SUBSCRIPTION", "PARTITIONS", "TARGET"],
+        ["a", "-", "client-a", "127.0.0.1", "6", "consumer", "orders", "orders:2", "-"],
+        [
+            "b",
+            "till-1",
+            "client-b",
+            "127.0.0.1",
+            "6",
+            "consumer",
+            "orders,/cl.*/",
+            "orders:0,1",
+            "clicks:2",
+            "orders:0",
+        ],
+    ]
+    (_, told) = rows(client("members", "g", "--json"))
+    assert told == {
+        "type": "member",
+        "member_id": "b",
+        "instance_id": "till-1",
+        "client_id": "client-b",
+        "host": "127.0.0.1",
+        "rack_id": None,
+        "epoch": 6,
+        "protocol": "consumer",
+        "topics": ["orders"],
+        "regex": "cl.*",
+        "partitions": [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}],
+        "target": [{"topic": "clicks", "partition": 2}, {"topic": "orders", "partition": 0}],
+    }
+
+
+def test_columns_that_all_members_lack_are_left_out(client: Client) -> None:
+    client.brokers.groups["g"] = Group(members=[classic_member("m", ["orders"], {})])
+    assert words(client("members", "g")) == [
+        ["MEMBER", "CLIENT", "HOST", "PROTOCOL", "SUBSCRIPTION", "PARTITIONS"],
+        ["m", "client-m", "127.0.0.1", "classic", "orders", "-"],
+    ]
+    client.brokers.groups["g"] = Group(state="Empty")
+    assert client("members", "g").stdout == "group g has no members: it is Empty\n"
+    assert client("members", "g", "--json").stdout == ""
+
+
+# Reset
+
+
+def idle(client: Client, kind: str = "classic") -> None:
+    client.brokers.groups["g"] = Group(kind, "Empty", offsets={P0: 5, P1: 8})
+    client.brokers.has_topic("orders", (2, 10), (2, 10), (2, 10))
+
+
+def test_a_reset_is_shown_and_done_only_with_execute(client: Client) -> None:
+    idle(client)
+    result = client("reset", "g", "--all-topics", "--to-earliest")
+    assert words(result)[1:] == [
+        ["orders", "0", "5", "2"],
+        ["orders", "1", "8", "2"],
+        [],
+        ["nothing", "was", "changed:", "--execute", "sets", "these", "offsets"],
+    ]
+    assert client.brokers.requests(OffsetCommitRequest) == []
+    assert rows(client("reset", "g", "--topic", "orders:1,2", "--to-offset", "7", "--execute", "--json")) == [
+        {
+            "type": "reset",
+            "group_id": "g",
+            "topic": "orders",
+            "partition": index,
+            "before": before,
+            "after": 7,
+            "executed": True,
+        }
+        for index, before in ((1, 8), (2, None))
+    ]
+    assert client.brokers.groups["g"].offsets == {P0: 5, P1: 7, P2: 7}
+
+
+@pytest.mark.parametrize(
+    ("target", "after"),
+    [
+        (("--to-latest",), 10),
+        (("--to-offset", "3"), 3),
+        (("--shift-by", "-1"), 4),
+        (("--to-datetime", "1970-01-01T02:45:00Z"), 6),
+        (("--to-datetime", "1970-01-01T02:45:00.001"), 7),
+        (("--by-duration", "PT1M40S"), 6),
+        (("--by-duration", "99s"), 7),
+        (("--by-duration", "P9999D"), 2),
+    ],
+)
+def test_a_reset_goes_where_its_option_says(client: Client, target: Sequence[str], after: int) -> None:
+    idle(client)
+    client.brokers.times[P0] = {2: 1, 6: NOW_MS - 100_000, 7: NOW_MS}
+    (row,) = rows(client("reset", "g", "--topic", "orders:0", *target, "--execute", "--json"))
+    assert (row["before"], row["after"]) == (5, after)
+    assert client.brokers.groups["g"].offsets[P0] == after
+
+
+def test_an_offset_outside_of_the_log_is_told(client: Client) -> None:
+    idle(client)
+    result = client("reset", "g", "--topic", "orders:0", "--shift-by", "-9")
+    assert result.stderr == "note: orders-0: -4 is not in the log, 2 is nearest\n"
+
+
+def test_a_group_with_members_is_not_reset(client: Client) -> None:
+    idle(client)
+    client.brokers.groups["g"] = Group(members=[classic_member("m", ["orders"], {})], offsets={P0: 5})
+    for more in ((), ("--execute",)):
+        result = client("reset", "g", "--all-topics", "--to-earliest", *more, code=1)
+        assert result.stderr == (
+            "Error: group 'g' is active (state Stable, members: 1): "
+            "offsets can be reset only when it has none, so stop them first\n"
+        )
+    assert client.brokers.groups["g"].offsets == {P0: 5}
+
+
+def test_a_group_that_is_new_gets_its_offsets_and_one_without_any_is_told(client: Client) -> None:
+    client.brokers.has_topic("orders", (2, 10))
+    result = client("reset", "new", "--topic", "orders", "--to-latest", "--execute")
+    assert result.stderr == "note: group 'new' not found: --execute creates it\n"
+    assert client.brokers.groups["new"].offsets == {P0: 10}
+    result = client("reset", "g", "--all-topics", "--to-latest", code=1)
+    assert result.stderr == "Error: group 'g' not found\n"
+    client.brokers.groups["g"] = Group(state="Empty")
+    assert "name topics with --topic" in client("reset", "g", "--all-topics", "--to-latest", code=1).stderr
+
+
+# Deleted
+
+
+def test_groups_are_deleted_each_for_itself(client: Client) -> None:
+    idle(client)
+    client.brokers.groups["busy"] = Group(members=[classic_member("m", [], {})])
+    result = client("delete", "g", "busy", "none", "g", "--yes", code=1)
+    assert result.stdout.splitlines()[1:] == [
+        "g      deleted",
+        "busy   group 'busy' is not deleted: it has members (NON_EMPTY_GROUP)",
+        "none   group 'none' not found",
+    ]
+    assert [*client.brokers.groups] == ["busy"]
+    idle(client)
+    assert rows(client("delete", "g", "--yes", "--json")) == [
+        {"type": "deletion", "group_id": "g", "deleted": True, "problem": None}
+    ]
+
+
+def test_nothing_is_deleted_without_a_yes(client: Client) -> None:
+    idle(client)
+    assert "delete 'g' with all offsets?" in client("delete", "g", stdin="n\n", code=1).stdout
+    assert "in orders:0,1?" in client("delete-offsets", "g", "--topic", "orders", stdin="n\n", code=1).stdout
+    assert client.brokers.requests(DeleteGroupsRequest) + client.brokers.requests(OffsetDeleteRequest) == []
+    client("delete-offsets", "g", "--topic", "orders:1", stdin="y\n")
+    assert client.brokers.groups["g"].offsets == {P0: 5}
+    client("delete", "g", stdin="y\n")
+    assert client.brokers.groups == {}
+
+
+def test_offsets_are_deleted_by_topic_and_partition(client: Client) -> None:
+    idle(client)
+    client.brokers.groups["g"].offsets[TopicPartition("clicks", 0)] = 1
+    client.brokers.subscribed = {"clicks"}
+    result = client("delete-offsets", "g", "--topic", "orders:1", "--topic", "clicks", "--yes", code=1)
+    assert result.stdout.splitlines()[1:] == [
+        "clicks  0          a member subscribes to the topic (GROUP_SUBSCRIBED_TO_TOPIC)",
+        "orders  1          deleted",
+    ]
+    assert client.brokers.groups["g"].offsets == {P0: 5, TopicPartition("clicks", 0): 1}
+    assert rows(client("delete-offsets", "g", "--topic", "orders", "--yes", "--json")) == [
+        {
+            "type": "offset_deletion",
+            "group_id": "g",
+            "topic": "orders",
+            "partition": 0,
+            "deleted": True,
+            "problem": None,
+        }
+    ]
+
+
+def test_offsets_that_are_not_there_are_told_and_nothing_is_deleted(client: Client) -> None:
+    idle(client)
+    for topic, told in (("clicks", "none in clicks;"), ("orders:0,2", "none in orders:2;")):
+        result = client("delete-offsets", "g", "--topic", topic, "--yes", code=1)
+        assert f"offset not found: group 'g' has {told} nothing was deleted" in result.stderr
+    assert "group 'x' not found" in client("delete-offsets", "x", "--topic", "orders", "--yes", code=1).stderr
+    assert len(client.brokers.groups["g"].offsets) == 2
+
+
+def test_a_share_groups_offsets_are_deleted_by_whole_topics(client: Client) -> None:
+    idle(client, "share")
+    assert "by whole topics only" in client("delete-offsets", "g", "--topic", "orders:1", "--yes", code=1).stderr
+    assert words(client("delete-offsets", "g", "--topic", "orders", "--yes"))[1] == ["orders", "-", "deleted"]
+    assert client.brokers.groups["g"].offsets == {}
+
+
+# Wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("list", "--type", "modern"), "'modern' is not one of"),
+        (("list", "--state", "Sleeping"), "'Sleeping' is not one of"),
+        (("reset", "g", "--to-latest"), "by --topic, or by --all-topics"),
+        (("reset", "g", "--to-latest", "--all-topics", "--topic", "t"), "by --topic, or by --all-topics"),
+        (("reset", "g", "--topic", "t"), "say where to: one of --to-earliest"),
+        (("reset", "g", "--topic", "t", "--to-latest", "--to-offset", "0"), "say where to: one of"),
+        (("reset", "g", "--topic", "t:", "--to-latest"), "'t:' is not TOPIC or TOPIC:PARTITIONS"),
+        (("reset", "g", "--topic", ":0", "--to-latest"), "':0' names no topic"),
+        (("reset", "g", "--topic", "t", "--to-offset", "-1"), "not in the range"),
+        (("reset", "g", "--topic", "t", "--to-datetime", "soon"), "'soon' is no moment"),
+        (("reset", "g", "--topic", "t", "--by-duration", "PT"), "'PT' is no duration"),
+        (("delete-offsets", "g"), "by --topic"),
+        (("delete",), "GROUP"),
+    ],
+)
+def test_what_does_not_go_together_is_a_usage_error(client: Client, arguments: Sequence[str], told: str) -> None:
+    assert told in client(*arguments, code=click.UsageError.exit_code).stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("PT2H", 7_200_000),
+        ("P1DT12H", 129_600_000),
+        ("p2d", 172_800_000),
+        ("PT1M30.5S", 90_500),
+        ("PT0S", 0),
+        ("90m", 5_400_000),
+        ("7d", 604_800_000),
+    ],
+)
+def test_durations_are_read_as_kafkas_tools_and_people_write_them(text: str, ms: int) -> None:
+    assert parse_duration_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "P1Y", "1h30m", "-PT1H", "12", "PT1.5H"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no duration"):
+        parse_duration_ms(text)
+
+
+def test_a_topic_may_be_named_again_with_more_partitions() -> None:
+    assert parse_scope(["a:1", "b", "a:0,1", "c:2", "c", "c:3"]) == {"a": [0, 1], "b": None, "c": None}
+
+
+def test_a_cluster_that_is_not_there_is_told_in_one_line() -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    result = CliRunner().invoke(main, ["group", "list", "--bootstrap-server", nobody])
+    told = "--bootstrap-server names the broker to ask"
+    assert (result.exit_code, result.stderr) == (1, f"Error: cannot reach {nobody}: Connection refused. {told}\n")
