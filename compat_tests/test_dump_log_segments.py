@@ -15,6 +15,7 @@ from . import topics
 from .brokers import RestartableBroker
 from .confluent import consuming, producing, take_until
 from .dumps import assert_kafka_is_content, dump
+from .groups import CONSUMER
 from .java_host import JavaHost
 from .values import numbered
 
@@ -79,6 +80,10 @@ def disk(request: pytest.FixtureRequest, restartable_broker: RestartableBroker) 
     with consuming(bootstrap, "dumped-none", **{"group.id": "dumped-group"}) as consumer:
         take_until(consumer, lambda: bool(consumer.assignment()), [], "an assignment")
         consumer.commit(offsets=[TopicPartition("dumped-none", 0, 77, "a note")], asynchronous=False)
+    config = {"group.id": "dumped-consumer-group", "group.protocol": CONSUMER}
+    with consuming(bootstrap, "dumped-none", "^dumped-zstd$", **config) as consumer:
+        take_until(consumer, lambda: len(consumer.assignment()) == 2, [], "an assignment")
+        consumer.commit(offsets=[TopicPartition("dumped-none", 0, 79)], asynchronous=False)
     transact(bootstrap)
     if how == "stop":
         broker.stop()
@@ -140,6 +145,16 @@ def test_groups_are_read_with_the_decoder_of_offsets(disk: Disk, java: JavaHost)
     assert [
         line for line in said.splitlines() if '"group":"dumped-group"' in line and '"protocolType":"consumer"' in line
     ]
+
+
+def test_consumer_groups_are_read_with_the_decoder_of_offsets(disk: Disk, java: JavaHost) -> None:
+    logs = sorted(disk.data_dir.glob("__consumer_offsets-*/*.log"))
+    said = dump(java, logs, "--deep-iteration", "--print-data-log", "--offsets-decoder")
+    records = [line for line in said.splitlines() if '"dumped-consumer-group"' in line]
+    found = {kind for line in records for kind in re.findall(r'"type":"(\d+)"', line)}
+    # Offsets, and of consumer groups: epoch, members, target with its epoch, what each has, regular expressions.
+    assert {"1", "3", "5", "6", "7", "8", "16"} <= found
+    assert any('"type":"1"' in line and '"offset":79' in line for line in records)
 
 
 def test_the_metadata_log_is_read_with_its_decoder(disk: Disk, java: JavaHost) -> None:

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from devtools.apache_kafka import run_tool
 
 from . import brokers, nodes
 from . import java_host as tools
 from .brokers import Broker
-from .confluent import consuming, fill, offsets_of, read_all, take, values_of
+from .confluent import consuming, error_of_reading, fill, offsets_of, read_all, take, values_of
+from .groups import CONSUMER
 from .java_host import JavaHost
 from .values import numbered
 from .waiting import eventually
@@ -156,6 +157,55 @@ def test_groups_are_listed_described_reset_and_deleted(
     assert group not in java.succeed(tools.GROUPS, *at, "--list").lines
 
 
+def test_consumer_groups_are_listed_described_reset_and_deleted(
+    broker: Broker, java: JavaHost, at: tuple[str, str], topic: str, unique: Callable[[str], str]
+) -> None:
+    fill(broker.bootstrap, topic, numbered(10))
+    group, classic = unique("modern"), unique("classic")
+
+    def said(*arguments: str, tool: str = tools.GROUPS) -> list[list[str]]:
+        return [line.split() for line in java.succeed(tool, *at, *arguments).lines]
+
+    def about(*arguments: str) -> list[str]:
+        return said("--group", group, *arguments)[-1]
+
+    def listed(*arguments: str, tool: str = tools.GROUPS) -> list[list[str]]:
+        return [row for row in said("--list", *arguments, tool=tool) if row[0] in (group, classic)]
+
+    config = {"group.id": group, "group.protocol": CONSUMER, "client.id": "a-client"}
+    with (
+        consuming(broker.bootstrap, topic, **config) as consumer,
+        consuming(broker.bootstrap, topic, **{"group.id": classic}) as other,
+    ):
+        for member in (consumer, other):
+            take(member, 10)
+        consumer.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+        assert sorted(listed("--type")) == [[classic, "Classic"], [group, "Consumer"]]
+        assert listed("--type", "consumer", "--state", "stable") == [[group, "Consumer", "Stable"]]
+        assert sorted(listed(tool=tools.ALL_GROUPS)) == [[classic, "Classic", CONSUMER], [group, "Consumer", CONSUMER]]
+        assert listed("--group-type", "consumer", tool=tools.ALL_GROUPS) == [[group, "Consumer", CONSUMER]]
+        assert listed("--share", tool=tools.ALL_GROUPS) == []
+        row = about("--describe", "--offsets")
+        assert (row[:6], row[-1]) == ([group, topic, "0", "4", "10", "6"], "a-client")
+        assert about("--describe", "--state")[-3:] == ["uniform", "Stable", "1"]
+        assert about("--describe", "--state", "--verbose")[-5:] == ["uniform", "Stable", "2", "2", "1"]
+        row = about("--describe", "--members", "--verbose")
+        assert row[-5:] == ["1", "2", f"{topic}:0", "2", f"{topic}:0"]
+        assert "GroupNotEmptyException" in java.succeed(tools.GROUPS, *at, "--group", group, "--delete").out
+        refused = java.succeed(tools.GROUPS, *at, "--group", group, "--delete-offsets", "--topic", topic)
+        assert "GroupSubscribedToTopicException" in refused.out
+        reset = ("--reset-offsets", "--topic", topic, "--execute")
+        refused = java.succeed(tools.GROUPS, *at, "--group", group, *reset, "--to-earliest")
+        assert "the current state is Stable" in refused.out + refused.err
+    assert about("--describe", "--state")[-2:] == ["Empty", "0"]
+    assert about(*reset, "--to-offset", "2")[:4] == [group, topic, "0", "2"]
+    assert about("--describe", "--offsets")[3] == "2"
+    deleted = java.succeed(tools.GROUPS, *at, "--group", group, "--delete-offsets", "--topic", topic)
+    assert "Successful" in deleted.out
+    assert "was successful" in java.succeed(tools.GROUPS, *at, "--group", group, "--delete").out
+    assert listed("--type", "consumer") == []
+
+
 def test_offsets_are_told_by_time_and_end(broker: Broker, java: JavaHost, at: tuple[str, str], topic: str) -> None:
     fill(broker.bootstrap, topic, numbered(6), timestamp=1_700_000_000_000)
     for time, expected in (("-1", "6"), ("-2", "0"), ("1700000000000", "0"), ("-3", "5")):
@@ -210,6 +260,30 @@ def test_features_are_described_upgraded_downgraded_and_disabled(java: JavaHost,
         eventually(lambda: described() == ("0", "2", "2"), "level 2")
     metadata = next(it for it in java.succeed(tools.FEATURES, *at, "describe").lines if "metadata.version" in it)
     assert re.search(r"FinalizedVersionLevel: 4\.3-IV0\s+Epoch: \d+", metadata)
+
+
+def test_consumer_groups_are_turned_off_and_on_by_their_feature(
+    broker: Broker, java: JavaHost, at: tuple[str, str], topic: str, group: str
+) -> None:
+    def level() -> str:
+        (line,) = [it for it in java.succeed(tools.FEATURES, *at, "describe").lines if "group.version" in it]
+        return line.split("FinalizedVersionLevel: ")[1].split()[0]
+
+    change = ("--feature", "group.version")
+    try:
+        down = java.succeed(tools.FEATURES, *at, "downgrade", change[0], f"{change[1]}=0")
+        assert "group.version was downgraded to 0." in down.out
+        eventually(lambda: level() == "0", "level 0")
+        config = {"group.id": group, "group.protocol": CONSUMER}
+        with consuming(broker.bootstrap, topic, **config) as consumer:
+            assert error_of_reading(consumer).code() == KafkaError._FATAL
+    finally:
+        up = java.succeed(tools.FEATURES, *at, "upgrade", change[0], f"{change[1]}=1")
+        assert "group.version was upgraded to 1." in up.out
+        eventually(lambda: level() == "1", "level 1")
+    fill(broker.bootstrap, topic, numbered(1))
+    with consuming(broker.bootstrap, topic, **config) as consumer:
+        take(consumer, 1)
 
 
 @pytest.mark.parametrize(
