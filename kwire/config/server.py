@@ -140,6 +140,16 @@ class ServerConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    group_share_delivery_count_limit: int
+    group_share_max_delivery_count_limit: int
+    group_share_max_partition_max_record_locks: int
+    group_share_max_record_lock_duration_ms: int
+    group_share_max_share_sessions: int
+    group_share_min_delivery_count_limit: int
+    group_share_min_partition_max_record_locks: int
+    group_share_min_record_lock_duration_ms: int
+    group_share_partition_max_record_locks: int
+    group_share_record_lock_duration_ms: int
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
     offsets_retention_ms: int
@@ -273,6 +283,16 @@ class ServerConfig:
             group_max_session_timeout_ms=read.int("group.max.session.timeout.ms"),
             group_max_size=read.int("group.max.size"),
             group_min_session_timeout_ms=read.int("group.min.session.timeout.ms"),
+            group_share_delivery_count_limit=read.int("group.share.delivery.count.limit"),
+            group_share_max_delivery_count_limit=read.int("group.share.max.delivery.count.limit"),
+            group_share_max_partition_max_record_locks=read.int("group.share.max.partition.max.record.locks"),
+            group_share_max_record_lock_duration_ms=read.int("group.share.max.record.lock.duration.ms"),
+            group_share_max_share_sessions=read.int("group.share.max.share.sessions"),
+            group_share_min_delivery_count_limit=read.int("group.share.min.delivery.count.limit"),
+            group_share_min_partition_max_record_locks=read.int("group.share.min.partition.max.record.locks"),
+            group_share_min_record_lock_duration_ms=read.int("group.share.min.record.lock.duration.ms"),
+            group_share_partition_max_record_locks=read.int("group.share.partition.max.record.locks"),
+            group_share_record_lock_duration_ms=read.int("group.share.record.lock.duration.ms"),
             offset_metadata_max_bytes=read.int("offset.metadata.max.bytes"),
             offsets_retention_check_interval_ms=read.int("offsets.retention.check.interval.ms"),
             offsets_retention_ms=read.int("offsets.retention.minutes") * MINUTE_MS,

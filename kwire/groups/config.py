@@ -41,6 +41,23 @@ class ConsumerGroupSettings:
 
 
 @attrs.frozen
+class SharePartitionSettings:
+    """How leaders of partitions deliver to one share group: share.* of its configuration, else the broker's
+    group.share.*."""
+
+    max_record_locks: int = 2_000
+    """The maximum number of records in flight of one partition."""
+    delivery_count_limit: int = 5
+    record_lock_duration_ms: int = 30_000
+    reads_committed: bool = False
+    """share.isolation.level."""
+    auto_offset_reset: str = "latest"
+    """Where the group starts in a partition: latest, earliest, or by_duration: and an ISO 8601 duration."""
+    may_renew: bool = True
+    """share.renew.acknowledge.enable."""
+
+
+@attrs.frozen
 class GroupConfig:
     """Defaults are Kafka 4's, except the initial rebalance delay: here the first consumer does not wait 3 s."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.config.definition import ConfigError
+from kwire.config.definition import ConfigError, Value
 from kwire.config.tables.resource import GROUP_CONFIGS
-from kwire.groups.config import ConsumerGroupSettings
+from kwire.groups.config import ConsumerGroupSettings, SharePartitionSettings
 from kwire.metadata.image import Changes, ConfigResourceType
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class GroupSettings:
     def __init__(self, metadata: MetadataService) -> None:
         self._metadata = metadata
         self._consumer: dict[str, ConsumerGroupSettings] = {}
+        self._share_partitions: dict[str, SharePartitionSettings] = {}
         metadata.watch(self._changed)
 
     def of_consumer_group(self, group_id: str) -> ConsumerGroupSettings:
@@ -52,6 +53,53 @@ class GroupSettings:
             )
         return settings
 
+    def of_share_partitions(self, group_id: str) -> SharePartitionSettings:
+        settings = self._share_partitions.get(group_id)
+        if settings is None:
+            config = self._metadata.config
+            settings = self._share_partitions[group_id] = SharePartitionSettings(
+                max_record_locks=self._value(
+                    group_id,
+                    "share.partition.max.record.locks",
+                    config.group_share_partition_max_record_locks,
+                    config.group_share_min_partition_max_record_locks,
+                    config.group_share_max_partition_max_record_locks,
+                ),
+                delivery_count_limit=self._value(
+                    group_id,
+                    "share.delivery.count.limit",
+                    config.group_share_delivery_count_limit,
+                    config.group_share_min_delivery_count_limit,
+                    config.group_share_max_delivery_count_limit,
+                ),
+                record_lock_duration_ms=self._value(
+                    group_id,
+                    "share.record.lock.duration.ms",
+                    config.group_share_record_lock_duration_ms,
+                    config.group_share_min_record_lock_duration_ms,
+                    config.group_share_max_record_lock_duration_ms,
+                ),
+                reads_committed=self._own(group_id, "share.isolation.level") == "read_committed",
+                auto_offset_reset=str(self._own(group_id, "share.auto.offset.reset")),
+                may_renew=bool(self._own(group_id, "share.renew.acknowledge.enable")),
+            )
+        return settings
+
+    def forget_share_partitions(self, group_id: str) -> None:
+        """Nobody fetches for the group any more."""
+        self._share_partitions.pop(group_id, None)
+
+    def _own(self, group_id: str, name: str) -> Value:
+        """A setting that the broker has no default of."""
+        definition = GROUP_CONFIGS[name]
+        text = self._metadata.image.config(ConfigResourceType.GROUP, group_id).get(name)
+        if text is None:
+            return definition.default
+        try:
+            return definition.parse(text)
+        except ConfigError:
+            return definition.default  # another version has accepted it
+
     def _value(self, group_id: str, name: str, default: int, lowest: int, highest: int) -> int:
         text = self._metadata.image.config(ConfigResourceType.GROUP, group_id).get(name)
         if text is None:
@@ -66,3 +114,4 @@ class GroupSettings:
     def _changed(self, changes: Changes) -> None:
         if any(kind in (ConfigResourceType.GROUP, ConfigResourceType.BROKER) for kind, _ in changes.configs):
             self._consumer.clear()
+            self._share_partitions.clear()
