@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -26,6 +26,8 @@ class Context:
     api_version: int = -1
     client_id: str | None = None
     principal: Principal = ANONYMOUS
+    on_closed: Callable[[], None] | None = None
+    """Called once the connection is closed; a handler sets it."""
 
 
 class CloseConnection(Exception):

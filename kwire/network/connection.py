@@ -130,6 +130,8 @@ class Connection:
             self._handling.close()
             self._handling = None
         self._transport.close()
+        if self._context.on_closed is not None:
+            self._context.on_closed()
         self._on_closed(self)
 
     def close_idle(self, now: float) -> None:
