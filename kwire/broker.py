@@ -50,6 +50,7 @@ from kwire.replication.in_sync import InSyncReplicas
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.share_state.persister import CoordinatorPersister, Persister
 from kwire.share_state.service import ShareStateService
+from kwire.sharing.service import SharingService
 from kwire.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kwire.transactions.service import TransactionService
 from kwire.waits import at_once, drive
@@ -94,6 +95,7 @@ class Broker:
     share_state: ShareStateService
     persister: Persister
     """The share coordinators of the whole cluster."""
+    sharing: SharingService
     fetch_sessions: FetchSessions
     leader_quota: ReplicationQuota
     follower_quota: ReplicationQuota
@@ -251,9 +253,11 @@ class Broker:
             InternalTopic(name, partitions, clock, metadata.create_topic_by_itself)
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
         )
-        groups = GroupService(config, offsets, clock, MetadataTopics(metadata), GroupSettings(metadata))
+        group_settings = GroupSettings(metadata)
+        groups = GroupService(config, offsets, clock, MetadataTopics(metadata), group_settings)
         transactions = TransactionService(config, transaction_state, partitions, metadata, clock)
         share_state = ShareStateService(config, share_group_state, partitions, metadata, clock)
+        persister = CoordinatorPersister(share_state, peers_of(metadata, "share-states"), clock)
         broker = cls(
             clock=clock,
             log_dirs=log_dirs,
@@ -265,7 +269,10 @@ class Broker:
             groups=groups,
             transactions=transactions,
             share_state=share_state,
-            persister=CoordinatorPersister(share_state, peers_of(metadata, "share-states"), clock),
+            persister=persister,
+            sharing=SharingService(
+                persister, group_settings, clock, max_sessions=config.group_share_max_share_sessions
+            ),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,

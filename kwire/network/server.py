@@ -143,6 +143,7 @@ class Server:
         nursery.start_soon(self.broker.groups.runtime.run)
         nursery.start_soon(self.broker.transactions.runtime.run)
         nursery.start_soon(self.broker.share_state.runtime.run)
+        nursery.start_soon(self.broker.sharing.run)
         nursery.start_soon(LogCleaner(self.broker).run)
         nursery.start_soon(self.broker.moves.run)
         for listener in self.listeners:

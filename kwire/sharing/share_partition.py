@@ -426,7 +426,7 @@ class SharePartition:
         effects: list[Effect] = []
         if error in _ENDING and self.status is Status.ACTIVE:
             self.status = Status.FENCED
-            self._ended_with = _client_error(error)
+            self._ended_with = client_error(error)
             effects.append(Ended(self._ended_with))
         may_have_available = False
         if write.token is not None:
@@ -443,7 +443,7 @@ class SharePartition:
             for letter in write.letters:
                 effects.extend(self._still_failed(letter))
         if write.token is not None:
-            effects.append(Acknowledged(write.token, _client_error(error)))
+            effects.append(Acknowledged(write.token, client_error(error)))
         has_moved = (error is ErrorCode.NONE or write.token is None) and self.in_flight.advance()
         if has_moved or may_have_available:
             effects.append(Wake())
@@ -463,6 +463,15 @@ class SharePartition:
         self.in_flight.change(run, ACQUIRED)
         if lock.until_ms <= now_ms:
             self._come_back(run, again, now_ms)
+
+    def end(self, error: ErrorCode) -> None:
+        """This broker does not lead it any more: nothing is acquired, and acknowledgements get the error.
+
+        What is being written keeps its own outcome.
+        """
+        if self.status is not Status.FENCED:
+            self.status = Status.FENCED
+            self._ended_with = error
 
     def dead_lettered(self, letter: DeadLetter) -> list[Effect]:
         """The records are in the dead-letter topic; or the driver gives up, and they are lost to it."""
@@ -541,8 +550,8 @@ class SharePartition:
                     del self._locks[lock.member]
 
 
-def _client_error(error: ErrorCode) -> ErrorCode:
-    """What a client is told of a write's error, as Kafka's SharePartition translates it."""
+def client_error(error: ErrorCode) -> ErrorCode:
+    """What a client is told of a share coordinator's error, as Kafka's SharePartition translates it."""
     match error:
         case ErrorCode.NONE | ErrorCode.GROUP_ID_NOT_FOUND | ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return error

@@ -1,0 +1,327 @@
+"""The share partitions of the partitions that this broker leads (KIP-932). Kafka's `SharePartitionManager`.
+
+A share partition is made by the first ShareFetch of its group, and gets its state from the share coordinator. It ends
+
+* when this broker does not lead the partition any more, or leads it in another leader epoch; when the topic is deleted;
+  when the log is offline. All of these wake the waiters of the partition, so nobody has to tell this service;
+* when it cannot be initialized, or a write is refused for good;
+* when the group has no share session on this broker any more, and nothing is being written.
+
+Locks end by one task, which sleeps until the earliest deadline of all share partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import trio
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+from kwire.clock import Clock
+from kwire.groups.config import SharePartitionSettings
+from kwire.groups.settings import GroupSettings
+from kwire.replicas.roles import Leader
+from kwire.share_state import state as share_state
+from kwire.share_state.persister import Persister
+from kwire.share_state.state import SharePartitionKey
+from kwire.sharing.acknowledgements import AcknowledgementBatch
+from kwire.sharing.acquiring import AcquiredRange, Fetched
+from kwire.sharing.effects import Acknowledged, DeadLetter, Effect, Ended, StateBatch, Wake, Write
+from kwire.sharing.led import LedSharePartition
+from kwire.sharing.offset_reset import first_start_offset
+from kwire.sharing.sessions import SharedPartition, ShareSession, ShareSessions
+from kwire.sharing.share_partition import PersistedState, SharePartition, Status, client_error
+from kwire.sharing.states import AcknowledgeType, AcquireMode, RecordState, ShareLimits
+from kwire.waits import Slot, drive
+
+if TYPE_CHECKING:
+    from kwire.replicas.partition import Partition
+
+log = logging.getLogger(__name__)
+
+CHOSEN_BY_LEADER = -1
+"""The start offset of a state for which share.auto.offset.reset decides."""
+
+Outcome = Slot[ErrorCode]
+"""What becomes of an acknowledgement, or of a release."""
+
+_NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+class SharingService:
+    """What ShareFetch and ShareAcknowledge do. `sessions` has the share sessions of this broker.
+
+    `lead` and `acquire` are for fetches, `acknowledge` and `release` for the rest.
+    """
+
+    def __init__(
+        self,
+        persister: Persister,
+        settings: GroupSettings,
+        clock: Clock,
+        *,
+        max_sessions: int,
+    ) -> None:
+        self.sessions = ShareSessions(max_sessions)
+        self._persister = persister
+        self._settings = settings
+        self._clock = clock
+        self._led: dict[SharePartitionKey, LedSharePartition] = {}
+        self._sleeps_until_ms: int | None = None
+        self._wake = trio.Event()
+
+    def settings(self, group_id: str) -> SharePartitionSettings:
+        return self._settings.of_share_partitions(group_id)
+
+    def __len__(self) -> int:
+        """How many share partitions there are."""
+        return len(self._led)
+
+    # Fetching
+
+    def lead(self, group_id: str, partition: Partition) -> LedSharePartition:
+        """The share partition of a partition that this broker leads; a new one begins to be initialized.
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
+        """
+        role = partition.leader()
+        key = SharePartitionKey(group_id, partition.topic_id, partition.index)
+        led = self._led.get(key)
+        if led is None:
+            machine = SharePartition(role.leader_epoch, self._limits(group_id))
+            led = self._led[key] = LedSharePartition(key, partition, machine, self._changed)
+            partition.waiters[led] = None
+            drive(self._initialize(led))
+        led.is_unused = False
+        return led
+
+    def acquire(
+        self,
+        led: LedSharePartition,
+        member_id: str,
+        fetched: Fetched,
+        *,
+        max_records: int,
+        batch_size: int,
+        mode: AcquireMode,
+    ) -> list[AcquiredRange]:
+        """Gives the member what it may have of the fetched records."""
+        self._refresh(led)
+        acquired = led.machine.acquire(
+            member_id,
+            fetched,
+            max_records=max_records,
+            batch_size=batch_size,
+            mode=mode,
+            now_ms=self._clock.monotonic_ms(),
+        )
+        self._attend(led)
+        return acquired
+
+    async def _initialize(self, led: LedSharePartition) -> None:
+        key, machine = led.key, led.machine
+        try:
+            state = await self._persister.read(key.group_id, key.topic_id, key.partition, machine.leader_epoch)
+            if led.ended is not None:
+                return
+            start_offset = state.start_offset
+            if start_offset == CHOSEN_BY_LEADER:
+                reset = self.settings(key.group_id).auto_offset_reset
+                start_offset = first_start_offset(led.partition, reset, now_ms=self._clock.now_ms())
+            self._refresh(led)
+            effects = machine.initialize(PersistedState(start_offset, state.state_epoch, _known(state.batches)))
+        except KafkaError as error:
+            log.warning(
+                "no share partition of %s-%d for group %a: %s",
+                led.partition.topic,
+                led.partition.index,
+                key.group_id,
+                error,
+            )
+            code = client_error(error.code)
+            self._end(led, led.not_leader() if code in _NOT_LED else KafkaError(code, error.message))
+            return
+        self._do(led, effects)
+        self._follow_log_start(led)
+        led.wake_fetches()
+
+    # Acknowledging
+
+    def acknowledge(
+        self,
+        group_id: str,
+        member_id: str,
+        shared: SharedPartition,
+        batches: Sequence[AcknowledgementBatch],
+        *,
+        may_renew: bool,
+    ) -> Outcome:
+        """The slot gets the error of `SharePartition.acknowledge`, or UNKNOWN_TOPIC_OR_PARTITION if the group has
+        fetched nothing from the partition here."""
+        outcome: Outcome = Slot()
+        led = self._led.get(SharePartitionKey(group_id, *shared))
+        if led is None:
+            outcome.set(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif (
+            may_renew
+            and not self.settings(group_id).may_renew
+            and any(AcknowledgeType.RENEW in batch.types for batch in batches)
+        ):
+            outcome.set(ErrorCode.INVALID_RECORD_STATE)
+        else:
+            self._refresh(led)
+            now_ms = self._clock.monotonic_ms()
+            self._do(led, led.machine.acknowledge(outcome, member_id, batches, may_renew=may_renew, now_ms=now_ms))
+        return outcome
+
+    def release(self, session: ShareSession) -> list[Outcome]:
+        """The session has ended: what its member holds comes back."""
+        group_id, member_id = session.key
+        outcomes: list[Outcome] = []
+        for shared in session.partitions:
+            led = self._led.get(SharePartitionKey(group_id, *shared))
+            if led is not None and led.machine.status is Status.ACTIVE:
+                outcome: Outcome = Slot()
+                outcomes.append(outcome)
+                self._refresh(led)
+                self._do(led, led.machine.release(outcome, member_id))
+        return outcomes
+
+    def disconnected(self, connection: Hashable) -> None:
+        """A connection with a share session is lost."""
+        session, empty_group = self.sessions.disconnected(connection)
+        if session is not None:
+            self.release(session)
+        if empty_group is not None:
+            for led in [it for key, it in self._led.items() if key.group_id == empty_group]:
+                led.is_unused = True
+                self._drop_if_unused(led)
+            self._settings.forget_share_partitions(empty_group)
+
+    # Effects
+
+    def _do(self, led: LedSharePartition, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Write():
+                    led.writes += 1
+                    drive(self._write(led, effect))
+                case Acknowledged(token, error):
+                    assert isinstance(token, Slot)
+                    token.set(error)
+                case DeadLetter():
+                    self._dead_letter(led, effect)
+                case Wake():
+                    led.wake_fetches()
+                case Ended(error):
+                    self._end(led, led.not_leader() if error in _NOT_LED else KafkaError(error))
+        self._attend(led)
+
+    async def _write(self, led: LedSharePartition, write: Write) -> None:
+        error = ErrorCode.NONE
+        try:
+            await self._persister.write(
+                led.key.group_id,
+                led.key.topic_id,
+                led.key.partition,
+                state_epoch=write.state_epoch,
+                leader_epoch=write.leader_epoch,
+                start_offset=write.start_offset,
+                delivery_complete_count=write.delivery_complete_count,
+                batches=[share_state.StateBatch(*batch) for batch in write.batches],
+            )
+        except KafkaError as failure:
+            error = failure.code
+        finally:
+            led.writes -= 1
+        self._do(led, led.machine.written(write, error, now_ms=self._clock.monotonic_ms()))
+        self._drop_if_unused(led)
+
+    def _dead_letter(self, led: LedSharePartition, letter: DeadLetter) -> None:
+        """No dead-letter topic can be configured yet (KIP-1191), so what was meant for one is done with."""
+        self._do(led, led.machine.dead_lettered(letter))
+
+    def _end(self, led: LedSharePartition, error: KafkaError) -> None:
+        if led.ended is not None:
+            return
+        led.ended = error
+        led.machine.end(error.code)
+        if self._led.get(led.key) is led:
+            del self._led[led.key]
+        led.partition.waiters.pop(led, None)
+        led.wake_fetches()
+
+    def _drop_if_unused(self, led: LedSharePartition) -> None:
+        # While it writes, the share coordinator does not know yet what another share partition would begin with.
+        if led.is_unused and not led.writes and not led.waiters:
+            self._end(led, led.not_leader())
+
+    # Changes of the partition, and of the settings
+
+    def _changed(self, led: LedSharePartition) -> None:
+        if not led.leads:
+            role = led.partition.role
+            self._end(led, led.not_leader() if isinstance(role, Leader) else role.refusal())
+            return
+        self._follow_log_start(led)
+        led.wake_fetches()
+
+    def _follow_log_start(self, led: LedSharePartition) -> None:
+        machine = led.machine
+        if machine.status is Status.ACTIVE and led.partition.log_start_offset > machine.start_offset:
+            self._do(led, machine.move_start_offset(led.partition.log_start_offset))
+
+    def _limits(self, group_id: str) -> ShareLimits:
+        settings = self.settings(group_id)
+        return ShareLimits(
+            max_in_flight_records=settings.max_record_locks,
+            delivery_count_limit=settings.delivery_count_limit,
+            lock_duration_ms=settings.record_lock_duration_ms,
+        )
+
+    def _refresh(self, led: LedSharePartition) -> None:
+        led.machine.limits = self._limits(led.key.group_id)
+
+    # Time
+
+    async def run(self) -> None:
+        """Ends locks at their deadlines, until cancelled."""
+        while True:
+            self.settle()
+            self._sleeps_until_ms = self._next_deadline_ms()
+            self._wake = trio.Event()
+            if self._sleeps_until_ms is None:
+                await self._wake.wait()
+            else:
+                with trio.move_on_after(max(0, self._sleeps_until_ms - self._clock.monotonic_ms()) / 1000):
+                    await self._wake.wait()
+
+    def settle(self) -> None:
+        """Carries out what is due."""
+        now_ms = self._clock.monotonic_ms()
+        for led in list(self._led.values()):
+            deadline_ms = led.machine.next_deadline_ms()
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                self._refresh(led)
+                self._do(led, led.machine.expire(now_ms=now_ms))
+
+    def _attend(self, led: LedSharePartition) -> None:
+        """Wakes the task if the share partition has a deadline before the task wakes up."""
+        deadline_ms = led.machine.next_deadline_ms()
+        if deadline_ms is not None and (self._sleeps_until_ms is None or deadline_ms < self._sleeps_until_ms):
+            self._wake.set()
+
+    def _next_deadline_ms(self) -> int | None:
+        deadlines = (led.machine.next_deadline_ms() for led in self._led.values())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+
+def _known(batches: Iterable[share_state.StateBatch]) -> list[StateBatch]:
+    """Raises KafkaError UNKNOWN_SERVER_ERROR for a state that does not exist."""
+    try:
+        return [StateBatch(first, last, RecordState(state), count) for first, last, state, count in batches]
+    except ValueError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
