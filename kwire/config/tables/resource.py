@@ -1,5 +1,5 @@
-"""Configurations of groups and client metrics. Those of share groups, streams groups and client metrics are stored and
-described as in Kafka, but have no effect.
+"""Configurations of groups and client metrics. Those of streams groups, of client metrics, and of what is not there yet
+of share groups are stored and described as in Kafka, but have no effect.
 """
 
 from __future__ import annotations
@@ -8,6 +8,17 @@ from typing import Final
 
 from kwire.config.definition import ConfigDefinition, ConfigType, Validator, Value, table
 from kwire.config.validators import ListOf, OneOf, Range
+
+_SHARE_WITH_EFFECT: Final = frozenset(
+    {
+        "share.auto.offset.reset",
+        "share.delivery.count.limit",
+        "share.isolation.level",
+        "share.partition.max.record.locks",
+        "share.record.lock.duration.ms",
+        "share.renew.acknowledge.enable",
+    }
+)
 
 _BOOLEAN, _INT, _STRING, _LIST = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.STRING, ConfigType.LIST
 
@@ -27,7 +38,7 @@ def _group(
         validator,
         documentation,
         broker_synonyms=tuple((synonym, 1) for synonym in synonyms),
-        has_effect=name.startswith("consumer."),
+        has_effect=name.startswith("consumer.") or name in _SHARE_WITH_EFFECT,
     )
 
 

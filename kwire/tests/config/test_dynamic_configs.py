@@ -72,6 +72,14 @@ from kwire.replicas.roles import Follower, role_of
 from kwire.replication.connection import Surroundings
 from kwire.replication.fetching import Fetcher, FetchSettings
 from kwire.replication.followers import FollowedPartition, ReplicaFollowers
+from kwire.tests.config.share_probes import (
+    error_of_a_renewal,
+    gets_what_was_there_before,
+    how_long_a_record_is_locked_s,
+    how_many_records_are_in_flight,
+    how_often_a_record_is_delivered,
+    sees_what_is_not_committed,
+)
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 
@@ -650,6 +658,18 @@ GROUP_ROWS: Final[dict[str, Row]] = {
         "60000",
         silence_until_a_member_is_removed_ms,
         lambda before, after: before <= 47_000 and 59_000 < after <= 62_000,
+    ),
+    "share.auto.offset.reset": Row("earliest", "latest", gets_what_was_there_before, changes(True, False)),
+    "share.delivery.count.limit": Row("2", "3", how_often_a_record_is_delivered, changes(2, 3)),
+    "share.isolation.level": Row(
+        "read_uncommitted", "read_committed", sees_what_is_not_committed, changes(True, False)
+    ),
+    "share.partition.max.record.locks": Row("100", "200", how_many_records_are_in_flight, changes(100, 200)),
+    "share.record.lock.duration.ms": Row(
+        "15000", "25000", how_long_a_record_is_locked_s, lambda before, after: 15 <= before < 17 and 25 <= after < 27
+    ),
+    "share.renew.acknowledge.enable": Row(
+        "true", "false", error_of_a_renewal, changes(ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE)
     ),
 }
 

@@ -1,0 +1,106 @@
+"""What ShareFetch and ShareAcknowledge share: who asks, and acknowledgements.
+
+What a partition has to say of its acknowledgements is known when the share coordinator has recorded them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import Uuid
+
+from kwire.handlers._shared.authorization import check, finder
+from kwire.replicas.roles import NotLeaderError
+from kwire.security.authorizer import Operation, ResourceType
+from kwire.sharing.acknowledgements import AcknowledgementBatch
+from kwire.sharing.sessions import SessionKey, SharedPartition
+from kwire.waits import Slot
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+MAX_MEMBER_ID_LENGTH: Final = 36
+"""Member ids are UUIDs, as text."""
+
+
+class AskedBatch(Protocol):
+    """An acknowledgement as both requests have it."""
+
+    first_offset: int
+    last_offset: int
+    acknowledge_types: list[int]
+
+
+Asked = Sequence[tuple[SharedPartition, Sequence[AskedBatch]]]
+
+
+def asking_member(broker: Broker, context: Context, request: Any) -> SessionKey:
+    """The group and the member. Raises KafkaError: INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED."""
+    group_id, member_id = request.group_id, request.member_id
+    if group_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The request has no group id.")
+    check(broker, context, Operation.READ, ResourceType.GROUP, group_id)
+    if not member_id or len(member_id) > MAX_MEMBER_ID_LENGTH:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The request has no valid member id.")
+    return SessionKey(group_id, member_id)
+
+
+class Acknowledging:
+    """The acknowledgements of one request: begun at once, and waited for later."""
+
+    def __init__(self, broker: Broker, context: Context, member: SessionKey, asked: Asked, *, may_renew: bool) -> None:
+        find = finder(broker, context, Operation.READ)
+        self._outcomes: dict[SharedPartition, Slot[ErrorCode] | KafkaError] = {}
+        for shared, batches in asked:
+            try:
+                find(*shared).leader()
+            except KafkaError as error:
+                self._outcomes[shared] = error
+                continue
+            self._outcomes[shared] = broker.sharing.acknowledge(
+                *member,
+                shared,
+                [AcknowledgementBatch(it.first_offset, it.last_offset, it.acknowledge_types) for it in batches],
+                may_renew=may_renew,
+            )
+
+    async def outcomes(self) -> Mapping[SharedPartition, KafkaError | None]:
+        """The error of each partition; None without one."""
+        errors: dict[SharedPartition, KafkaError | None] = {}
+        for shared, outcome in self._outcomes.items():
+            if isinstance(outcome, KafkaError):
+                errors[shared] = outcome
+            else:
+                code = await outcome
+                errors[shared] = None if code is ErrorCode.NONE else KafkaError(code)
+        return errors
+
+
+async def close_session(broker: Broker, member: SessionKey) -> None:
+    """After a member's last request: returns when what it had is available again."""
+    try:
+        session = broker.sharing.sessions.close(*member)
+    except KafkaError:
+        return  # its connection was lost meanwhile, or another one has taken its place
+    for outcome in broker.sharing.release(session):
+        await outcome
+
+
+def by_topic(partitions: Sequence[tuple[SharedPartition, Any]], topic: Any) -> list[Any]:
+    """The partitions' data as the response has them: `topic(topic_id, partitions)` for each topic, in order."""
+    topics: dict[Uuid, list[Any]] = {}
+    for shared, data in partitions:
+        topics.setdefault(shared.topic_id, []).append(data)
+    return [topic(topic_id, found) for topic_id, found in topics.items()]
+
+
+def tell_leader(data: Any, error: KafkaError) -> bool:
+    """Sets the current leader in a partition's data, if the error has it (KIP-951). Returns whether it has."""
+    if not isinstance(error, NotLeaderError):
+        return False
+    data.current_leader.leader_id, data.current_leader.leader_epoch = error.leader_id, error.leader_epoch
+    return True
