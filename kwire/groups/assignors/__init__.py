@@ -2,6 +2,7 @@
 
 `assignor.py` is what an assignor is asked and answers. An assignor is a pure function: the same group gives the same
 assignment, in whatever order its dicts were filled. `uniform.py` and `range.py` are the two that Kafka has, too.
+`simple.py` is the one of share groups, which have no choice.
 """
 
 from __future__ import annotations

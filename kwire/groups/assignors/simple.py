@@ -1,0 +1,147 @@
+"""The simple assignor of share groups (KIP-932): partitions may be shared, so it deals out slots.
+
+Each partition has the same number of slots: one, or, if there are more members than partitions, as many as it takes to
+give every member a partition. The slots are divided so that the members' parts differ by at most one. If all members
+subscribe alike, all partitions are divided at once. Otherwise each topic is divided among its own subscribers.
+
+Members keep what they have, as far as these numbers allow. Kafka's `SimpleAssignor` (4.3.1) aims at the same numbers.
+It deals in the order of a Java hash map, and leaves a slot free that only members could take that have the partition
+already. Here another member takes it, and gives up one of its own for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import attrs
+from kwire_protocol.wire import Uuid
+
+from kwire.groups.assignors.assignor import Assignment, GroupSpec, Partitions
+
+Place: TypeAlias = tuple[Uuid, int]
+
+
+class SimpleAssignor:
+    name = "simple"
+
+    def assign(self, group: GroupSpec, assignable: Mapping[Uuid, Partitions]) -> dict[str, Assignment]:
+        """The new target assignment, by member id. Every assignable partition of a subscribed topic is in it.
+
+        `assignable` are the partitions that may be assigned, whose states are initialized.
+        """
+        member_ids = sorted(group.members)
+        parts: dict[str, dict[Uuid, set[int]]] = {member_id: {} for member_id in member_ids}
+        for places, subscribers in _pools(group, member_ids, assignable):
+            had = {
+                member_id: {
+                    (topic, partition)
+                    for topic, partitions in group.members[member_id].assigned.items()
+                    for partition in partitions
+                }
+                for member_id in subscribers
+            }
+            for member_id, has in _Deal.of(places, subscribers, had).run().items():
+                for topic, partition in has:
+                    parts[member_id].setdefault(topic, set()).add(partition)
+        return {member_id: _same_or_new(group.members[member_id].assigned, part) for member_id, part in parts.items()}
+
+
+def _pools(
+    group: GroupSpec, member_ids: Sequence[str], assignable: Mapping[Uuid, Partitions]
+) -> list[tuple[list[Place], list[str]]]:
+    """What is divided among whom."""
+    subscribers: dict[Uuid, list[str]] = {}
+    for member_id in member_ids:
+        for topic in group.members[member_id].topics:
+            subscribers.setdefault(topic, []).append(member_id)
+    places = {topic: [(topic, it) for it in sorted(assignable.get(topic, ()))] for topic in sorted(subscribers)}
+    if len({member.topics for member in group.members.values()}) == 1:
+        return [([place for of_topic in places.values() for place in of_topic], list(member_ids))]
+    return [(of_topic, subscribers[topic]) for topic, of_topic in places.items()]
+
+
+def _same_or_new(before: Assignment, part: Mapping[Uuid, set[int]]) -> Assignment:
+    after = {topic: frozenset(partitions) for topic, partitions in part.items()}
+    return before if after == before else after
+
+
+@attrs.define(eq=False)
+class _Deal:
+    """One division. `has` are the members' places so far, `holders` how many members each place has."""
+
+    sharing: int
+    quotas: Mapping[str, int]
+    has: dict[str, set[Place]]
+    holders: dict[Place, int]
+
+    @classmethod
+    def of(cls, places: Sequence[Place], members: Sequence[str], had: Mapping[str, set[Place]]) -> _Deal:
+        known = set(places)
+        has = {member_id: had[member_id] & known for member_id in members}
+        holders = dict.fromkeys(places, 0)
+        for of_member in has.values():
+            for place in of_member:
+                holders[place] += 1
+        sharing = -(-len(members) // len(places)) if places else 0
+        least, more = divmod(sharing * len(places), len(members))
+        # Who has most keeps most.
+        by_size = sorted(members, key=lambda member_id: (-len(has[member_id]), member_id))
+        quotas = {member_id: least + (number < more) for number, member_id in enumerate(by_size)}
+        return cls(sharing, quotas, has, holders)
+
+    def run(self) -> dict[str, set[Place]]:
+        self._take_from_members()
+        self._take_from_places()
+        self._fill()
+        return self.has
+
+    def _take_from_members(self) -> None:
+        """Who has too much gives up what most others have."""
+        for member_id, has in self.has.items():
+            too_many = len(has) - self.quotas[member_id]
+            if too_many > 0:
+                for place in sorted(has, key=lambda it: (-self.holders[it], it))[:too_many]:
+                    self._take(member_id, place)
+
+    def _take_from_places(self) -> None:
+        """Places that too many have are taken from those who have most."""
+        for place, count in list(self.holders.items()):
+            if count > self.sharing:
+                holding = [member_id for member_id, has in self.has.items() if place in has]
+                holding.sort(key=lambda member_id: (-len(self.has[member_id]), member_id))
+                for member_id in holding[: count - self.sharing]:
+                    self._take(member_id, place)
+
+    def _take(self, member_id: str, place: Place) -> None:
+        self.has[member_id].remove(place)
+        self.holders[place] -= 1
+
+    def _fill(self) -> None:
+        open_to = deque(member_id for member_id, has in self.has.items() if len(has) < self.quotas[member_id])
+        # First those that fewest have.
+        for place in sorted(self.holders, key=lambda it: (self.holders[it], it)):
+            while self.holders[place] < self.sharing:
+                self._fill_slot(open_to, place)
+                if len(self.has[open_to[-1]]) == self.quotas[open_to[-1]]:
+                    open_to.pop()
+
+    def _fill_slot(self, open_to: deque[str], place: Place) -> None:
+        """The next member in turn gets the place, or another one in exchange; it is the last in the queue then."""
+        for _ in range(len(open_to)):
+            open_to.rotate(-1)
+            if place not in self.has[open_to[-1]]:
+                self._give(open_to[-1], place)
+                return
+        # All of them have it, and nothing else: it is shared only if there are more members than places, and then
+        # nobody gets more than two.
+        giver = next(member_id for member_id, has in self.has.items() if place not in has)
+        given = min(self.has[giver])
+        self._take(giver, given)
+        self._give(giver, place)
+        self._give(open_to[-1], given)
+
+    def _give(self, member_id: str, place: Place) -> None:
+        self.has[member_id].add(place)
+        self.holders[place] += 1
