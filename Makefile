@@ -5,7 +5,7 @@
 PYTHONS = $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 BIN = .venv/bin
 COMPAT2 = .cache/kafka-python-2
-SOAKS = soak-tests soak-examples soak-everything-at-once soak-mistakes soak-kills soak-bank soak-cluster soak-cluster-bank soak-streams soak-jobs soak-partitions soak-kafka-python
+SOAKS = soak-tests soak-examples soak-everything-at-once soak-mistakes soak-kills soak-groups soak-bank soak-cluster soak-cluster-bank soak-streams soak-jobs soak-partitions soak-kafka-python
 ARGS ?=
 # A test process compiles 900 modules before its first test unless the last run has left them compiled.
 CACHED = PYTHONDONTWRITEBYTECODE=
@@ -58,6 +58,9 @@ soak-mistakes: # five injected races, each of which must be found within a minut
 
 soak-kills:
 	@$(BIN)/python -m compat_tests.soak $(ARGS)
+
+soak-groups: # members of both protocols and their broker, 500 kills
+	@$(BIN)/python -m compat_tests.group_kills $(ARGS)
 
 soak-bank: # a bank's transactions, 300 kills
 	@$(BIN)/python -m compat_tests.bank $(ARGS)
