@@ -13,6 +13,7 @@ from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, Reso
 from . import aio, confluent, kafka_python, topics
 from .brokers import RestartableBroker
 from .confluent import CALL_TIMEOUT_S, consuming, offsets_of, producing, read_all, send_all, values_of
+from .groups import CONSUMER
 from .values import numbered
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -76,6 +77,9 @@ def _prepare(world: World) -> None:
         wanted = [TopicPartition(name("records"), 0, 42, "a note"), TopicPartition(name("records"), 1, 0)]
         consumer.commit(offsets=wanted, asynchronous=False)
     with consuming(bootstrap, name("records"), **{"group.id": name("members")}) as consumer:
+        confluent.take_until(consumer, lambda: bool(consumer.assignment()), [], "an assignment")
+        consumer.commit(offsets=[TopicPartition(name("records"), 0, 7)], asynchronous=False)
+    with consuming(bootstrap, name("records"), **{"group.id": name("moderns"), "group.protocol": CONSUMER}) as consumer:
         confluent.take_until(consumer, lambda: bool(consumer.assignment()), [], "an assignment")
         consumer.commit(offsets=[TopicPartition(name("records"), 0, 7)], asynchronous=False)
     with consuming(bootstrap, **{"group.id": name("deleted-group")}) as consumer:
@@ -162,8 +166,13 @@ def test_commits_are_kept_with_their_metadata(world: World) -> None:
     assert [(it.offset, it.metadata or "") for it in found] == [(42, "a note"), (0, "")]
 
 
-def test_a_group_goes_on_where_it_committed(world: World) -> None:
-    config = {"group.id": world.name("members"), "session.timeout.ms": 6_000}
+@pytest.mark.parametrize("group", ["members", "moderns"])
+def test_a_group_goes_on_where_it_committed(world: World, group: str) -> None:
+    config: dict[str, Any] = {"group.id": world.name(group)}
+    if group == "moderns":
+        config["group.protocol"] = CONSUMER
+    else:
+        config["session.timeout.ms"] = 6_000
     with consuming(world.bootstrap, world.name("records"), **config) as consumer:
         assert offsets_of(confluent.take(consumer, 493))[0] == 7
 

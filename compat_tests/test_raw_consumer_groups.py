@@ -20,7 +20,11 @@ from typing import Any
 
 import pytest
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.internal.consumer_protocol import ConsumerProtocolSubscription
+from kwire_protocol.internal.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
 from kwire_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
 from kwire_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
@@ -47,7 +51,7 @@ from kwire_protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from kwire_protocol.messages.sync_group import SyncGroupRequest
+from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kwire_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -58,7 +62,7 @@ from kwire_protocol.wire import Uuid, Writer
 
 from kwire.tests.raw_client import RawClient
 
-from . import brokers, groups
+from . import brokers, groups, nodes
 from .brokers import Broker
 from .test_raw_answers import topic_id
 from .waiting import eventually
@@ -102,6 +106,12 @@ def new_topic(client: RawClient, new_topic: Callable[..., str]) -> Callable[...,
 @pytest.fixture
 def topic(new_topic: Callable[..., str]) -> str:
     return new_topic(partitions=3)
+
+
+@pytest.fixture
+def new_group(broker: Broker, unique: Callable[[str], str]) -> Callable[[str], str]:
+    """Makes names of groups that node 1 coordinates."""
+    return lambda what: nodes.name_coordinated_here(broker.bootstrap, nodes.GROUP, lambda: unique(what))
 
 
 def heartbeat(
@@ -654,10 +664,10 @@ def test_a_consumer_group_is_listed_with_its_state_and_type(client: RawClient, f
 
 @pytest.mark.parametrize("version", range(7))
 def test_each_kind_of_group_is_described_by_its_own_api(
-    client: RawClient, full: str, topic: str, unique: Callable[[str], str], version: int
+    client: RawClient, full: str, topic: str, new_group: Callable[[str], str], version: int
 ) -> None:
-    classic = unique("classic")
-    eventually(lambda: commit(client, 9, classic, "", -1, topic) == E.NONE, "the classic group")
+    classic = new_group("classic")
+    assert commit(client, 9, classic, "", -1, topic) == E.NONE
     answers = client.call(DescribeGroupsRequest([full, classic]), version).groups
     found = {it.group_id: (it.error_code, it.group_state, it.protocol_type, it.error_message) for it in answers}
     if version >= 6:
@@ -789,3 +799,90 @@ def test_a_broker_refuses_members_beyond_its_limit_other_assignors_and_migration
             E.GROUP_ID_NOT_FOUND,
             "Cannot upgrade classic group classic to consumer group because online upgrade is disabled.",
         )
+
+
+# A group that changes its kind
+
+
+def classic_member(client: RawClient, group: str, topic: str, partitions: int, user_data: bytes = b"") -> str:
+    """The only member of a classic group, in generation 1, with all partitions of a topic. Returns its id."""
+    joined = classic_join(client, 3, group, topic)
+    assert (joined.error_code, joined.generation_id) == (E.NONE, 1)
+    w = Writer()
+    w.int16(1)
+    has = [ConsumerProtocolAssignmentTopicPartition(topic, [*range(partitions)])]
+    ConsumerProtocolAssignment(has, user_data or None).write(w, 1)
+    mine = SyncGroupRequestAssignment(joined.member_id, bytes(w.getvalue()))
+    synced = client.call(SyncGroupRequest(group, 1, joined.member_id, assignments=[mine]), 3)
+    assert synced.error_code == E.NONE
+    return str(joined.member_id)
+
+
+def test_an_empty_group_takes_the_kind_of_the_next_member_and_keeps_its_offsets(
+    client: RawClient, group: str, topic: str
+) -> None:
+    assert commit(client, 9, group, "", -1, topic) == E.NONE
+    assert listed(client, group, 5) == ["Empty", "classic"]
+    assert join(client, group, "m", topic).member_epoch == FIRST_EPOCH
+    assert listed(client, group, 5) == ["Stable", "consumer"]
+    heartbeat(client, group, "m", LEAVES)
+    classic_member(client, group, topic, 3)
+    assert listed(client, group, 5) == ["Stable", "classic"]
+    assert fetch(client, 9, group, None, -1, topic) == (E.NONE, 5)
+
+
+def test_a_member_of_the_other_protocol_upgrades_a_group_and_its_last_one_downgrades_it(
+    client: RawClient, group: str, topic: str
+) -> None:
+    classic = classic_member(client, group, topic, 3)
+    for epoch in (1, LEAVES):
+        refused = heartbeat(client, group, "m", epoch)
+        assert code(refused) == E.GROUP_ID_NOT_FOUND
+        assert unquoted(refused.error_message) == f"Group {group} is not a consumer group."
+    joined = join(client, group, "m", topic)
+    assert (joined.member_epoch, assigned(joined)) == (2, [])
+    found = described(client, group)
+    assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Reconciling", 2, 2)
+    assert {it.member_id: (it.member_type, it.member_epoch) for it in found.members} == {classic: (0, 1), "m": (1, 2)}
+
+    def beats(generation: int) -> ErrorCode:
+        return ErrorCode(client.call(HeartbeatRequest(group, generation, classic), 4).error_code)
+
+    assert (beats(0), beats(1)) == (E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS)
+    assert commit(client, 5, group, classic, 1, topic) == E.NONE  # the classic protocol's versions are for it
+    assert commit(client, 5, group, classic, 2, topic) == E.ILLEGAL_GENERATION
+    again = classic_join(client, 3, group, topic, member_id=classic)
+    assert (again.error_code, again.generation_id, again.leader, again.members) == (E.NONE, 2, "", [])
+    synced = client.call(SyncGroupRequest(group, 2, classic), 3)
+    assert (synced.error_code, len(synced.assignment) > 0) == (E.NONE, True)
+    assert beats(2) == E.NONE
+    assert len(assigned(heartbeat(client, group, "m", 2)) or []) == 1
+    assert commit(client, 5, group, classic, 1, topic) == E.NONE  # KIP-1251: it had the partition then
+    heartbeat(client, group, "m", LEAVES)
+    assert listed(client, group, 5)[1] == "classic"
+    assert code(heartbeat(client, group, "m", 2)) == E.GROUP_ID_NOT_FOUND
+    assert beats(2) == E.REBALANCE_IN_PROGRESS
+    last = classic_join(client, 3, group, topic, member_id=classic)
+    assert (last.error_code, last.generation_id, last.leader) == (E.NONE, 3, classic)
+
+
+def test_groups_that_the_coordinator_cannot_assign_to_are_not_upgraded(
+    client: RawClient, topic: str, new_group: Callable[[str], str]
+) -> None:
+    def refusal(group: str) -> str:
+        refused = join(client, group, "m", topic)
+        assert code(refused) == E.GROUP_ID_NOT_FOUND
+        return unquoted(refused.error_message).removeprefix(f"Cannot upgrade classic group {group} to consumer group ")
+
+    custom = new_group("custom")
+    classic_member(client, custom, topic, 3, b"of the assignor")
+    assert refusal(custom).startswith("because an unsupported custom assignor is in use.")
+    connect = new_group("connect")
+    protocols = [JoinGroupRequestProtocol("range", b"\x01")]
+    joined = classic_join(client, 3, connect, topic, protocol_type="connect", protocols=protocols)
+    assert joined.error_code == E.NONE
+    assert refusal(connect) == "because the group does not use the consumer embedded protocol."
+    garbled = new_group("garbled")
+    joined = classic_join(client, 3, garbled, topic, protocols=protocols)
+    assert joined.error_code == E.NONE
+    assert refusal(garbled).startswith("because the embedded consumer protocol is malformed")

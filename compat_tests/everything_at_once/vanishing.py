@@ -15,6 +15,7 @@ import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from ..confluent import quiet
+from ..groups import CLASSIC, PROTOCOLS
 from ..sigkill.ledger import Mark, Spot
 from ..sigkill.load import OF_A_BROKER_AWAY, RECONNECT
 from .worker import Reporter
@@ -130,15 +131,18 @@ class VanishingMember:
         self._consumer = self._new()
 
     def _new(self) -> Consumer:
+        """Of either protocol, so that the group changes its kind again and again."""
+        protocol = self._random.choice(PROTOCOLS)
+        sessions = {"heartbeat.interval.ms": 200, "session.timeout.ms": 1_000} if protocol == CLASSIC else {}
         settings: dict[str, Any] = {
             "bootstrap.servers": self.order.bootstrap,
             "group.id": self.order.group,
+            "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": self._random.choice(("read_committed", "read_uncommitted")),
             "fetch.wait.max.ms": 50,
-            "heartbeat.interval.ms": 200,
-            "session.timeout.ms": 1_000,
+            **sessions,
             "topic.metadata.refresh.interval.ms": 500,
             **RECONNECT,
         }

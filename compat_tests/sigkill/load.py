@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from ..confluent import quiet
+from ..groups import CLASSIC, PROTOCOLS
 from ..waiting import eventually
 from .ledger import Ledger, Mark, Spot
 
@@ -138,21 +138,21 @@ class Load:
 
     # -- the group
 
-    def _consumer(self, **config: Any) -> Consumer:
+    def _consumer(self, protocol: str = CLASSIC) -> Consumer:
+        sessions = {"heartbeat.interval.ms": 200, "session.timeout.ms": 2_000} if protocol == CLASSIC else {}
         settings = {
             "bootstrap.servers": self.bootstrap,
             "group.id": self.group,
+            "group.protocol": protocol,
             # Where there is a commit, and nothing was lost, nobody ever has to begin anew.
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
             "check.crcs": True,
             "fetch.wait.max.ms": 50,
             "fetch.error.backoff.ms": 20,
-            "heartbeat.interval.ms": 200,
-            "session.timeout.ms": 2_000,
+            **sessions,
             "topic.metadata.refresh.interval.ms": 500,
             **RECONNECT,
-            **config,
         }
         return Consumer(settings, logger=quiet)
 
@@ -172,10 +172,13 @@ class Load:
         return True
 
     def _read(self, number: int) -> None:
-        """One member after the other: each reads for a while, and some leave without having committed."""
+        """One member after the other: each reads for a while, and some leave without having committed.
+
+        They speak either protocol, so that the group changes its kind again and again.
+        """
         random_ = random.Random(self.seed * 100 + 50 + number)
         while not self._stop_reading.is_set():
-            consumer = self._consumer()
+            consumer = self._consumer(random_.choice(PROTOCOLS))
             consumer.subscribe(sorted({topic for topic, _ in self.spots}))
             try:
                 # The first member stays, so that there always is one who reads.
