@@ -185,6 +185,18 @@ def test_topics_are_not_looked_at_again_for_each_member_that_subscribes_to_the_s
     assert group.state.metadata_hash == metadata_hash(group.topics, group.topics.names())
 
 
+def test_members_that_name_the_same_topics_share_their_names() -> None:
+    group = LargeGroup(members=2, topics=10)
+    for client in group.clients:
+        client.subscribe([f"orders-{number}" for number in range(10)])
+        client.heartbeat()
+    for shard in (group.driver.shard, group.driver.replayed()):
+        state = shard.groups[GROUP]
+        assert isinstance(state, ConsumerGroup)
+        first, second = (member.subscribed_topic_names for member in state.members.values())
+        assert first is second
+
+
 def test_an_assignment_is_computed_at_most_once_in_an_interval() -> None:
     """Else a thousand members that join at once would have as many assignments."""
     group = LargeGroup(members=50, topics=100)
