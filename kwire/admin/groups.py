@@ -174,7 +174,7 @@ class GroupAdmin:
                 case _:
                     return _without_members(listed)
 
-        return self.ask_coordinator(group_id, ask)
+        return self.cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
 
     def delete(self, group_id: str) -> None:
         """Deletes a group and its offsets. Raises GroupNotFound, GroupNotEmpty."""
@@ -188,10 +188,7 @@ class GroupAdmin:
                 if it.error_code:
                     raise refused(f"group {quoted(group_id)} is not deleted", it.error_code, it.error_message)
 
-        self.ask_coordinator(group_id, ask)
-
-    def ask_coordinator(self, group_id: str, ask: Callable[[BrokerConnection], T]) -> T:
-        return self.cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+        self.cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
 
 
 def once(call: Callable[[], T]) -> T:

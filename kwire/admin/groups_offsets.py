@@ -29,9 +29,9 @@ from kwire_protocol.messages.offset_delete import (
     OffsetDeleteResponse,
 )
 
-from kwire.admin.groups import SHARE, GroupAdmin, GroupDescription, GroupNotEmpty, GroupNotFound, once
+from kwire.admin.groups import SHARE, GroupDescription, GroupNotEmpty, GroupNotFound, once
 from kwire.admin.partitions import by_topic
-from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
 from kwire.client.connection import BrokerConnection
 from kwire.client.errors import ClientError, error_name, refused
 from kwire.client.groups import fetch_offsets
@@ -133,7 +133,7 @@ def delete_offsets(
             for it in topic.partitions
         }
 
-    return GroupAdmin(cluster).ask_coordinator(group.group_id, ask)
+    return cluster.ask_coordinator(CoordinatorKind.GROUP, group.group_id, ask)
 
 
 def delete_share_offsets(cluster: Cluster, group_id: str, topics: Collection[str]) -> dict[str, str | None]:
@@ -147,7 +147,7 @@ def delete_share_offsets(cluster: Cluster, group_id: str, topics: Collection[str
         _check_deletion(group_id, answer.error_code, answer.error_message)
         return {it.topic_name: _problem(it.error_code, it.error_message) for it in answer.responses}
 
-    return GroupAdmin(cluster).ask_coordinator(group_id, ask)
+    return cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
 
 
 def _check_deletion(group_id: str, code: int, told: str | None) -> None:
@@ -189,4 +189,4 @@ def _share_positions(cluster: Cluster, group_id: str) -> dict[TopicPartition, Po
                     )
         return found
 
-    return GroupAdmin(cluster).ask_coordinator(group_id, ask)
+    return cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)

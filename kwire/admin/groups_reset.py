@@ -20,10 +20,10 @@ from kwire_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponse,
 )
 
-from kwire.admin.groups import SHARE, GroupAdmin, GroupDescription, GroupNotEmpty, GroupNotFound
+from kwire.admin.groups import SHARE, GroupDescription, GroupNotEmpty, GroupNotFound
 from kwire.admin.groups_offsets import Position, positions
 from kwire.admin.partitions import by_topic, look_up_partitions
-from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
 from kwire.client.connection import BrokerConnection
 from kwire.client.errors import ClientError, UnknownTopic, refused
 from kwire.client.groups import commit_offsets
@@ -189,4 +189,4 @@ def _alter_share_offsets(cluster: Cluster, group_id: str, planned: Sequence[Plan
             if it.error_code:
                 raise refused(what, it.error_code, it.error_message)
 
-    GroupAdmin(cluster).ask_coordinator(group_id, ask)
+    cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)

@@ -93,7 +93,17 @@ def _describe(admin: GroupAdmin, group_id: str, *, create: bool) -> GroupDescrip
         if not create:
             raise
         click.echo(f"note: {printable(error.message)}: --execute creates it", err=True)
-        return GroupDescription(group_id, CLASSIC, "Empty", "", None, None, None, -1, ())
+        return GroupDescription(
+            group_id=group_id,
+            kind=CLASSIC,
+            state="Empty",
+            protocol_type="",
+            assignor=None,
+            epoch=None,
+            assignment_epoch=None,
+            coordinator_id=-1,
+            members=(),
+        )
 
 
 def _row(group_id: str, it: PlannedReset, *, executed: bool) -> Row:

@@ -60,6 +60,7 @@ def describe(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) 
         found = progress(cluster, group)
     for note in found.notes:
         click.echo(f"note: {printable(note)}", err=True)
+    _note_streams(group)
     if as_json:
         rows = [_group_row(group), *(_partition_json(it) for it in found.partitions)]
         show(rows + [_member_json(it) for it in group.members], {}, as_json=True)
@@ -72,8 +73,7 @@ def describe(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) 
     if rows:
         show(rows, _PARTITION_COLUMNS, as_json=False)
     else:
-        click.echo("it has no offsets and no members")
-    _note_streams(group)
+        click.echo("it has no offsets" + ("" if group.kind == STREAMS else " and no members"))
 
 
 def show_members(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) -> None:
