@@ -129,7 +129,7 @@ def test_a_member_without_partitions_is_shown(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_offsets_are_reset_and_deleted_when_the_members_are_gone(
-    broker: Broker, run: Groups, new_topic: Callable[..., str], group: str, protocol: str
+    broker: Broker, java: JavaHost, run: Groups, new_topic: Callable[..., str], group: str, protocol: str
 ) -> None:
     topic = new_topic(partitions=PARTITIONS)
     for index in range(PARTITIONS):
@@ -137,6 +137,12 @@ def test_offsets_are_reset_and_deleted_when_the_members_are_gone(
 
     def offsets() -> list[int | None]:
         return [row["offset"] for row in rows(run("describe", group, "--json"), "partition")]
+
+    def planned_by_kafka(*target: str) -> list[int]:
+        at = ("--bootstrap-server", broker.bootstrap, "--group", group)
+        told = java.succeed(tools.GROUPS, *at, "--reset-offsets", "--all-topics", *target, "--dry-run")
+        found = sorted(line.split() for line in told.lines if line.split()[0] == group)
+        return [int(offset) for _, _, _, offset in found]
 
     with member(broker, group, topic, protocol) as consumer:
         take(consumer, 4 * PARTITIONS)
@@ -152,7 +158,7 @@ def test_offsets_are_reset_and_deleted_when_the_members_are_gone(
         (("--to-offset", "2"), [2, 2, 2]),
         (("--shift-by", "-1"), [1, 1, 1]),
         (("--shift-by", "99"), [4, 4, 4]),
-        (("--to-datetime", "2023-11-14T22:13:20Z"), [0, 0, 0]),
+        (("--to-datetime", "2023-11-14T22:13:20.000Z"), [0, 0, 0]),
         (("--to-datetime", "2023-11-14T22:13:20.001"), [4, 4, 4]),
         (("--by-duration", "P9999D"), [0, 0, 0]),
         (("--by-duration", "PT1H"), [4, 4, 4]),
@@ -160,6 +166,7 @@ def test_offsets_are_reset_and_deleted_when_the_members_are_gone(
         before = offsets()
         planned = rows(run("reset", group, "--all-topics", *target, "--json"), "reset")
         assert ([it["before"] for it in planned], [it["after"] for it in planned]) == (before, expected)
+        assert planned_by_kafka(*target) == expected
         assert offsets() == before
         run("reset", group, "--all-topics", *target, "--execute")
         assert offsets() == expected
