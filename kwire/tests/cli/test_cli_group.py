@@ -10,9 +10,13 @@ import attrs
 import click
 import pytest
 from click.testing import CliRunner, Result
+from kwire_protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
+from kwire_protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from kwire_protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from kwire_protocol.messages.offset_commit import OffsetCommitRequest
 from kwire_protocol.messages.offset_delete import OffsetDeleteRequest
+from kwire_protocol.messages.share_group_describe import ShareGroupDescribeRequest
 
 from devtools.ports import free_port
 from kwire.admin.groups import KINDS, STATES
@@ -415,6 +419,25 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 def test_a_topic_may_be_named_again_with_more_partitions() -> None:
     assert parse_scope(["a:1", "b", "a:0,1", "c:2", "c", "c:3"]) == {"a": [0, 1], "b": None, "c": None}
+
+
+@pytest.mark.parametrize(
+    ("request_class", "arguments", "told"),
+    [
+        (ShareGroupDescribeRequest, ("describe", "g"), "ShareGroupDescribe"),
+        (DescribeShareGroupOffsetsRequest, ("describe", "g"), "DescribeShareGroupOffsets"),
+        (AlterShareGroupOffsetsRequest, ("reset", "g", "--all-topics", "--to-latest", "--execute"), "AlterShareGroup"),
+        (DeleteShareGroupOffsetsRequest, ("delete-offsets", "g", "--topic", "orders", "--yes"), "DeleteShareGroup"),
+    ],
+)
+def test_what_a_broker_does_not_serve_is_told_in_one_line(
+    client: Client, request_class: Any, arguments: Sequence[str], told: str
+) -> None:
+    idle(client, "share")
+    client.brokers.network.newest[request_class.api_key] = -1
+    result = client(*arguments, code=1)
+    assert result.stderr.startswith(f"Error: the broker at node:1 does not serve {told}")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_cluster_that_is_not_there_is_told_in_one_line() -> None:
