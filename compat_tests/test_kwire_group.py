@@ -127,6 +127,24 @@ def test_a_member_without_partitions_is_shown(
         assert ["-", "-", "-", "-", "-", idle, "a-client", "127.0.0.1"] in lines
 
 
+def test_members_of_both_protocols_are_told_apart(
+    broker: Broker, run: Groups, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(partitions=2)
+    with ExitStack() as stack:
+        consumers = [stack.enter_context(member(broker, group, topic, "consumer"))]
+
+        def owned() -> list[tuple[str, int]]:
+            for consumer in consumers:
+                consumer.poll(0.05)
+            told = run("describe", group, "--json") if group in run("list", "--type", "consumer") else ""
+            return sorted((it["protocol"], len(it["partitions"])) for it in rows(told, "member"))
+
+        eventually(lambda: owned() == [("consumer", 2)], "the first member owns all")
+        consumers.append(stack.enter_context(member(broker, group, topic, "classic")))
+        eventually(lambda: owned() == [("classic", 1), ("consumer", 1)], "each owns one")
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_offsets_are_reset_and_deleted_when_the_members_are_gone(
     broker: Broker, java: JavaHost, run: Groups, new_topic: Callable[..., str], group: str, protocol: str
