@@ -139,9 +139,10 @@ def plan_reset(
 def check_inactive(group: GroupDescription) -> None:
     """Raises GroupNotEmpty: members would go on from where they are, and commit that."""
     if group.members or not group.is_inactive:
+        count = f", members: {len(group.members)}" if group.members else ""
         raise GroupNotEmpty(
-            f"group {quoted(group.group_id)} is active (state {group.state}, members: {len(group.members)}): "
-            "offsets can be reset only when it has none, so stop them first"
+            f"group {quoted(group.group_id)} is active (state {group.state}{count}): "
+            "offsets can be reset only while it has no members, so stop them first"
         )
 
 

@@ -122,7 +122,7 @@ def _group_row(it: GroupDescription) -> dict[str, object]:
         "epoch": it.epoch,
         "assignment_epoch": it.assignment_epoch,
         "coordinator_id": it.coordinator_id,
-        "members": len(it.members),
+        "members": None if it.kind == STREAMS else len(it.members),
     }
 
 

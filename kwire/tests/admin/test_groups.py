@@ -272,7 +272,7 @@ def test_a_group_with_members_is_not_reset() -> None:
     brokers = idle()
     plan = plan_reset(brokers.cluster(), described(brokers), None, ToEarliest())
     brokers.groups["g"].state = "PreparingRebalance"
-    with pytest.raises(GroupNotEmpty, match="group 'g' is active .state PreparingRebalance, members: 0"):
+    with pytest.raises(GroupNotEmpty, match="group 'g' is active .state PreparingRebalance.: "):
         execute_reset(brokers.cluster(), described(brokers), plan)
     assert brokers.groups["g"].offsets == {P0: 5, P1: 8}
 

@@ -166,6 +166,8 @@ def test_what_is_not_known_is_noted_beside_what_is(client: Client) -> None:
     client.brokers.groups["s"] = Group("streams", "NotReady", protocol_type="streams")
     result = client("describe", "s")
     assert result.stdout.endswith("\nit has no offsets\n")
+    assert not [line for line in words(result) if line[:1] == ["members"]]
+    assert rows(client("describe", "s", "--json"))[0]["members"] is None
     for command in ("describe", "members"):
         assert client(command, "s").stderr == "note: members of streams groups are not shown yet\n"
 
@@ -286,7 +288,7 @@ def test_a_group_with_members_is_not_reset(client: Client) -> None:
         result = client("reset", "g", "--all-topics", "--to-earliest", *more, code=1)
         assert result.stderr == (
             "Error: group 'g' is active (state Stable, members: 1): "
-            "offsets can be reset only when it has none, so stop them first\n"
+            "offsets can be reset only while it has no members, so stop them first\n"
         )
     assert client.brokers.groups["g"].offsets == {P0: 5}
 
