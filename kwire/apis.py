@@ -118,6 +118,8 @@ APIS: dict[int, Api] = dict(
         _api(68, "consumer_group_heartbeat", 0, 1),
         _api(69, "consumer_group_describe", 0, 1),
         _api(75, "describe_topic_partitions", 0, 0),
+        _api(76, "share_group_heartbeat", 1, 1),
+        _api(77, "share_group_describe", 1, 1),
         _api(78, "share_fetch", 1, 2),
         _api(79, "share_acknowledge", 1, 2),
         _api(83, "initialize_share_group_state", 0, 0),

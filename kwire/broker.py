@@ -254,10 +254,18 @@ class Broker:
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
         )
         group_settings = GroupSettings(metadata)
-        groups = GroupService(config, offsets, clock, MetadataTopics(metadata), group_settings)
         transactions = TransactionService(config, transaction_state, partitions, metadata, clock)
         share_state = ShareStateService(config, share_group_state, partitions, metadata, clock)
         persister = CoordinatorPersister(share_state, peers_of(metadata, "share-states"), clock)
+        groups = GroupService(
+            config,
+            offsets,
+            clock,
+            MetadataTopics(metadata),
+            group_settings,
+            persister,
+            metadata.beside,
+        )
         broker = cls(
             clock=clock,
             log_dirs=log_dirs,

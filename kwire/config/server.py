@@ -140,16 +140,27 @@ class ServerConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    group_share_assignment_interval_ms: int
     group_share_delivery_count_limit: int
+    group_share_heartbeat_interval_ms: int
+    group_share_initialize_retry_interval_ms: int
+    group_share_max_assignment_interval_ms: int
     group_share_max_delivery_count_limit: int
+    group_share_max_heartbeat_interval_ms: int
     group_share_max_partition_max_record_locks: int
     group_share_max_record_lock_duration_ms: int
+    group_share_max_session_timeout_ms: int
     group_share_max_share_sessions: int
+    group_share_max_size: int
+    group_share_min_assignment_interval_ms: int
     group_share_min_delivery_count_limit: int
+    group_share_min_heartbeat_interval_ms: int
     group_share_min_partition_max_record_locks: int
     group_share_min_record_lock_duration_ms: int
+    group_share_min_session_timeout_ms: int
     group_share_partition_max_record_locks: int
     group_share_record_lock_duration_ms: int
+    group_share_session_timeout_ms: int
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
     offsets_retention_ms: int
@@ -283,16 +294,27 @@ class ServerConfig:
             group_max_session_timeout_ms=read.int("group.max.session.timeout.ms"),
             group_max_size=read.int("group.max.size"),
             group_min_session_timeout_ms=read.int("group.min.session.timeout.ms"),
+            group_share_assignment_interval_ms=read.int("group.share.assignment.interval.ms"),
             group_share_delivery_count_limit=read.int("group.share.delivery.count.limit"),
+            group_share_heartbeat_interval_ms=read.int("group.share.heartbeat.interval.ms"),
+            group_share_initialize_retry_interval_ms=read.int("group.share.initialize.retry.interval.ms"),
+            group_share_max_assignment_interval_ms=read.int("group.share.max.assignment.interval.ms"),
             group_share_max_delivery_count_limit=read.int("group.share.max.delivery.count.limit"),
+            group_share_max_heartbeat_interval_ms=read.int("group.share.max.heartbeat.interval.ms"),
             group_share_max_partition_max_record_locks=read.int("group.share.max.partition.max.record.locks"),
             group_share_max_record_lock_duration_ms=read.int("group.share.max.record.lock.duration.ms"),
+            group_share_max_session_timeout_ms=read.int("group.share.max.session.timeout.ms"),
             group_share_max_share_sessions=read.int("group.share.max.share.sessions"),
+            group_share_max_size=read.int("group.share.max.size"),
+            group_share_min_assignment_interval_ms=read.int("group.share.min.assignment.interval.ms"),
             group_share_min_delivery_count_limit=read.int("group.share.min.delivery.count.limit"),
+            group_share_min_heartbeat_interval_ms=read.int("group.share.min.heartbeat.interval.ms"),
             group_share_min_partition_max_record_locks=read.int("group.share.min.partition.max.record.locks"),
             group_share_min_record_lock_duration_ms=read.int("group.share.min.record.lock.duration.ms"),
+            group_share_min_session_timeout_ms=read.int("group.share.min.session.timeout.ms"),
             group_share_partition_max_record_locks=read.int("group.share.partition.max.record.locks"),
             group_share_record_lock_duration_ms=read.int("group.share.record.lock.duration.ms"),
+            group_share_session_timeout_ms=read.int("group.share.session.timeout.ms"),
             offset_metadata_max_bytes=read.int("offset.metadata.max.bytes"),
             offsets_retention_check_interval_ms=read.int("offsets.retention.check.interval.ms"),
             offsets_retention_ms=read.int("offsets.retention.minutes") * MINUTE_MS,

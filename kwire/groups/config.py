@@ -58,6 +58,19 @@ class SharePartitionSettings:
 
 
 @attrs.frozen
+class ShareGroupSettings:
+    """What one share group may set for itself (share.* of its configuration); else the broker's group.share.*.
+
+    The defaults are Kafka 4's.
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    """How long a target assignment stands at least, before it is computed again (KIP-1263)."""
+
+
+@attrs.frozen
 class GroupConfig:
     """Defaults are Kafka 4's, except the initial rebalance delay: here the first consumer does not wait 3 s."""
 
@@ -77,6 +90,10 @@ class GroupConfig:
     """group.consumer.migration.policy."""
     consumer_regex_refresh_interval_ms: int = 10 * MINUTE_MS
     """group.consumer.regex.refresh.interval.ms: how often subscribed regular expressions are matched again."""
+    share_max_size: int = 200
+    """group.share.max.size: the maximum size of share groups."""
+    share_initialize_retry_interval_ms: int = 30_000
+    """group.share.initialize.retry.interval.ms: when states are asked for again if there was no answer."""
     new_member_join_timeout_ms: int = 5 * MINUTE_MS
     """How long a member that never had an answer may stay parked in JoinGroup (a constant in Kafka)."""
     offset_metadata_max_length: int = 4_096

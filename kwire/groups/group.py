@@ -26,6 +26,12 @@ class GroupType(Enum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
+
+    @property
+    def expires(self) -> bool:
+        """Whether an empty group goes with its last offset. Share groups have none (Kafka's `Group.shouldExpire`)."""
+        return self is not GroupType.SHARE
 
 
 CheckPartition: TypeAlias = Callable[[Uuid, int], ErrorCode]

@@ -7,6 +7,7 @@ version, then the fields of that version. A record without a value is a tombston
     0, 1        an offset was committed     offsets/records.py
     2           what a classic group is     classic/records.py
     3-8, 16     what a consumer group is    consumer/changes.py
+    10-15       what a share group is       share/changes.py
 
 The other types belong to kinds of groups that kwire does not have, and are skipped.
 """

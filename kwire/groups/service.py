@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from kwire_protocol.errors import ErrorCode
@@ -24,21 +25,28 @@ from kwire_protocol.messages.list_groups import ListedGroup
 from kwire_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from kwire_protocol.messages.share_group_describe import DescribedGroup as DescribedShareGroup
+from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
 
+from kwire.beside import Beside
 from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.context import Context
+from kwire.coordinators.effects import Effect
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
 from kwire.groups.config import GroupConfig, MigrationPolicy
 from kwire.groups.group import MemberContext
 from kwire.groups.settings import GroupSettings
 from kwire.groups.shard import GroupShard
+from kwire.groups.share_states import Initialize, StateKeeper, StatesToInitialize, ToDelete
 from kwire.groups.topics import Topics
-from kwire.waits import Slot
+from kwire.waits import Slot, drive
+
+log = logging.getLogger(__name__)
 
 
 def group_config(config: ServerConfig) -> GroupConfig:
@@ -51,6 +59,8 @@ def group_config(config: ServerConfig) -> GroupConfig:
         consumer_assignors=config.group_consumer_assignors,
         consumer_migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
         consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+        share_max_size=config.group_share_max_size,
+        share_initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
         offset_metadata_max_length=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_ms,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
@@ -65,12 +75,25 @@ class GroupService:
     """
 
     def __init__(
-        self, config: ServerConfig, topic: InternalTopic, clock: Clock, topics: Topics, settings: GroupSettings
+        self,
+        config: ServerConfig,
+        topic: InternalTopic,
+        clock: Clock,
+        topics: Topics,
+        settings: GroupSettings,
+        persister: StateKeeper,
+        beside: Beside,
     ) -> None:
         shard_config = group_config(config)
         self.runtime = CoordinatorRuntime(
-            topic, clock, "groups", lambda _: GroupShard(shard_config, topics, settings.of_consumer_group)
+            topic,
+            clock,
+            "groups",
+            lambda _: GroupShard(shard_config, topics, settings.of_consumer_group, settings.of_share_group),
+            self._do_other,
         )
+        self._persister = persister
+        self._beside = beside
         self._clock = clock
 
     # Requests
@@ -83,6 +106,18 @@ class GroupService:
         slot: Slot[ConsumerGroupHeartbeatResponse] = Slot()
         member_id = request.member_id or uuid_to_text(self._clock.uuid())
         effects = shard.consumer_heartbeat(request, member, slot, member_id=member_id, now=self.runtime.now())
+        self.runtime.perform(index, effects)
+        if len(effects) == 1 and slot.is_set:
+            return slot.value
+        return self.runtime.durable(index, slot)
+
+    def share_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, member: MemberContext
+    ) -> ShareGroupHeartbeatResponse | Coroutine[Slot[Any], None, ShareGroupHeartbeatResponse]:
+        """Most heartbeats change nothing, and are answered without a wait."""
+        index, shard = self._find_named(request.group_id)
+        slot: Slot[ShareGroupHeartbeatResponse] = Slot()
+        effects = shard.share_heartbeat(request, member, slot, now=self.runtime.now())
         self.runtime.perform(index, effects)
         if len(effects) == 1 and slot.is_set:
             return slot.value
@@ -178,11 +213,26 @@ class GroupService:
         _, shard = self.runtime.find(group_id)
         return shard.describe_consumer(group_id)
 
+    def describe_share(self, group_id: str) -> DescribedShareGroup:
+        _, shard = self.runtime.find(group_id)
+        return shard.describe_share(group_id)
+
     def list_groups(self, *, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         return [group for shard in self.runtime.all_shards() for group in shard.list_groups(states=states, types=types)]
 
     async def delete_group(self, group_id: str) -> list[DeletableGroupResult]:
+        """Deletes the states of a share group before the group."""
         index, shard = self.runtime.find(group_id)
+        begun: Slot[ToDelete | KafkaError] = Slot()
+        self.runtime.perform(index, shard.begin_share_deletion(group_id, begun, now=self.runtime.now()))
+        to_delete = await self.runtime.durable(index, begun)
+        if isinstance(to_delete, KafkaError):
+            raise to_delete
+        if to_delete:
+            for error in (await self._persister.delete(group_id, to_delete)).values():
+                if error:
+                    raise KafkaError(error)
+            index, shard = self.runtime.find(group_id)
         slot: Slot[list[DeletableGroupResult]] = Slot()
         self.runtime.perform(index, shard.delete_groups([group_id], slot, now=self.runtime.now()))
         return await self.runtime.durable(index, slot)
@@ -193,6 +243,33 @@ class GroupService:
             self.runtime.forget_topic()
             return
         self.runtime.for_each(lambda shard: shard.topics_deleted({name: topic_id}, now=self.runtime.now()))
+
+    # The states of share groups
+
+    def _do_other(self, index: int, effect: Effect) -> Iterable[Effect]:
+        assert isinstance(effect, Initialize)
+        drive(self._initialize(index, effect.asked))
+        return []
+
+    async def _initialize(self, index: int, asked: StatesToInitialize) -> None:
+        # The share coordinator is not asked before the group's own record is committed, nor in the middle of a step.
+        await self._beside.next_turn()
+        try:
+            await self.runtime.topic.committed(index)
+        except KafkaError as error:
+            log.error("group %a: states are not initialized: %s", asked.group_id, error.message)
+            return
+        outcome = await self._persister.initialize(
+            asked.group_id,
+            {
+                topic_id: [(partition, asked.state_epoch, offset) for partition, offset in start_offsets.items()]
+                for topic_id, start_offsets in asked.start_offsets.items()
+            },
+        )
+        shard = self.runtime.shard_at(index)
+        if shard is not None:
+            effects = shard.share_states_initialized(asked.group_id, outcome, now=self.runtime.now())
+            self.runtime.perform(index, effects)
 
     def _find_named(self, group_id: str) -> tuple[int, GroupShard]:
         """Like `CoordinatorRuntime.find`, for requests that need a group id: INVALID_GROUP_ID without one."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kwire.config.definition import ConfigError, Value
 from kwire.config.tables.resource import GROUP_CONFIGS
-from kwire.groups.config import ConsumerGroupSettings, SharePartitionSettings
+from kwire.groups.config import ConsumerGroupSettings, ShareGroupSettings, SharePartitionSettings
 from kwire.metadata.image import Changes, ConfigResourceType
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class GroupSettings:
     def __init__(self, metadata: MetadataService) -> None:
         self._metadata = metadata
         self._consumer: dict[str, ConsumerGroupSettings] = {}
+        self._share: dict[str, ShareGroupSettings] = {}
         self._share_partitions: dict[str, SharePartitionSettings] = {}
         metadata.watch(self._changed)
 
@@ -49,6 +50,35 @@ class GroupSettings:
                     config.group_consumer_assignment_interval_ms,
                     config.group_consumer_min_assignment_interval_ms,
                     config.group_consumer_max_assignment_interval_ms,
+                ),
+            )
+        return settings
+
+    def of_share_group(self, group_id: str) -> ShareGroupSettings:
+        settings = self._share.get(group_id)
+        if settings is None:
+            config = self._metadata.config
+            settings = self._share[group_id] = ShareGroupSettings(
+                session_timeout_ms=self._value(
+                    group_id,
+                    "share.session.timeout.ms",
+                    config.group_share_session_timeout_ms,
+                    config.group_share_min_session_timeout_ms,
+                    config.group_share_max_session_timeout_ms,
+                ),
+                heartbeat_interval_ms=self._value(
+                    group_id,
+                    "share.heartbeat.interval.ms",
+                    config.group_share_heartbeat_interval_ms,
+                    config.group_share_min_heartbeat_interval_ms,
+                    config.group_share_max_heartbeat_interval_ms,
+                ),
+                assignment_interval_ms=self._value(
+                    group_id,
+                    "share.assignment.interval.ms",
+                    config.group_share_assignment_interval_ms,
+                    config.group_share_min_assignment_interval_ms,
+                    config.group_share_max_assignment_interval_ms,
                 ),
             )
         return settings
@@ -114,4 +144,5 @@ class GroupSettings:
     def _changed(self, changes: Changes) -> None:
         if any(kind in (ConfigResourceType.GROUP, ConfigResourceType.BROKER) for kind, _ in changes.configs):
             self._consumer.clear()
+            self._share.clear()
             self._share_partitions.clear()

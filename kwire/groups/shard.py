@@ -31,6 +31,8 @@ from kwire_protocol.messages.list_groups import ListedGroup
 from kwire_protocol.messages.offset_commit import OffsetCommitRequest
 from kwire_protocol.messages.offset_delete import OffsetDeleteRequest
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from kwire_protocol.messages.share_group_describe import DescribedGroup as DescribedShareGroup
+from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire_protocol.messages.sync_group import SyncGroupRequest
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire_protocol.records import NO_PRODUCER_ID
@@ -40,7 +42,7 @@ from kwire.coordinators.deadlines import Deadline, Deadlines
 from kwire.coordinators.effects import Effect, KeyedRecord, Now, Step, Token, response_error
 from kwire.groups.classic.joining import Join
 from kwire.groups.classic.kind import ClassicKind
-from kwire.groups.config import ConsumerGroupSettings, GroupConfig
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig, ShareGroupSettings
 from kwire.groups.consumer.kind import ConsumerKind
 from kwire.groups.draft import Draft
 from kwire.groups.group import Group, GroupKind, MemberContext
@@ -50,6 +52,8 @@ from kwire.groups.offsets.records import RECORD_TYPES as OFFSET_RECORD_TYPES
 from kwire.groups.offsets.records import read_offset
 from kwire.groups.offsets.store import Offsets
 from kwire.groups.records import read_head
+from kwire.groups.share.kind import ShareKind
+from kwire.groups.share_states import Outcome
 from kwire.groups.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -58,9 +62,15 @@ MAX_RECORDS_PER_CLEANUP_BATCH = 1_000
 
 
 class GroupShard:
-    """`settings` returns the settings of a consumer group by its id."""
+    """`settings` returns the settings of a consumer group by its id, `share_settings` those of a share group."""
 
-    def __init__(self, config: GroupConfig, topics: Topics, settings: Callable[[str], ConsumerGroupSettings]) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        topics: Topics,
+        settings: Callable[[str], ConsumerGroupSettings],
+        share_settings: Callable[[str], ShareGroupSettings],
+    ) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
         self._timers = Deadlines()
@@ -68,7 +78,8 @@ class GroupShard:
         self._classic = ClassicKind(config, self.groups, self._timers)
         self._migration = Migration(config, self.groups, topics, self._classic)
         self._consumer = ConsumerKind(config, self.groups, self._timers, topics, settings, self._migration)
-        kinds: tuple[GroupKind, ...] = (self._classic, self._consumer)
+        self._share = ShareKind(config, self.groups, self._timers, topics, share_settings)
+        kinds: tuple[GroupKind, ...] = (self._classic, self._consumer, self._share)
         self._kinds = {kind.type: kind for kind in kinds}
         self._kind_of_records = {record_type: kind for kind in kinds for record_type in kind.record_types}
         self._offsets = Offsets(config, self.groups, self._classic.make_simple_group)
@@ -135,6 +146,27 @@ class GroupShard:
         """`member_id` is the request's, or a new one for a member of version 0 that joins."""
         step = Step(now)
         self._consumer.heartbeat(step, request, context, token, member_id=member_id)
+        return step.effects
+
+    # Share groups
+
+    def share_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, context: MemberContext, token: Token, *, now: Now
+    ) -> list[Effect]:
+        step = Step(now)
+        self._share.heartbeat(step, request, context, token)
+        return step.effects
+
+    def share_states_initialized(self, group_id: str, outcome: Outcome, *, now: Now) -> list[Effect]:
+        """The share coordinators have answered an `Initialize`."""
+        step = Step(now)
+        self._share.states_initialized(step, group_id, outcome)
+        return step.effects
+
+    def begin_share_deletion(self, group_id: str, token: Token, *, now: Now) -> list[Effect]:
+        """What goes before `delete_groups`. Replies with the states to delete, as `share/deleting.py` has it."""
+        step = Step(now)
+        self._share.begin_deletion(step, group_id, token)
         return step.effects
 
     # Members that use the classic protocol, of classic groups or of consumer groups
@@ -216,8 +248,9 @@ class GroupShard:
         return step.effects
 
     def topics_deleted(self, topics: dict[str, Uuid], *, now: Now) -> list[Effect]:
-        """Removes the offsets of deleted topics (name -> id)."""
+        """Removes the offsets of deleted topics (name -> id), and what share groups have of them."""
         step = Step(now)
+        self._share.topics_deleted(step, set(topics.values()))
         self._append_in_batches(step, [change.record() for change in self._offsets.removals_of_topics(topics)])
         return step.effects
 
@@ -230,6 +263,10 @@ class GroupShard:
     def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
         """ConsumerGroupDescribe."""
         return self._consumer.describe(group_id)
+
+    def describe_share(self, group_id: str) -> DescribedShareGroup:
+        """ShareGroupDescribe."""
+        return self._share.describe(group_id)
 
     def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """All groups, or those in one of the states and of one of the types, ignoring case."""
@@ -284,7 +321,7 @@ class GroupShard:
         for group in self.groups.values():
             expired, nothing_left = self._offsets.expired(group, step.now.wall_ms)
             records += [change.record() for change in expired]
-            if nothing_left and group.is_empty:
+            if nothing_left and group.is_empty and group.type.expires:
                 records += self._tombstones(group)
         if records:
             log.info("%d expired offsets and groups are forgotten", len(records))

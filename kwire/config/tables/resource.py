@@ -1,5 +1,6 @@
-"""Configurations of groups and client metrics. Those of streams groups, of client metrics, and of what is not there yet
-of share groups are stored and described as in Kafka, but have no effect.
+"""Configurations of groups and client metrics. Those of streams groups and of client metrics have no effect.
+
+They are stored and described as in Kafka.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from kwire.config.validators import ListOf, OneOf, Range
 
 _SHARE_WITH_EFFECT: Final = frozenset(
     {
+        "share.assignment.interval.ms",
         "share.auto.offset.reset",
         "share.delivery.count.limit",
+        "share.heartbeat.interval.ms",
         "share.isolation.level",
         "share.partition.max.record.locks",
         "share.record.lock.duration.ms",
         "share.renew.acknowledge.enable",
+        "share.session.timeout.ms",
     }
 )
 

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Final
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.metadata.features import GROUP_VERSION
+from kwire.metadata.features import GROUP_VERSION, SHARE_VERSION
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
 
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 
-_FEATURES: Final = {CONSUMER: GROUP_VERSION}
+_FEATURES: Final = {CONSUMER: GROUP_VERSION, SHARE: SHARE_VERSION}
 
 
 def check_protocol(broker: Broker, protocol: str) -> None:
     """Raises KafkaError(UNSUPPORTED_VERSION) if the broker's configuration or the cluster has it turned off."""
-    if protocol not in broker.config.group_coordinator_rebalance_protocols:
+    # As in Kafka, the feature alone turns share groups on: they are not in the default of the configuration.
+    if protocol != SHARE and protocol not in broker.config.group_coordinator_rebalance_protocols:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"The {protocol} protocol is not in group.coordinator.rebalance.protocols of this broker.",

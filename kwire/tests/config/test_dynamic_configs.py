@@ -50,6 +50,9 @@ from kwire_protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from kwire_protocol.messages.share_group_describe import DescribedGroup as DescribedShareGroup
+from kwire_protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kwire_protocol.record_batch import assign
 from kwire_protocol.records import Record, build_batch, iter_records
 from kwire_protocol.wire import uuid_to_text
@@ -618,12 +621,62 @@ async def a_second_member_begins_an_assignment(scene: Scene) -> bool:
     return begins
 
 
+async def share_heartbeat(
+    scene: Scene, member_id: str, epoch: int = 0, topics: list[str] | None = None
+) -> ShareGroupHeartbeatResponse:
+    await scene.client.call(FindCoordinatorRequest("g"), 1)
+    request = ShareGroupHeartbeatRequest("g", member_id, epoch, subscribed_topic_names=topics)
+    answer: ShareGroupHeartbeatResponse = await scene.client.call(request, 1)
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
+    return answer
+
+
+async def join_share_group(scene: Scene) -> str:
+    """A member that nobody has seen before joins the group "g"."""
+    member_id = uuid_to_text(scene.broker.clock.uuid())
+    await share_heartbeat(scene, member_id, topics=["t"])
+    return member_id
+
+
+async def described_share_group(scene: Scene) -> DescribedShareGroup:
+    (described,) = (await scene.client.call(ShareGroupDescribeRequest(["g"]), 1)).groups
+    assert isinstance(described, DescribedShareGroup)
+    return described
+
+
+async def share_heartbeat_interval_ms(scene: Scene) -> int:
+    member_id = uuid_to_text(scene.broker.clock.uuid())
+    interval_ms = (await share_heartbeat(scene, member_id, topics=["t"])).heartbeat_interval_ms
+    await share_heartbeat(scene, member_id, -1)
+    return interval_ms
+
+
+async def silence_until_a_share_member_is_removed_ms(scene: Scene) -> int:
+    await join_share_group(scene)
+    silent_ms = 0
+    while (await described_share_group(scene)).members:
+        await trio.sleep(1)
+        silent_ms += 1000
+    return silent_ms
+
+
+async def a_second_share_member_begins_an_assignment(scene: Scene) -> bool:
+    await trio.sleep(20)
+    await join_share_group(scene)
+    await join_share_group(scene)
+    described = await described_share_group(scene)
+    return described.assignment_epoch == described.group_epoch
+
+
 BROKER_ROWS: Final[dict[str, Row]] = {
     "follower.replication.throttled.rate": Row(
         FOREVER, "1", fetches_of_a_lagging_follower, int.__gt__, {"follower.replication.throttled.replicas": "*"}
     ),
     "group.consumer.assignment.interval.ms": Row(
         "0", "10000", a_second_member_begins_an_assignment, changes(True, False)
+    ),
+    "group.share.assignment.interval.ms": Row(
+        "0", "10000", a_second_share_member_begins_an_assignment, changes(True, False)
     ),
     "leader.replication.throttled.rate": Row(
         FOREVER,
@@ -670,6 +723,14 @@ GROUP_ROWS: Final[dict[str, Row]] = {
     ),
     "share.renew.acknowledge.enable": Row(
         "true", "false", error_of_a_renewal, changes(ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE)
+    ),
+    "share.assignment.interval.ms": Row("0", "10000", a_second_share_member_begins_an_assignment, changes(True, False)),
+    "share.heartbeat.interval.ms": Row("5000", "6000", share_heartbeat_interval_ms, changes(5000, 6000)),
+    "share.session.timeout.ms": Row(
+        "45000",
+        "60000",
+        silence_until_a_share_member_is_removed_ms,
+        lambda before, after: before <= 47_000 and 59_000 < after <= 62_000,
     ),
 }
 

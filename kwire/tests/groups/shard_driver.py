@@ -43,10 +43,11 @@ from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
 from kwire.groups.classic.group import ClassicGroup
 from kwire.groups.classic.groups import ClassicGroups
 from kwire.groups.classic.records import RECORD_TYPE, read_group
-from kwire.groups.config import ConsumerGroupSettings, GroupConfig
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig, ShareGroupSettings
 from kwire.groups.group import MemberContext
 from kwire.groups.records import read_head
 from kwire.groups.shard import GroupShard
+from kwire.groups.share_states import Initialize, StatesToInitialize
 from kwire.tests.groups.topics import FakeTopics
 
 GROUP = "readers"
@@ -70,6 +71,8 @@ class ShardDriver:
         self.topics = topics or FakeTopics()
         self.settings = ConsumerGroupSettings()
         """Of all consumer groups."""
+        self.share_settings = ShareGroupSettings()
+        """Of all share groups."""
         self.shard = self.new_shard()
         self.now_ms = 0
         """Of the monotonic clock."""
@@ -80,12 +83,14 @@ class ShardDriver:
         self.unrecorded: set[str] = set()
         """Groups whose latest own record could not be appended."""
         self.replies: dict[object, Any] = {}
+        self.to_initialize: list[StatesToInitialize] = []
+        """What the share coordinators are asked for, and have not answered."""
         self.tokens: set[object] = set()
         self._uuids = 0
         self.run(self.shard.loaded(now=self.now))
 
     def new_shard(self) -> GroupShard:
-        return GroupShard(self.config, self.topics, lambda _: self.settings)
+        return GroupShard(self.config, self.topics, lambda _: self.settings, lambda _: self.share_settings)
 
     def replayed(self, log: Iterable[LoggedRecord | EndedTransaction] | None = None) -> GroupShard:
         """Another shard, from the driver's log or another one."""
@@ -126,6 +131,8 @@ class ShardDriver:
                     if isinstance(response, (JoinGroupResponse, SyncGroupResponse)):
                         response.write(Writer(), response.versions[-1])
                     self.replies[token] = response
+                case Initialize(asked):
+                    self.to_initialize.append(asked)
 
     def advance_to(self, now_ms: int) -> None:
         """Moves the time, stopping at every deadline on the way as a real driver does."""

@@ -24,6 +24,10 @@ MEMBER = "captain"
 class CrewType(Enum):
     CREW = "crew"
 
+    @property
+    def expires(self) -> bool:
+        return True
+
 
 CREW = cast(GroupType, CrewType.CREW)
 

@@ -1,0 +1,136 @@
+"""The share kind of group (KIP-932): its records, its APIs, and its members' sessions in a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.share_group_describe import Assignment as DescribedAssignment
+from kwire_protocol.messages.share_group_describe import DescribedGroup, TopicPartitions
+from kwire_protocol.messages.share_group_describe import Member as DescribedMember
+from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kwire_protocol.wire import Uuid
+
+from kwire.coordinators.deadlines import Deadlines
+from kwire.coordinators.effects import KeyedRecord, Step, Token
+from kwire.groups.config import GroupConfig, ShareGroupSettings
+from kwire.groups.group import Group, GroupType, MemberContext
+from kwire.groups.share.assigning import ASSIGNOR, Assigning
+from kwire.groups.share.changes import RECORD_TYPES, EpochChange, read_change
+from kwire.groups.share.deleting import Deleting
+from kwire.groups.share.group import ShareGroup
+from kwire.groups.share.groups import ShareGroups
+from kwire.groups.share.heartbeats import Heartbeats
+from kwire.groups.share.initializing import Initializing
+from kwire.groups.share.member import ShareMember
+from kwire.groups.share.membership import Membership
+from kwire.groups.share_states import Outcome
+from kwire.groups.topics import Topics
+
+
+class ShareKind:
+    """A `GroupKind`. `groups` are all groups of the shard."""
+
+    type: Final = GroupType.SHARE
+    record_types: Final = RECORD_TYPES
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        groups: dict[str, Group],
+        timers: Deadlines,
+        topics: Topics,
+        settings: Callable[[str], ShareGroupSettings],
+    ) -> None:
+        self._groups = ShareGroups(groups)
+        self._topics = topics
+        self._initializing = Initializing(config, self._groups, topics)
+        assigning = Assigning(topics, settings)
+        self._membership = Membership(self._groups, timers, settings, assigning)
+        self._heartbeats = Heartbeats(config, self._groups, settings, assigning, self._initializing, self._membership)
+        self._deleting = Deleting(self._groups, topics)
+
+    # Records
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        change = read_change(key, value)
+        group = self._groups.find(change.group_id)
+        if group is None:
+            if change.value is None:
+                return
+            group = self._groups.by_id[change.group_id] = ShareGroup(change.group_id)
+        group.apply(change)
+        if isinstance(change, EpochChange) and change.value is None:
+            del self._groups.by_id[change.group_id]
+            self._membership.stop_all(group)
+
+    def tombstones(self, group_id: str) -> list[KeyedRecord]:
+        return [removal.record() for removal in self._groups.get(group_id).removals()]
+
+    # Start and end
+
+    def loaded(self, step: Step) -> None:
+        for group in self._groups:
+            self._membership.start_all(step, group)
+            self._initializing.loaded(step, group)
+
+    def unload(self, _: Step) -> None:
+        """Nothing waits for an answer."""
+        for group in self._groups:
+            self._membership.stop_all(group)
+
+    # Members
+
+    def heartbeat(self, step: Step, request: ShareGroupHeartbeatRequest, context: MemberContext, token: Token) -> None:
+        self._heartbeats.heartbeat(step, request, context, token)
+
+    def committed_by(self, step: Step, group_id: str, member_id: str) -> None:
+        """The group has no committed offsets."""
+
+    # States
+
+    def states_initialized(self, step: Step, group_id: str, outcome: Outcome) -> None:
+        self._initializing.ended(step, group_id, outcome)
+
+    def topics_deleted(self, step: Step, topic_ids: set[Uuid]) -> None:
+        self._initializing.topics_deleted(step, topic_ids)
+
+    def begin_deletion(self, step: Step, group_id: str, token: Token) -> None:
+        self._deleting.begin_group(step, group_id, token)
+
+    # Administration
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """ShareGroupDescribe."""
+        try:
+            group = self._groups.get(group_id)
+        except KafkaError as error:
+            return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=ASSIGNOR.name,
+            members=[self._describe_member(group, member) for member in group.members.values()],
+        )
+
+    def _describe_member(self, group: ShareGroup, member: ShareMember) -> DescribedMember:
+        current = group.assignment_of(member.member_id)
+        return DescribedMember(
+            member_id=member.member_id,
+            rack_id=member.rack_id,
+            member_epoch=current.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.subscribed_topic_names),
+            # Topics that are gone have no name to describe them by.
+            assignment=DescribedAssignment(
+                [
+                    TopicPartitions(topic_id, name, sorted(partitions))
+                    for topic_id, partitions in current.assigned.items()
+                    if (name := self._topics.name_of(topic_id)) is not None
+                ]
+            ),
+        )

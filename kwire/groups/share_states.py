@@ -1,0 +1,50 @@
+"""What the coordinator of share groups asks the share coordinators for: to initialize states, and to delete them.
+
+The other parts of the broker read and write the states (`kwire.share_state`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.wire import Uuid
+
+from kwire.coordinators.effects import Effect
+
+NOT_CHOSEN: Final = -1
+"""As a start offset: the leader of the partition chooses it, by share.auto.offset.reset."""
+
+Outcome: TypeAlias = Mapping[tuple[Uuid, int], ErrorCode]
+"""What became of each partition's state, by topic id and partition; NONE is a success."""
+
+ToDelete: TypeAlias = Mapping[Uuid, Sequence[int]]
+"""Topic id -> partitions whose states have to be deleted."""
+
+
+class StateKeeper(Protocol):
+    """The part of `kwire.share_state.persister.Persister` that groups need."""
+
+    async def initialize(self, group_id: str, topics: Mapping[Uuid, Sequence[tuple[int, int, int]]]) -> Outcome:
+        """Begins states: of partition, state epoch, start offset."""
+
+    async def delete(self, group_id: str, topics: ToDelete) -> Outcome:
+        """Also a success where there is none."""
+
+
+@attrs.frozen
+class StatesToInitialize:
+    """`start_offsets`: topic id -> partition -> start offset, or NOT_CHOSEN."""
+
+    group_id: str
+    state_epoch: int
+    start_offsets: Mapping[Uuid, Mapping[int, int]]
+
+
+@attrs.define(eq=False)
+class Initialize(Effect):
+    """Ask the share coordinators to initialize states, then call `GroupShard.share_states_initialized`."""
+
+    asked: StatesToInitialize

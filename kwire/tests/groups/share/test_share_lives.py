@@ -1,0 +1,394 @@
+"""Random clients against the machine of share groups: whatever they do and whatever fails, its promises hold.
+
+Epochs never go back. Nobody has what it does not subscribe to, or what is not initialized. What is initialized has a
+state with the share coordinator. Once everybody is heard from, every partition of a subscribed topic has a member. A
+replay of the log is the same group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+from devtools.suite.tiers import examples
+from kwire.coordinators.internal_topic import LoggedRecord
+from kwire.groups.config import GroupConfig, ShareGroupSettings
+from kwire.groups.shard import GroupShard
+from kwire.groups.share.group import ShareGroup
+from kwire.tests.groups.shard_driver import GROUP, ShardDriver
+from kwire.tests.groups.share.clients import JOINING, Client, Keeper, Place, heartbeat
+from kwire.tests.groups.topics import FakeTopics
+
+NAMES = ("a", "b", "c", "d", "e")
+TOPICS = ("t", "t2", "u")
+SUBSCRIPTIONS = (frozenset({"t"}), frozenset({"t", "u"}), frozenset({"u"}), frozenset({"t", "t2"}))
+SESSION_MS = 45_000
+RETRY_MS = 30_000
+
+names = st.sampled_from(NAMES)
+
+
+def stored(group: ShareGroup) -> dict[str, Any]:
+    """What the log has of a group, and what follows from it."""
+    return {
+        name: getattr(group, name)
+        for name in (
+            "epoch",
+            "metadata_hash",
+            "assignment_epoch",
+            "assignment_timestamp_ms",
+            "members",
+            "current",
+            "targets",
+            "states",
+            "topic_subscribers",
+            "state",
+        )
+    }
+
+
+def share_groups(shard: GroupShard) -> dict[str, dict[str, Any]]:
+    return {name: stored(group) for name, group in shard.groups.items() if isinstance(group, ShareGroup)}
+
+
+def compacted(log: list[Any]) -> list[Any]:
+    """The last record of each key, where it stood."""
+    last = {record.key: number for number, record in enumerate(log) if isinstance(record, LoggedRecord)}
+    return [record for number, record in enumerate(log) if last.get(record.key) == number]
+
+
+class ShareLives(RuleBasedStateMachine):
+    @initialize(
+        interval_ms=st.sampled_from([0, 10_000]),
+        max_size=st.sampled_from([3, 100]),
+        subscriptions=st.lists(st.sampled_from(SUBSCRIPTIONS), min_size=len(NAMES), max_size=len(NAMES)),
+    )
+    def start(self, interval_ms: int, max_size: int, subscriptions: list[frozenset[str]]) -> None:
+        self.topics = FakeTopics(t=3, u=2)
+        config = GroupConfig(share_max_size=max_size, share_initialize_retry_interval_ms=RETRY_MS)
+        self.driver = ShardDriver(config, self.topics)
+        self.driver.share_settings = ShareGroupSettings(SESSION_MS, 5_000, interval_ms)
+        self.driver.wall_ahead_ms = 1_700_000_000_000
+        self.driver.restart()
+        self.keeper = Keeper(self.driver)
+        self.clients = {
+            name: Client(self.driver, name, topics) for name, topics in zip(NAMES, subscriptions, strict=True)
+        }
+        self.epochs: tuple[int, int, dict[str, int]] = (0, 0, {})
+
+    @property
+    def group(self) -> ShareGroup | None:
+        group = self.driver.shard.groups.get(GROUP)
+        assert group is None or isinstance(group, ShareGroup)
+        return group
+
+    def members(self) -> list[Client]:
+        group = self.group
+        if group is None:
+            return []
+        return [it for it in self.clients.values() if it.is_in and it.member_id in group.members]
+
+    # What clients do
+
+    @rule(name=names, is_lost=st.booleans())
+    def a_client_heartbeats(self, name: str, is_lost: bool) -> None:
+        client, group = self.clients[name], self.group
+        joins, epoch = client.epoch == JOINING, client.epoch
+        size = 0 if group is None else len(group.members)
+        had = None if group is None else group.current.get(client.member_id)
+        known = group is not None and client.member_id in group.members
+        error = client.heartbeat(is_lost=is_lost)
+        if is_lost or self.driver.append_error:
+            return
+        if not known and not joins:
+            assert error in (
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+            )
+        elif not known and size >= self.driver.config.share_max_size:
+            assert error is ErrorCode.GROUP_MAX_SIZE_REACHED
+        elif joins or (had is not None and epoch in (had.epoch, had.previous_epoch)):
+            assert error is ErrorCode.NONE
+            self._check_part(client)
+        else:
+            assert error is ErrorCode.FENCED_MEMBER_EPOCH
+
+    def _check_part(self, client: Client) -> None:
+        group = self.group
+        assert group is not None
+        if client.epoch == group.assignment_epoch == group.epoch:
+            target = {(topic_id, it) for topic_id, of in group.targets[client.member_id].items() for it in of}
+            assert {it for it in client.assigned if self.topics.name_of(it[0])} == {
+                it for it in target if self.topics.name_of(it[0]) in client.topics
+            }
+        for topic_id, partition in client.assigned:
+            topic = self.topics.name_of(topic_id)
+            assert topic is None or topic in client.topics, "nobody has what it does not subscribe to"
+            assert topic is None or (GROUP, (topic_id, partition)) in self.keeper.states, (
+                "nobody fetches without a state"
+            )
+
+    @rule(name=names, epoch=st.sampled_from([1, 2, 5, 1000]))
+    def a_stranger_heartbeats(self, name: str, epoch: int) -> None:
+        """Somebody with a member's id, in any epoch."""
+        group = self.group
+        before = None if group is None else stored(group)
+        has = None if group is None else group.current.get(name)
+        response = heartbeat(self.driver, ShareGroupHeartbeatRequest(GROUP, name, epoch))
+        if has is None or epoch not in (has.epoch, has.previous_epoch):
+            assert response.error_code != ErrorCode.NONE
+            assert (self.group is None) if before is None else (group is not None and stored(group) == before)
+
+    @rule(name=names, topics=st.sampled_from(SUBSCRIPTIONS), at_once=st.booleans())
+    def a_client_subscribes(self, name: str, topics: frozenset[str], at_once: bool) -> None:
+        self.clients[name].subscribe(topics)
+        if at_once:
+            self.a_client_heartbeats(name, is_lost=False)
+
+    @rule(name=names)
+    def a_client_leaves(self, name: str) -> None:
+        group = self.group
+        known = group is not None and self.clients[name].member_id in group.members
+        error = self.clients[name].leave()
+        if not self.driver.append_error:
+            assert (error is ErrorCode.NONE) == known
+            assert self.group is None or name not in self.group.members
+
+    @rule(name=names)
+    def a_client_is_killed_and_comes_back_under_another_id(self, name: str) -> None:
+        self.clients[name].be_out()
+        self.clients[name].member_id += "'"
+
+    @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
+    @rule()
+    def everybody_is_heard_from_for_a_minute(self) -> None:
+        members = self.members()
+        for _ in range(3):
+            for client in members:
+                client.heartbeat()
+            self.driver.advance(20_000)
+        assert set(members) <= set(self.members()), "who is heard from stays"
+
+    @rule()
+    def a_group_of_another_kind_is_no_share_group(self) -> None:
+        self.driver.commit({("t", 0): 1}, group="simple")
+        if "simple" in self.driver.shard.groups:
+            request = ShareGroupHeartbeatRequest("simple", "a", JOINING, subscribed_topic_names=["t"])
+            assert heartbeat(self.driver, request).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+    # What the share coordinators do
+
+    @precondition(lambda self: self.driver.to_initialize)
+    @rule(
+        errors=st.sampled_from(
+            [(), (), (ErrorCode.COORDINATOR_NOT_AVAILABLE,), (ErrorCode.NONE, ErrorCode.FENCED_STATE_EPOCH)]
+        )
+    )
+    def states_are_initialized(self, errors: tuple[ErrorCode, ...]) -> None:
+        self.keeper.answer(*errors)
+
+    @precondition(lambda self: self.driver.to_initialize)
+    @rule()
+    def an_answer_is_lost(self) -> None:
+        self.driver.to_initialize.pop(0)
+
+    @rule(fails=st.booleans())
+    def the_group_is_deleted(self, fails: bool) -> None:
+        group = self.group
+        was_empty = group is not None and group.is_empty
+        waits = bool(self.driver.to_initialize)
+        error = self.keeper.delete_group(fails=fails)
+        if self.driver.append_error:
+            assert error is not ErrorCode.NONE
+        elif group is None:
+            assert error is ErrorCode.GROUP_ID_NOT_FOUND or fails
+        elif not was_empty:
+            assert error is ErrorCode.NON_EMPTY_GROUP
+            assert self.group is group
+        elif not fails:
+            assert error is ErrorCode.NONE
+            assert self.group is None
+            assert waits or not any(of_group == GROUP for of_group, _ in self.keeper.states), "no state is left behind"
+            # A late answer makes a state that no group knows: as in Kafka, it stays.
+            self.driver.to_initialize.clear()
+            self.keeper.states.clear()
+
+    # What happens around them
+
+    @rule(topic=st.sampled_from(TOPICS), partitions=st.integers(1, 4))
+    def a_topic_comes_or_grows(self, topic: str, partitions: int) -> None:
+        known = self.topics.find(topic)
+        if known is None or known.spec.partition_count < partitions:
+            self.topics.create(topic, partitions)
+
+    @rule(topic=st.sampled_from(TOPICS))
+    def a_topic_goes(self, topic: str) -> None:
+        found = self.topics.find(topic)
+        if found is not None:
+            self.topics.delete(topic)
+            self.driver.run(self.driver.shard.topics_deleted({topic: found.topic_id}, now=self.driver.now))
+            if not self.driver.append_error:
+                self.keeper.delete_topic(found.topic_id)
+                states = None if self.group is None else self.group.states
+                for topics in () if states is None else (states.initializing, states.initialized, states.deleting):
+                    assert found.topic_id not in topics, "deleted topics are forgotten"
+
+    @rule(by_ms=st.sampled_from([1, 999, 5_000, RETRY_MS, SESSION_MS]))
+    def time_passes(self, by_ms: int) -> None:
+        self.driver.advance(by_ms)
+
+    @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]))
+    def appends_fail_or_succeed_again(self, error: ErrorCode) -> None:
+        self.driver.append_error = error
+
+    @rule()
+    def the_coordinator_changes(self) -> None:
+        self.driver.restart()
+
+    @rule()
+    def the_log_is_compacted(self) -> None:
+        self.driver.log = compacted(self.driver.log)
+
+    @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
+    @rule()
+    def offsets_expire(self) -> None:
+        group = self.group
+        for client in self.members():
+            client.leave()
+        self.driver.advance(self.driver.config.offsets_retention_ms)
+        assert self.group is group, "a share group stays without offsets and members"
+
+    # What holds at the end
+
+    @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
+    @rule()
+    def everybody_settles(self) -> None:
+        """With time enough for every interval, and no session that ends."""
+        clients = [client for client in self.clients.values() if self._may_join(client)]
+        for _ in range(4):
+            for _ in range(2):
+                for client in clients:
+                    client.heartbeat()
+                self.keeper.answer_all()
+            self.driver.advance(RETRY_MS // 2)
+        for _ in range(2):
+            for client in clients:
+                client.heartbeat()
+        group, members = self.group, self.members()
+        if group is None or group.members.keys() != {client.member_id for client in members}:
+            return  # the sessions of those who are gone have to end first
+        holders: dict[Place, set[str]] = {}
+        for client in members:
+            assert client.epoch == group.epoch == group.assignment_epoch, "everybody is up to date"
+            for place in client.assigned:
+                holders.setdefault(place, set()).add(client.member_id)
+        for client in members:
+            for name in client.topics:
+                topic = self.topics.find(name)
+                for partition in range(0 if topic is None else topic.spec.partition_count):
+                    assert topic is not None
+                    assert holders.get((topic.topic_id, partition)), "every partition has a member"
+        for topic_id, it in group.states.initialized.items():
+            if it.name in group.topic_subscribers:
+                assert self.topics.name_of(topic_id) in (it.name, None)
+
+    def _may_join(self, client: Client) -> bool:
+        group = self.group
+        return client.is_in or group is None or len(group.members) < self.driver.config.share_max_size
+
+    def teardown(self) -> None:
+        if hasattr(self, "driver"):
+            self.driver.append_error = ErrorCode.NONE
+            self.everybody_settles()
+
+    # What always holds
+
+    @invariant()
+    def what_is_assigned_is_initialized(self) -> None:
+        group = self.group if hasattr(self, "driver") else None
+        if group is None:
+            return
+        for targets in (group.targets.values(), (has.assigned for has in group.current.values())):
+            for target in targets:
+                for topic_id, partitions in target.items():
+                    for partition in partitions:
+                        if self.topics.name_of(topic_id) is not None:
+                            assert (GROUP, (topic_id, partition)) in self.keeper.states
+
+    @invariant()
+    def a_partition_is_in_one_state(self) -> None:
+        group = self.group if hasattr(self, "driver") else None
+        if group is None:
+            return
+        states = group.states
+        for topic_id, it in states.initializing.items():
+            assert it.partitions
+            assert topic_id not in states.deleting
+            if topic_id in states.initialized:
+                assert not it.partitions & states.initialized[topic_id].partitions
+        for topic_id, it in states.initialized.items():
+            assert it.partitions
+            for partition in it.partitions:
+                if self.topics.name_of(topic_id) is not None:
+                    assert (GROUP, (topic_id, partition)) in self.keeper.states, "what is initialized has a state"
+        for topic_id, topic in ((place[0], place) for of_group, place in self.keeper.states if of_group == GROUP):
+            if self.topics.name_of(topic_id) is None:
+                continue
+            known = [
+                of_topic.partitions
+                for topics in (states.initializing, states.initialized)
+                if (of_topic := topics.get(topic_id)) is not None
+            ]
+            assert (
+                topic_id in states.deleting
+                or any(topic[1] in partitions for partitions in known)
+                or self._is_asked(topic)
+            ), "the group knows of every state"
+
+    def _is_asked(self, place: Place) -> bool:
+        return any(place[1] in asked.start_offsets.get(place[0], {}) for asked in self.driver.to_initialize)
+
+    @invariant()
+    def epochs_never_go_back(self) -> None:
+        group = self.group if hasattr(self, "driver") else None
+        if group is None:
+            if hasattr(self, "driver"):
+                self.epochs = (0, 0, {})
+            return
+        members = {member_id: has.epoch for member_id, has in group.current.items()}
+        epoch, assignment_epoch, before = self.epochs
+        assert group.epoch >= epoch
+        assert group.assignment_epoch >= assignment_epoch
+        assert group.epoch >= group.assignment_epoch
+        for member_id, member_epoch in members.items():
+            assert member_epoch >= before.get(member_id, 0)
+            assert member_epoch <= group.assignment_epoch
+        assert group.current.keys() <= group.members.keys()
+        assert group.targets.keys() <= group.members.keys()
+        self.epochs = (group.epoch, group.assignment_epoch, members)
+
+    @invariant()
+    def every_member_can_fall_silent(self) -> None:
+        group = self.group if hasattr(self, "driver") else None
+        if group is not None:
+            assert group.sessions.keys() == group.members.keys()
+            assert all(session.deadline_ms is not None for session in group.sessions.values())
+
+    @invariant()
+    def a_replay_is_the_same_group(self) -> None:
+        if not hasattr(self, "driver"):
+            return
+        live = share_groups(self.driver.shard)
+        again = self.driver.replayed()
+        assert share_groups(again) == live
+        assert share_groups(self.driver.replayed(compacted(self.driver.log))) == live
+
+
+TestShareLives = ShareLives.TestCase
+TestShareLives.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
