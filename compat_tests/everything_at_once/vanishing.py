@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from ..confluent import quiet
 from ..groups import CLASSIC, PROTOCOLS
 from ..sigkill.ledger import Mark, Spot
-from ..sigkill.load import OF_A_BROKER_AWAY, RECONNECT
+from ..sigkill.load import MEMBERS_ARE_TOLD, RECONNECT
 from .worker import Reporter
 
 FLUSH_WITHIN_S = 60.0
@@ -156,7 +156,7 @@ class VanishingMember:
             error = message.error()
             if error is None:
                 self.reporter.count("records delivered to members that vanish")
-            elif error.code() not in OF_A_BROKER_AWAY:
+            elif error.code() not in MEMBERS_ARE_TOLD:
                 self.reporter.complain(f"a member was told {error}")
         if self._random.random() < 0.3:
             self._commit()

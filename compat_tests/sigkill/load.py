@@ -42,6 +42,11 @@ OF_A_BROKER_AWAY = {
     KafkaError.NOT_COORDINATOR,
 }
 
+MEMBERS_ARE_TOLD = OF_A_BROKER_AWAY | {
+    # By a classic group that becomes a consumer group while they wait in it: they join again.
+    KafkaError.REBALANCE_IN_PROGRESS,
+}
+
 
 @attrs.define(eq=False)
 class Load:
@@ -193,7 +198,7 @@ class Load:
                 error = message.error()
                 if error is None:
                     self.ledger.deliver((message.topic(), message.partition()), message.offset(), message.value())
-                elif error.code() not in OF_A_BROKER_AWAY:
+                elif error.code() not in MEMBERS_ARE_TOLD:
                     self.ledger.complain(f"a member was told {error}")
             if random_.random() < 0.2:
                 self._commit(consumer)
