@@ -11,6 +11,9 @@ may acquire, waits for a change of its share partitions, for its deadline, or fo
 
 Each request begins with another partition of the session, and max_bytes are divided equally among those that have
 something to acquire (Kafka's PartitionRotateStrategy and PartitionMaxBytesStrategy).
+
+An unknown topic id is an error of its partitions, as KIP-932 says, and an unknown acquire mode is INVALID_REQUEST.
+Kafka 4.3.1 fails with UNKNOWN_SERVER_ERROR in both cases.
 """
 
 from __future__ import annotations

@@ -134,7 +134,9 @@ class SharingService:
             self._refresh(led)
             effects = machine.initialize(PersistedState(start_offset, state.state_epoch, _known(state.batches)))
         except KafkaError as error:
-            log.warning(
+            # A client may ask for what was never initialized, again and again; but a state that makes no sense is news.
+            log.log(
+                logging.WARNING if machine.status is Status.FAILED else logging.DEBUG,
                 "no share partition of %s-%d for group %a: %s",
                 led.partition.topic,
                 led.partition.index,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import trio
 import trio.testing
 
-from kwire.tests.sharing.members import RELEASE, RENEW, Member, ShareGroup, finished, initialize
+from kwire.tests.sharing.members import Member, ShareGroup, finished, initialize
+from kwire.tests.sharing.share_requests import RELEASE, RENEW
 from kwire.tests.transaction_scene import a_batch
 
 if TYPE_CHECKING:

@@ -56,6 +56,8 @@ from kwire_protocol.messages import (
     produce,
     read_share_group_state,
     read_share_group_state_summary,
+    share_acknowledge,
+    share_fetch,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -125,6 +127,11 @@ def broker() -> Iterator[Broker]:
 
 def topic_id(broker: Broker) -> bytes:
     return broker.metadata.image.topics[TOPIC].topic_id
+
+
+def with_share_session(broker: Broker, member_id: str) -> str:
+    broker.sharing.sessions.begin(GROUP, member_id, 0, [], connection=member_id)
+    return member_id
 
 
 def batch() -> memoryview:
@@ -390,6 +397,22 @@ REQUESTS: dict[str, list[Make]] = {
             [describe_topic_partitions.TopicRequest(TOPIC)]
         ),
     ],
+    "share_fetch": [
+        lambda it: share_fetch.ShareFetchRequest(
+            GROUP,
+            "member",
+            max_records=1,
+            topics=[share_fetch.FetchTopic(topic_id(it), [share_fetch.FetchPartition(0)])],
+        )
+    ],
+    "share_acknowledge": [
+        lambda it: share_acknowledge.ShareAcknowledgeRequest(
+            GROUP,
+            with_share_session(it, "member"),
+            1,
+            topics=[share_acknowledge.AcknowledgeTopic(topic_id(it), [share_acknowledge.AcknowledgePartition(0)])],
+        )
+    ],
     "initialize_share_group_state": [
         lambda it: kinds.INITIALIZE.request(
             GROUP, {topic_id(it): [initialize_share_group_state.PartitionData(0, 0, 0)]}
@@ -472,6 +495,8 @@ ASKED: dict[str, set[str]] = {
     "describe_transactions": {"DESCRIBE TRANSACTIONAL_ID"},
     "list_transactions": {"DESCRIBE TRANSACTIONAL_ID"},
     "describe_topic_partitions": {f"{it.name} TOPIC" for it in SUPPORTED[ResourceType.TOPIC]},
+    "share_fetch": {"READ GROUP", "READ TOPIC"},
+    "share_acknowledge": {"READ GROUP", "READ TOPIC"},
     "initialize_share_group_state": {"CLUSTER_ACTION CLUSTER"},
     "read_share_group_state": {"CLUSTER_ACTION CLUSTER"},
     "write_share_group_state": {"CLUSTER_ACTION CLUSTER"},
@@ -608,6 +633,15 @@ def test_whoever_may_not_see_a_topic_is_not_told_whether_it_exists(broker: Broke
             setattr(response.topics[0], field, "")
             answers.append(response)
         assert answers[0] == answers[1]
+
+
+def test_a_member_of_a_share_group_gets_only_topics_that_it_may_read(broker: Broker) -> None:
+    may_read = (Operation.READ, ResourceType.GROUP, GROUP)
+    broker.authorizer = Denier({may_read})
+    fetched = ask(broker, "share_fetch", REQUESTS["share_fetch"][0](broker))
+    acknowledged = ask(broker, "share_acknowledge", REQUESTS["share_acknowledge"][0](broker))
+    assert error_codes(fetched) == error_codes(acknowledged) == {0, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert len(broker.sharing) == 0
 
 
 def test_remembered_answers_stay_with_the_principal(broker: Broker) -> None:

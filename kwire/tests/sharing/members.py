@@ -5,44 +5,28 @@ The group's coordinator is not needed: a test initializes the state as the coord
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
+import pytest
 import trio
 from kwire_protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kwire_protocol.messages.share_acknowledge import (
-    AcknowledgementBatch,
-    AcknowledgePartition,
-    AcknowledgeTopic,
-    ShareAcknowledgeRequest,
-)
-from kwire_protocol.messages.share_fetch import (
-    AcknowledgementBatch as FetchedBatch,
-)
-from kwire_protocol.messages.share_fetch import (
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
-    ShareFetchRequest,
-)
-from kwire_protocol.records import read_header
-from kwire_protocol.wire import Uuid
+from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire_protocol.records import Record, build_batch
+from kwire_protocol.wire import NULL_UUID
+from kwire_storage.disk.files import Disk
 
 from kwire.broker import Broker
 from kwire.metadata.image import ConfigResourceType
 from kwire.share_state.state import ShareState
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient
-from kwire.tests.simple_requests import produce
+from kwire.tests.held_clock import Threads
+from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
+from kwire.tests.sharing.share_requests import Acked, Acquired, ShareRequests, acquired
 from kwire.waits import Slot, begun
 
 T = TypeVar("T")
-
-GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-VERSION = 2
-Acks = Sequence[tuple[int, int, int | Sequence[int]]]
-Acquired = list[tuple[int, int, int]]
 
 
 async def finished(coroutine: Coroutine[Slot[Any], None, T]) -> T:
@@ -82,47 +66,9 @@ async def set_group_config(client: TrioClient, **values: str) -> None:
     assert answer.error_code == 0, answer.error_message
 
 
-@attrs.define(eq=False)
-class Member:
+@attrs.define(eq=False, kw_only=True)
+class Member(ShareRequests):
     client: TrioClient
-    name: str
-    topic_id: Uuid
-    epoch: int = 0
-    version: int = VERSION
-
-    def fetch_request(
-        self,
-        partitions: Sequence[int] = (),
-        *,
-        acks: Acks = (),
-        forget: Sequence[int] = (),
-        topic_id: Uuid | None = None,
-        max_wait_ms: int = 0,
-        min_bytes: int = 1,
-        max_bytes: int = 1 << 20,
-        max_records: int = 500,
-        batch_size: int = 500,
-        mode: int = 0,
-        is_renewal: bool = False,
-    ) -> ShareFetchRequest:
-        topic_id = topic_id or self.topic_id
-        asked = [FetchPartition(index) for index in (partitions or ((0,) if self.epoch == 0 or acks else ()))]
-        if acks:
-            asked[0].acknowledgement_batches = [FetchedBatch(first, last, types(kind)) for first, last, kind in acks]
-        return ShareFetchRequest(
-            "g",
-            self.name,
-            self.epoch,
-            max_wait_ms,
-            min_bytes,
-            max_bytes,
-            max_records,
-            batch_size,
-            mode,
-            is_renewal,
-            [FetchTopic(topic_id, asked)] if asked else [],
-            [ForgottenTopic(topic_id, list(forget))] if forget else [],
-        )
 
     async def send_fetch(self, partitions: Sequence[int] = (), **options: Any) -> None:
         await self.client.send((self.fetch_request(partitions, **options), self.version))
@@ -142,59 +88,17 @@ class Member:
         assert answer.error_code == 0, answer.error_code
         return acquired(answer)
 
-    async def acknowledge(self, *batches: tuple[int, int, int | Sequence[int]], is_renewal: bool = False) -> Any:
-        topics = [
-            AcknowledgeTopic(
-                self.topic_id,
-                [
-                    AcknowledgePartition(
-                        0, [AcknowledgementBatch(first, last, types(kind)) for first, last, kind in batches]
-                    )
-                ],
-            )
-        ]
-        request = ShareAcknowledgeRequest("g", self.name, self.epoch, is_renewal, topics if batches else [])
-        answer = await self.client.call(request, self.version)
+    async def acknowledge(self, *batches: Acked, is_renewal: bool = False) -> Any:
+        answer = await self.client.call(self.acknowledge_request(*batches, is_renewal=is_renewal), self.version)
         self.epoch += 1
         return answer
 
-    async def ack(self, *batches: tuple[int, int, int | Sequence[int]], is_renewal: bool = False) -> int:
+    async def ack(self, *batches: Acked, is_renewal: bool = False) -> int:
         """The error of the partition."""
         answer = await self.acknowledge(*batches, is_renewal=is_renewal)
         assert answer.error_code == 0, answer.error_code
         code: int = answer.responses[0].partitions[0].error_code
         return code
-
-
-def types(kind: int | Sequence[int]) -> list[int]:
-    return [kind] if isinstance(kind, int) else list(kind)
-
-
-def partition_of(answer: Any, index: int = 0) -> Any:
-    """What the response says of a partition; None if nothing."""
-    found = [data for topic in answer.responses for data in topic.partitions if data.partition_index == index]
-    assert len(found) <= 1
-    return found[0] if found else None
-
-
-def acquired(answer: Any, index: int = 0) -> Acquired:
-    data = partition_of(answer, index)
-    if data is None:
-        return []
-    assert data.error_code == 0, data.error_code
-    return [(it.first_offset, it.last_offset, it.delivery_count) for it in data.acquired_records]
-
-
-def batches_in(answer: Any, index: int = 0) -> list[tuple[int, int]]:
-    """Base and last offset of each batch that came."""
-    records = bytes(partition_of(answer, index).records)
-    found = []
-    position = 0
-    while position < len(records):
-        header = read_header(records, position)
-        found.append((header.base_offset, header.last_offset))
-        position += header.size_in_bytes
-    return found
 
 
 @attrs.define(eq=False)
@@ -212,15 +116,57 @@ class ShareGroup:
         return self.server.server.broker
 
     async def member(self, name: str = "a", *, topic: str = "t") -> Member:
-        return Member(await self.server.connect(), name, self.broker.metadata.image.topics[topic].topic_id)
+        return Member(
+            client=await self.server.connect(), name=name, topic_id=self.broker.metadata.image.topics[topic].topic_id
+        )
 
-    async def produce(self, *values: bytes, topic: str = "t", index: int = 0) -> int:
-        """One batch; its base offset."""
-        answer = await self.producer.call(produce(*values, topic=topic, index=index), 9)
-        data = answer.responses[0].partition_responses[0]
-        assert data.error_code == 0
-        base: int = data.base_offset
+    async def produce(self, *values: bytes, topic: str = "t", index: int = 0, age_ms: int = 0) -> int:
+        """One batch, so old already; its base offset."""
+        timestamp = self.broker.clock.now_ms() - age_ms
+        batch = build_batch([Record(timestamp=timestamp, value=value) for value in values])
+        return await self.send(batch, topic=topic, index=index)
+
+    async def send(self, batch: bytes, *, topic: str = "t", index: int = 0) -> int:
+        request = ProduceRequest(
+            None, 1, 1000, [TopicProduceData(topic, NULL_UUID, [PartitionProduceData(index, batch)])]
+        )
+        (answer,) = (await self.producer.call(request, 9)).responses[0].partition_responses
+        assert answer.error_code == 0
+        base: int = answer.base_offset
         return base
 
     async def stored(self) -> ShareState:
         return await stored(self.broker)
+
+
+def with_group(
+    story: Callable[[ShareGroup], Awaitable[None]], *, start_offset: int = 0, settings: Sequence[str] = ()
+) -> None:
+    """Runs `story` with a group that begins at this offset, on a server with an empty topic `t`."""
+
+    async def scenario(server: ServerInTrio) -> None:
+        await story(await ShareGroup.on(server, start_offset=start_offset))
+
+    serve(scenario, settings=settings)
+
+
+def serve(
+    scenario: Callable[[ServerInTrio], Awaitable[None]],
+    *,
+    settings: Sequence[str] = (),
+    disks: Mapping[str, Disk] | None = None,
+) -> None:
+    """As `with_server`; the work of its threads takes no time, or locks would end meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        threads = Threads(trio.to_thread.run_sync)
+        patch.setattr(trio.to_thread, "run_sync", threads.run_sync)
+
+        async def with_held_clock(server: ServerInTrio) -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(threads.hold_the_clock)
+                await scenario(server)
+                nursery.cancel_scope.cancel()
+
+        with_server(
+            with_held_clock, settings=["share.coordinator.state.topic.num.partitions=1", *settings], disks=disks
+        )
