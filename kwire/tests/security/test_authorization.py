@@ -17,6 +17,8 @@ from kwire_protocol.messages import (
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_acls,
     create_partitions,
     create_topics,
@@ -58,6 +60,8 @@ from kwire_protocol.messages import (
     read_share_group_state_summary,
     share_acknowledge,
     share_fetch,
+    share_group_describe,
+    share_group_heartbeat,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -397,6 +401,20 @@ REQUESTS: dict[str, list[Make]] = {
             [describe_topic_partitions.TopicRequest(TOPIC)]
         ),
     ],
+    "consumer_group_heartbeat": [
+        lambda _: consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+            GROUP, "member", rebalance_timeout_ms=1_000, subscribed_topic_names=[TOPIC], topic_partitions=[]
+        )
+    ],
+    "consumer_group_describe": [
+        lambda _: consumer_group_describe.ConsumerGroupDescribeRequest([GROUP], include_authorized_operations=True)
+    ],
+    "share_group_heartbeat": [
+        lambda _: share_group_heartbeat.ShareGroupHeartbeatRequest(GROUP, "member", subscribed_topic_names=[TOPIC])
+    ],
+    "share_group_describe": [
+        lambda _: share_group_describe.ShareGroupDescribeRequest([GROUP], include_authorized_operations=True)
+    ],
     "share_fetch": [
         lambda it: share_fetch.ShareFetchRequest(
             GROUP,
@@ -495,6 +513,10 @@ ASKED: dict[str, set[str]] = {
     "describe_transactions": {"DESCRIBE TRANSACTIONAL_ID"},
     "list_transactions": {"DESCRIBE TRANSACTIONAL_ID"},
     "describe_topic_partitions": {f"{it.name} TOPIC" for it in SUPPORTED[ResourceType.TOPIC]},
+    "consumer_group_heartbeat": {READS_A_GROUP, "DESCRIBE TOPIC"},
+    "consumer_group_describe": {"DESCRIBE GROUP"},
+    "share_group_heartbeat": {READS_A_GROUP, "DESCRIBE TOPIC"},
+    "share_group_describe": {"DESCRIBE GROUP"},
     "share_fetch": {"READ GROUP", "READ TOPIC"},
     "share_acknowledge": {"READ GROUP", "READ TOPIC"},
     "initialize_share_group_state": {"CLUSTER_ACTION CLUSTER"},
