@@ -6,17 +6,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponseTopic,
+)
 from kwire_protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from kwire_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from kwire_protocol.messages.delete_groups import DeletableGroupResult
+from kwire_protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponseTopic,
+)
 from kwire_protocol.messages.describe_groups import DescribedGroup
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -42,7 +50,15 @@ from kwire.groups.config import GroupConfig, MigrationPolicy
 from kwire.groups.group import MemberContext
 from kwire.groups.settings import GroupSettings
 from kwire.groups.shard import GroupShard
-from kwire.groups.share_states import Initialize, StateKeeper, StatesToInitialize, ToDelete
+from kwire.groups.share_states import (
+    AlterationBegun,
+    Initialize,
+    OffsetDeletionBegun,
+    Outcome,
+    StateKeeper,
+    StatesToInitialize,
+    ToDelete,
+)
 from kwire.groups.topics import Topics
 from kwire.waits import Slot, drive
 
@@ -244,6 +260,57 @@ class GroupService:
             return
         self.runtime.for_each(lambda shard: shard.topics_deleted({name: topic_id}, now=self.runtime.now()))
 
+    # The offsets of share groups
+
+    async def alter_share_offsets(
+        self, request: AlterShareGroupOffsetsRequest
+    ) -> list[AlterShareGroupOffsetsResponseTopic]:
+        index, shard = self._find_named(request.group_id)
+        slot: Slot[AlterationBegun | KafkaError] = Slot()
+        self.runtime.perform(index, shard.begin_share_alteration(request, slot, now=self.runtime.now()))
+        begun = await self.runtime.durable(index, slot)
+        if isinstance(begun, KafkaError):
+            raise begun
+        if begun.asked.start_offsets:
+            outcome = await self._ask_to_initialize(index, begun.asked)
+            for topic in begun.answers:
+                for partition in topic.partitions:
+                    partition.error_code = partition.error_code or outcome.get(
+                        (topic.topic_id, partition.partition_index), ErrorCode.NONE
+                    )
+            await self.runtime.topic.committed(index)
+        return begun.answers
+
+    async def delete_share_offsets(
+        self, request: DeleteShareGroupOffsetsRequest
+    ) -> list[DeleteShareGroupOffsetsResponseTopic]:
+        index, shard = self._find_named(request.group_id)
+        slot: Slot[OffsetDeletionBegun | KafkaError] = Slot()
+        self.runtime.perform(index, shard.begin_share_offset_deletion(request, slot, now=self.runtime.now()))
+        begun = await self.runtime.durable(index, slot)
+        if isinstance(begun, KafkaError):
+            raise begun
+        if not begun.to_delete:
+            return begun.refused
+        errors = dict.fromkeys(begun.to_delete, ErrorCode.NONE)
+        for (topic_id, _), error in (await self._persister.delete(request.group_id, begun.to_delete)).items():
+            errors[topic_id] = errors[topic_id] or error
+        index, shard = self._find_named(request.group_id)
+        done: Slot[KafkaError | None] = Slot()
+        gone = [topic_id for topic_id, error in errors.items() if not error]
+        self.runtime.perform(index, shard.share_states_deleted(request.group_id, gone, done, now=self.runtime.now()))
+        failed = await self.runtime.durable(index, done)
+        if failed is not None:
+            raise failed
+        return begun.refused + [
+            DeleteShareGroupOffsetsResponseTopic(begun.names[topic_id], topic_id, error)
+            for topic_id, error in errors.items()
+        ]
+
+    def initialized_share_partitions(self, group_id: str) -> Mapping[Uuid, frozenset[int]]:
+        _, shard = self._find_named(group_id)
+        return shard.initialized_share_partitions(group_id)
+
     # The states of share groups
 
     def _do_other(self, index: int, effect: Effect) -> Iterable[Effect]:
@@ -259,6 +326,9 @@ class GroupService:
         except KafkaError as error:
             log.error("group %a: states are not initialized: %s", asked.group_id, error.message)
             return
+        await self._ask_to_initialize(index, asked)
+
+    async def _ask_to_initialize(self, index: int, asked: StatesToInitialize) -> Outcome:
         outcome = await self._persister.initialize(
             asked.group_id,
             {
@@ -270,6 +340,7 @@ class GroupService:
         if shard is not None:
             effects = shard.share_states_initialized(asked.group_id, outcome, now=self.runtime.now())
             self.runtime.perform(index, effects)
+        return outcome
 
     def _find_named(self, group_id: str) -> tuple[int, GroupShard]:
         """Like `CoordinatorRuntime.find`, for requests that need a group id: INVALID_GROUP_ID without one."""

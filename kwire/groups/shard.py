@@ -15,14 +15,16 @@ groups (which members are parked in JoinGroup, which have synced) is lost with t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kwire_protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from kwire_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire_protocol.messages.delete_groups import DeletableGroupResult
+from kwire_protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from kwire_protocol.messages.describe_groups import DescribedGroup
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire_protocol.messages.join_group import JoinGroupRequest
@@ -168,6 +170,30 @@ class GroupShard:
         step = Step(now)
         self._share.begin_deletion(step, group_id, token)
         return step.effects
+
+    def begin_share_alteration(self, request: AlterShareGroupOffsetsRequest, token: Token, *, now: Now) -> list[Effect]:
+        """Replies as `share/offsets.py` has it; then call `share_states_initialized`."""
+        step = Step(now)
+        self._share.begin_alteration(step, request, token)
+        return step.effects
+
+    def begin_share_offset_deletion(
+        self, request: DeleteShareGroupOffsetsRequest, token: Token, *, now: Now
+    ) -> list[Effect]:
+        """Replies as `share/offsets.py` has it; then call `share_states_deleted`."""
+        step = Step(now)
+        self._share.begin_offset_deletion(step, request, token)
+        return step.effects
+
+    def share_states_deleted(self, group_id: str, topic_ids: Iterable[Uuid], token: Token, *, now: Now) -> list[Effect]:
+        """The share coordinators have deleted all states of these topics. Replies with None or a KafkaError."""
+        step = Step(now)
+        self._share.states_deleted(step, group_id, topic_ids, token)
+        return step.effects
+
+    def initialized_share_partitions(self, group_id: str) -> Mapping[Uuid, frozenset[int]]:
+        """The partitions of a share group that have an initialized state."""
+        return self._share.initialized(group_id)
 
     # Members that use the classic protocol, of classic groups or of consumer groups
 

@@ -10,6 +10,8 @@ from typing import Final, Protocol, TypeAlias
 
 import attrs
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsResponseTopic
+from kwire_protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsResponseTopic
 from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.effects import Effect
@@ -48,3 +50,23 @@ class Initialize(Effect):
     """Ask the share coordinators to initialize states, then call `GroupShard.share_states_initialized`."""
 
     asked: StatesToInitialize
+
+
+@attrs.frozen
+class AlterationBegun:
+    """`answers` are right if the states can be initialized."""
+
+    answers: list[AlterShareGroupOffsetsResponseTopic]
+    asked: StatesToInitialize
+
+
+@attrs.frozen
+class OffsetDeletionBegun:
+    """The states to delete, the names of their topics, and the answers for the topics that have none."""
+
+    to_delete: dict[Uuid, list[int]] = attrs.field(factory=dict)
+    names: dict[Uuid, str] = attrs.field(factory=dict)
+    refused: list[DeleteShareGroupOffsetsResponseTopic] = attrs.field(factory=list)
+
+    def add(self, topic_id: Uuid, name: str, partitions: list[int]) -> None:
+        self.to_delete[topic_id], self.names[topic_id] = partitions, name

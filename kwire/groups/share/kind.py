@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from kwire_protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from kwire_protocol.messages.share_group_describe import Assignment as DescribedAssignment
 from kwire_protocol.messages.share_group_describe import DescribedGroup, TopicPartitions
 from kwire_protocol.messages.share_group_describe import Member as DescribedMember
@@ -14,6 +16,7 @@ from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.deadlines import Deadlines
 from kwire.coordinators.effects import KeyedRecord, Step, Token
+from kwire.groups.assignors.assignor import Partitions
 from kwire.groups.config import GroupConfig, ShareGroupSettings
 from kwire.groups.group import Group, GroupType, MemberContext
 from kwire.groups.share.assigning import ASSIGNOR, Assigning
@@ -25,6 +28,7 @@ from kwire.groups.share.heartbeats import Heartbeats
 from kwire.groups.share.initializing import Initializing
 from kwire.groups.share.member import ShareMember
 from kwire.groups.share.membership import Membership
+from kwire.groups.share.offsets import Offsets
 from kwire.groups.share_states import Outcome
 from kwire.groups.topics import Topics
 
@@ -50,6 +54,7 @@ class ShareKind:
         self._membership = Membership(self._groups, timers, settings, assigning)
         self._heartbeats = Heartbeats(config, self._groups, settings, assigning, self._initializing, self._membership)
         self._deleting = Deleting(self._groups, topics)
+        self._offsets = Offsets(self._groups, topics, self._initializing, self._deleting)
 
     # Records
 
@@ -98,6 +103,22 @@ class ShareKind:
 
     def begin_deletion(self, step: Step, group_id: str, token: Token) -> None:
         self._deleting.begin_group(step, group_id, token)
+
+    # Offsets
+
+    def begin_alteration(self, step: Step, request: AlterShareGroupOffsetsRequest, token: Token) -> None:
+        self._offsets.begin_alteration(step, request, token)
+
+    def begin_offset_deletion(self, step: Step, request: DeleteShareGroupOffsetsRequest, token: Token) -> None:
+        self._offsets.begin_deletion(step, request, token)
+
+    def states_deleted(self, step: Step, group_id: str, topic_ids: Iterable[Uuid], token: Token) -> None:
+        self._offsets.deleted(step, group_id, topic_ids, token)
+
+    def initialized(self, group_id: str) -> Mapping[Uuid, Partitions]:
+        """The partitions with an initialized state; none for other kinds of groups."""
+        group = self._groups.find(group_id)
+        return {} if group is None else group.states.assignable()
 
     # Administration
 

@@ -74,14 +74,10 @@ class PartitionStates:
             {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topic_ids},
         )
 
-    def with_deleting(self, topics: Mapping[Uuid, str], *, initializing_too: bool) -> PartitionStates:
-        """The states of these topics will be deleted: what is initialized, or all."""
+    def with_deleting(self, topics: Mapping[Uuid, str]) -> PartitionStates:
+        """The states of these topics will be deleted. What is initializing goes on, as in Kafka."""
         return PartitionStates(
-            {
-                topic_id: it
-                for topic_id, it in self.initializing.items()
-                if not (initializing_too and topic_id in topics)
-            },
+            self.initializing,
             {topic_id: it for topic_id, it in self.initialized.items() if topic_id not in topics},
             {**self.deleting, **topics},
         )

@@ -1,0 +1,46 @@
+"""DeleteShareGroupOffsets: v0, flexible (KIP-932).
+
+Only of groups without members, and of whole topics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+
+from kwire.handlers._shared.authorization import check, divided
+from kwire.handlers._shared.group_protocols import SHARE, check_protocol
+from kwire.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(
+    broker: Broker, request: DeleteShareGroupOffsetsRequest, context: Context
+) -> DeleteShareGroupOffsetsResponse:
+    try:
+        check_protocol(broker, SHARE)
+        check(broker, context, Operation.DELETE, ResourceType.GROUP, request.group_id)
+        allowed, refused = divided(broker, context, Operation.READ, request.topics, lambda it: it.topic_name)
+        answers = await broker.groups.delete_share_offsets(attrs.evolve(request, topics=allowed))
+    except KafkaError as error:
+        return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
+    return DeleteShareGroupOffsetsResponse(
+        responses=[
+            *answers,
+            *(
+                DeleteShareGroupOffsetsResponseTopic(topic.topic_name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                for topic in refused
+            ),
+        ]
+    )

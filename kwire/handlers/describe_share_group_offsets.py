@@ -1,0 +1,123 @@
+"""DescribeShareGroupOffsets: v0-1, flexible (KIP-932).
+
+* v1: lag (KIP-1226)
+
+Without topics, of all partitions that the group has initialized. A partition without a state has start offset -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from kwire_protocol.wire import Uuid
+
+from kwire.handlers._shared.authorization import allows, check, divided
+from kwire.handlers._shared.group_protocols import SHARE, check_protocol
+from kwire.security.authorizer import Operation, ResourceType
+from kwire.share_state.state import ShareStateSummary
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+NO_OFFSET: Final = -1
+NO_LAG: Final = -1
+ANY_EPOCH: Final = -1
+
+
+async def handle(
+    broker: Broker, request: DescribeShareGroupOffsetsRequest, context: Context
+) -> DescribeShareGroupOffsetsResponse:
+    return DescribeShareGroupOffsetsResponse(groups=[await _group(broker, context, it) for it in request.groups])
+
+
+async def _group(
+    broker: Broker, context: Context, asked: DescribeShareGroupOffsetsRequestGroup
+) -> DescribeShareGroupOffsetsResponseGroup:
+    try:
+        check_protocol(broker, SHARE)
+        check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
+        wanted, answers = _wanted(broker, context, asked)
+        summaries = await broker.persister.read_summary(
+            asked.group_id,
+            {topic_id: [(it, ANY_EPOCH) for it in partitions] for topic_id, (_, partitions) in wanted.items()},
+        )
+    except KafkaError as error:
+        return DescribeShareGroupOffsetsResponseGroup(
+            asked.group_id, error_code=error.code, error_message=error.message
+        )
+    for topic_id, (name, partitions) in wanted.items():
+        answers.append(
+            DescribeShareGroupOffsetsResponseTopic(
+                name, topic_id, [_partition(broker, topic_id, it, summaries[topic_id, it]) for it in partitions]
+            )
+        )
+    return DescribeShareGroupOffsetsResponseGroup(asked.group_id, answers)
+
+
+def _wanted(
+    broker: Broker, context: Context, asked: DescribeShareGroupOffsetsRequestGroup
+) -> tuple[dict[Uuid, tuple[str, Collection[int]]], list[DescribeShareGroupOffsetsResponseTopic]]:
+    """Name and partitions of the topics that may be described, and the answers for the others."""
+    wanted: dict[Uuid, tuple[str, Collection[int]]] = {}
+    if asked.topics is None:
+        for topic_id, partitions in broker.groups.initialized_share_partitions(asked.group_id).items():
+            image = broker.metadata.image.topics_by_id.get(topic_id)
+            if image is not None and allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, image.name):
+                wanted[topic_id] = image.name, sorted(partitions)
+        return wanted, []
+    allowed, refused = divided(broker, context, Operation.DESCRIBE, asked.topics, lambda it: it.topic_name)
+    answers = [_without_offsets(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in refused]
+    for topic in allowed:
+        image = broker.metadata.image.topics.get(topic.topic_name)
+        if image is None:
+            answers.append(_without_offsets(topic, ErrorCode.NONE))
+        else:
+            wanted[image.topic_id] = topic.topic_name, topic.partitions
+    return wanted, answers
+
+
+def _without_offsets(
+    topic: DescribeShareGroupOffsetsRequestTopic, error: ErrorCode
+) -> DescribeShareGroupOffsetsResponseTopic:
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic.topic_name,
+        partitions=[
+            DescribeShareGroupOffsetsResponsePartition(it, NO_OFFSET if not error else 0, error_code=error)
+            for it in topic.partitions
+        ],
+    )
+
+
+def _partition(
+    broker: Broker, topic_id: Uuid, partition: int, summary: ShareStateSummary
+) -> DescribeShareGroupOffsetsResponsePartition:
+    """As in Kafka, a state that cannot be read has no offset, and no error either."""
+    if summary.error:
+        return DescribeShareGroupOffsetsResponsePartition(partition, NO_OFFSET)
+    answer = DescribeShareGroupOffsetsResponsePartition(partition, summary.start_offset, summary.leader_epoch)
+    if NO_OFFSET not in (summary.start_offset, summary.delivery_complete_count):
+        answer.lag = _lag(broker, topic_id, partition, summary)
+    return answer
+
+
+def _lag(broker: Broker, topic_id: Uuid, partition: int, summary: ShareStateSummary) -> int:
+    """How many records the group has not done with; NO_LAG if this broker does not lead the partition."""
+    try:
+        found = broker.partitions.find(topic_id, partition)
+        found.leader(ANY_EPOCH)
+    except KafkaError:
+        return NO_LAG
+    return found.high_watermark - summary.start_offset - summary.delivery_complete_count
