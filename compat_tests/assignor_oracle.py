@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import attrs
@@ -13,12 +13,20 @@ from rich.table import Table
 
 from kwire.groups.assignors import ASSIGNORS
 from kwire.groups.assignors.assignor import Assignment, GroupSpec
+from kwire.groups.assignors.simple import SimpleAssignor
 from kwire.tests.groups.assignors import laws
 from kwire.tests.groups.assignors.lives import Life, topic_id
 
 from .java_host import JavaHost, java_host
 
 ORACLE = "AssignorOracle"
+
+OURS: dict[str, Callable[[GroupSpec], dict[str, Assignment]]] = {
+    **{name: it.assign for name, it in ASSIGNORS.items()},
+    "simple": lambda group: SimpleAssignor().assign(
+        group, {topic: frozenset(range(it.partition_count)) for topic, it in group.topics.items()}
+    ),
+}
 ROUNDS = 6
 
 
@@ -94,7 +102,7 @@ def asked(java: JavaHost, name: str, some_lives: Sequence[Life]) -> Iterator[Que
     for turn in range(ROUNDS):
         theirs = kafkas(java, name, groups)
         for index, life in enumerate(some_lives):
-            ours = ASSIGNORS[name].assign(groups[index])
+            ours = OURS[name](groups[index])
             yield Question(life, groups[index], ours, theirs[index])
             groups[index] = life.go_on(ours if (turn + life.seed) % 2 else theirs[index])
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 from devtools.suite.tiers import small_and_full
+from kwire.groups.assignors.assignor import Assignment, GroupSpec
 from kwire.tests.groups.assignors import laws
 from kwire.tests.groups.assignors.letters import group, member
 
@@ -29,6 +33,47 @@ def test_uniform_is_as_balanced_as_kafkas_and_moves_no_more(java: JavaHost, *, f
 def test_range_is_kafkas_partition_by_partition(java: JavaHost, *, full: bool) -> None:
     for question in asked(java, "range", lives(range(FULL if full else SMALL))):
         assert question.ours == question.kafkas, question.life
+
+
+@small_and_full
+def test_simple_shares_as_evenly_as_kafkas(java: JavaHost, *, full: bool) -> None:
+    """Kafka's leaves slots free that only members could take that have the partition already; ours fills each."""
+    we_keep = they_keep = 0
+    for question in asked(java, "simple", lives(range(FULL if full else SMALL))):
+        ours, theirs = (holders(it) for it in (question.ours, subscribed(question.group, question.kafkas)))
+        assert ours.keys() == theirs.keys() == laws.subscribed_partitions(question.group), question.life
+        assert all(ours[place] >= count for place, count in theirs.items()), question.life
+        if ours == theirs:
+            our_loads, their_loads = (sorted(laws.loads(it).values()) for it in (question.ours, question.kafkas))
+            if question.life.alike:
+                assert our_loads[-1] - our_loads[0] <= min(1, their_loads[-1] - their_loads[0]), question.life
+            if our_loads == their_loads:
+                we_keep += kept(question.group, question.ours)
+                they_keep += kept(question.group, question.kafkas)
+    assert we_keep >= they_keep, "by and large"
+
+
+def subscribed(group: GroupSpec, parts: Mapping[str, Assignment]) -> dict[str, Assignment]:
+    """Kafka's leaves members with topics that nobody subscribes to any more; the coordinator takes those away."""
+    return {
+        member_id: {topic: it for topic, it in part.items() if topic in group.members[member_id].topics}
+        for member_id, part in parts.items()
+    }
+
+
+def kept(group: GroupSpec, parts: Mapping[str, Assignment]) -> int:
+    """How many partitions of subscribed topics stay with a member that has them."""
+    return sum(
+        len(part.get(topic, frozenset()) & partitions)
+        for member_id, part in parts.items()
+        for topic, partitions in group.members[member_id].assigned.items()
+        if topic in group.members[member_id].topics
+    )
+
+
+def holders(parts: Mapping[str, Assignment]) -> Counter[laws.Partition]:
+    """How many members each partition has."""
+    return Counter((topic, it) for part in parts.values() for topic in part for it in part[topic])
 
 
 def test_kafkas_assignors_do_not_look_at_racks(java: JavaHost) -> None:

@@ -12,17 +12,18 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.stream.Collectors;
 import org.apache.kafka.common.Uuid;
-import org.apache.kafka.coordinator.group.api.assignor.ConsumerGroupPartitionAssignor;
+import org.apache.kafka.coordinator.group.api.assignor.PartitionAssignor;
 import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
 import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
 import org.apache.kafka.coordinator.group.assignor.RangeAssignor;
+import org.apache.kafka.coordinator.group.assignor.SimpleAssignor;
 import org.apache.kafka.coordinator.group.assignor.UniformAssignor;
 import org.apache.kafka.coordinator.group.modern.Assignment;
 import org.apache.kafka.coordinator.group.modern.GroupSpecImpl;
 import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignmentImpl;
 
 /**
- * What Kafka's own assignors of the broker make of groups. The argument is "uniform" or "range".
+ * What Kafka's own assignors of the broker make of groups. The argument is "uniform", "range" or "simple".
  *
  * The standard input has groups. A line is a word and its fields, with spaces between; an empty field is "-".
  *
@@ -40,7 +41,11 @@ public final class AssignorOracle {
     private final Map<Uuid, Map<Integer, String>> owners = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
-        ConsumerGroupPartitionAssignor assignor = arguments[0].equals("range") ? new RangeAssignor() : new UniformAssignor();
+        PartitionAssignor assignor = switch (arguments[0]) {
+            case "range" -> new RangeAssignor();
+            case "simple" -> new SimpleAssignor();
+            default -> new UniformAssignor();
+        };
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (AssignorOracle group; (group = read(lines)) != null; ) {
             System.out.print(group.assigned(assignor));
@@ -82,7 +87,7 @@ public final class AssignorOracle {
         members.put(fields[1], new MemberSubscriptionAndAssignmentImpl(known(fields[2]), known(fields[3]), subscribed, new Assignment(has)));
     }
 
-    private String assigned(ConsumerGroupPartitionAssignor assignor) {
+    private String assigned(PartitionAssignor assignor) {
         boolean alike = members.values().stream().map(MemberSubscriptionAndAssignmentImpl::subscribedTopicIds).distinct().count() <= 1;
         SubscriptionType type = alike ? SubscriptionType.HOMOGENEOUS : SubscriptionType.HETEROGENEOUS;
         var answer = assignor.assign(new GroupSpecImpl(members, type, owners), new SubscribedTopicDescriber() {
