@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 import pytest
@@ -39,7 +39,7 @@ from kwire_protocol.wire import NULL_UUID
 
 from kwire.tests.raw_client import RawClient
 
-from . import topics
+from . import brokers, confluent, topics
 from .brokers import Broker
 from .share_states import topic_id
 from .waiting import eventually
@@ -291,6 +291,17 @@ def test_offsets_are_altered_and_described(client: RawClient, member: Member, to
     assert numbers(offsets(client, group)) == {(topic, 0): (0, 0, 0, E.NONE)}
     assert numbers(offsets(client, group, {topic: [0]}, version=0)) == {(topic, 0): (0, 0, -1, E.NONE)}
     assert numbers(offsets(client, group, {"no-such-topic": [3]})) == {("no-such-topic", 3): (-1, 0, -1, E.NONE)}
+
+
+def test_a_lag_is_counted_from_whoever_leads_the_partition(
+    broker: Broker, client: RawClient, group: str, unique: Callable[[str], str]
+) -> None:
+    nodes = brokers.NODES
+    name = unique("led-elsewhere")
+    topics.create(broker.bootstrap, name, replicas=[nodes[-1], *nodes[:-1]])
+    confluent.fill(broker.bootstrap, name, [b"a", b"b", b"c"])
+    assert errors(alter(client, group, {name: {0: 1}})) == {(name, 0): E.NONE}
+    eventually(lambda: numbers(offsets(client, group)) == {(name, 0): (1, 0, 2, E.NONE)}, "a lag of 2")
 
 
 def test_offsets_are_deleted(client: RawClient, member: Member, topic: str) -> None:

@@ -39,7 +39,7 @@ from kwire.metadata.log import (
     MetadataLog,
 )
 from kwire.metadata.service import MetadataService
-from kwire.peers import peers_of
+from kwire.peers import Peers, peers_of
 from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
@@ -96,6 +96,8 @@ class Broker:
     persister: Persister
     """The share coordinators of the whole cluster."""
     sharing: SharingService
+    peers: Peers
+    """The other brokers, for questions of administration."""
     fetch_sessions: FetchSessions
     leader_quota: ReplicationQuota
     follower_quota: ReplicationQuota
@@ -281,6 +283,7 @@ class Broker:
             sharing=SharingService(
                 persister, group_settings, clock, max_sessions=config.group_share_max_share_sessions
             ),
+            peers=peers_of(metadata, "administration"),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,

@@ -24,6 +24,7 @@ from kwire_protocol.messages.describe_share_group_offsets import (
 from kwire_protocol.wire import Uuid
 
 from kwire.handlers._shared.authorization import allows, check, divided
+from kwire.handlers._shared.end_offsets import end_offsets
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.share_state.state import ShareStateSummary
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 NO_OFFSET: Final = -1
-NO_LAG: Final = -1
 ANY_EPOCH: Final = -1
 
 
@@ -58,10 +58,19 @@ async def _group(
         return DescribeShareGroupOffsetsResponseGroup(
             asked.group_id, error_code=error.code, error_message=error.message
         )
+    ends = await end_offsets(
+        broker,
+        [
+            (name, it)
+            for topic_id, (name, partitions) in wanted.items()
+            for it in partitions
+            if _has_a_lag(summaries[topic_id, it])
+        ],
+    )
     for topic_id, (name, partitions) in wanted.items():
         answers.append(
             DescribeShareGroupOffsetsResponseTopic(
-                name, topic_id, [_partition(broker, topic_id, it, summaries[topic_id, it]) for it in partitions]
+                name, topic_id, [_partition(it, summaries[topic_id, it], ends.get((name, it))) for it in partitions]
             )
         )
     return DescribeShareGroupOffsetsResponseGroup(asked.group_id, answers)
@@ -101,23 +110,19 @@ def _without_offsets(
     )
 
 
+def _has_a_lag(summary: ShareStateSummary) -> bool:
+    return not summary.error and NO_OFFSET not in (summary.start_offset, summary.delivery_complete_count)
+
+
 def _partition(
-    broker: Broker, topic_id: Uuid, partition: int, summary: ShareStateSummary
+    partition: int, summary: ShareStateSummary, end_offset: int | ErrorCode | None
 ) -> DescribeShareGroupOffsetsResponsePartition:
-    """As in Kafka, a state that cannot be read has no offset, and no error either."""
+    """As in Kafka, a state that cannot be read has no offset and no error, but an unknown end is an error."""
     if summary.error:
         return DescribeShareGroupOffsetsResponsePartition(partition, NO_OFFSET)
+    if isinstance(end_offset, ErrorCode):
+        return DescribeShareGroupOffsetsResponsePartition(partition, error_code=end_offset)
     answer = DescribeShareGroupOffsetsResponsePartition(partition, summary.start_offset, summary.leader_epoch)
-    if NO_OFFSET not in (summary.start_offset, summary.delivery_complete_count):
-        answer.lag = _lag(broker, topic_id, partition, summary)
+    if end_offset is not None:
+        answer.lag = end_offset - summary.start_offset - summary.delivery_complete_count
     return answer
-
-
-def _lag(broker: Broker, topic_id: Uuid, partition: int, summary: ShareStateSummary) -> int:
-    """How many records the group has not done with; NO_LAG if this broker does not lead the partition."""
-    try:
-        found = broker.partitions.find(topic_id, partition)
-        found.leader(ANY_EPOCH)
-    except KafkaError:
-        return NO_LAG
-    return found.high_watermark - summary.start_offset - summary.delivery_complete_count

@@ -1,0 +1,78 @@
+"""The ends of partitions, wherever in the cluster their leaders are.
+
+The leaders on other brokers are asked with ListOffsets, each once. Kafka's `NetworkPartitionMetadataClient`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from outcome import Value
+
+from kwire.peers import Answer
+from kwire.waits import Slot
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+
+Place: TypeAlias = tuple[str, int]
+"""Topic and partition."""
+
+TIMEOUT_S: Final = 30.0
+LATEST: Final = -1
+ANY_EPOCH: Final = -1
+CLIENT: Final = -1
+"""As a replica id: it is not a follower that asks."""
+
+
+async def end_offsets(broker: Broker, places: Iterable[Place]) -> dict[Place, int | ErrorCode]:
+    """The high watermark of each partition, or why it is not known."""
+    found: dict[Place, int | ErrorCode] = {}
+    elsewhere: dict[int, list[Place]] = {}
+    for name, index in places:
+        leader_id = _leader_of(broker, name, index)
+        if leader_id is not None and leader_id >= 0 and leader_id != broker.config.node_id:
+            elsewhere.setdefault(leader_id, []).append((name, index))
+            continue
+        try:
+            partition = broker.partitions.find(name, index)
+            partition.leader(ANY_EPOCH)
+            found[name, index] = partition.high_watermark
+        except KafkaError as error:
+            found[name, index] = error.code
+    # All are asked before the first is waited for.
+    asked: list[tuple[list[Place], Slot[Answer]]] = [
+        (theirs, broker.peers.ask_soon(leader_id, _question(theirs), timeout_s=TIMEOUT_S))
+        for leader_id, theirs in elsewhere.items()
+    ]
+    for theirs, slot in asked:
+        answer = await slot
+        found |= dict.fromkeys(theirs, ErrorCode.NETWORK_EXCEPTION)
+        if isinstance(answer, Value):
+            found |= _read(answer.value)
+    return found
+
+
+def _leader_of(broker: Broker, name: str, index: int) -> int | None:
+    topic = broker.metadata.image.topics.get(name)
+    return None if topic is None or not 0 <= index < len(topic.partitions) else topic.partitions[index].leader
+
+
+def _question(places: Iterable[Place]) -> ListOffsetsRequest:
+    topics: dict[str, ListOffsetsTopic] = {}
+    for name, index in places:
+        topic = topics.setdefault(name, ListOffsetsTopic(name))
+        topic.partitions.append(ListOffsetsPartition(index, timestamp=LATEST))
+    return ListOffsetsRequest(replica_id=CLIENT, topics=list(topics.values()))
+
+
+def _read(response: Any) -> dict[Place, int | ErrorCode]:
+    return {
+        (topic.name, it.partition_index): ErrorCode(it.error_code) if it.error_code else it.offset
+        for topic in response.topics
+        for it in topic.partitions
+    }
