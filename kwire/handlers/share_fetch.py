@@ -92,8 +92,7 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: Context) -
             data.error_code, data.error_message = failure.code, failure.message
             leader_moved |= tell_leader(data, failure)
         has_records = bool(data.acquired_records)
-        must = session.must_respond(shared, has_records=has_records, has_error=failure is not None)
-        if must or shared in acknowledged:
+        if session.must_respond(shared, has_records=has_records, has_error=failure is not None):
             answers.append((shared, data))
     known = dict(answers)
     for shared, failure in acknowledged.items():

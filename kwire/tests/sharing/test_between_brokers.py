@@ -30,13 +30,21 @@ class Member(ShareRequests):
 
     def ask(self, node_id: int, request: ApiMessage) -> Any:
         """The response, after all that the brokers ask each other for it."""
+        answer = self.begin(node_id, request)
+        self.cluster.deliver_all()
+        assert answer.is_set
+        return answer.value.unwrap()
+
+    def begin(self, node_id: int, request: ApiMessage) -> Slot[Any]:
+        """The response will be in the slot, when the brokers have asked each other."""
         handler = share_acknowledge if isinstance(request, ShareAcknowledgeRequest) else share_fetch
         connection = self.connections.setdefault(node_id, context(self.version))
         answer: Slot[Any] = begun(handler.handle(self.cluster.brokers[node_id], request, connection))
-        self.cluster.deliver_all()
         self.epoch += 1
-        assert answer.is_set
-        return answer.value.unwrap()
+        return answer
+
+    def hang_up(self, node_id: int) -> None:
+        self.connections.pop(node_id).on_closed()
 
     def fetch(self, node_id: int) -> Any:
         return self.ask(node_id, self.fetch_request())
@@ -104,3 +112,44 @@ def test_a_write_of_a_leader_that_does_not_know_of_its_successor_is_fenced(scene
     answer = consumer.ask(2, consumer.acknowledge_request((0, 1, ACCEPT)))
     assert partition_of(answer).error_code == E.NOT_LEADER_OR_FOLLOWER
     assert len(scene.cluster.brokers[2].sharing) == 0
+
+
+def test_a_fetch_that_waits_goes_on_when_the_state_has_come(scene: Scene) -> None:
+    consumer = member(scene)
+    assert acquired(consumer.ask(2, consumer.fetch_request(max_wait_ms=60_000))) == [(0, 1, 1)]
+
+
+def test_a_state_that_comes_after_the_leader_has_changed_is_dropped(scene: Scene) -> None:
+    consumer = member(scene)
+    answer = consumer.begin(2, consumer.fetch_request(max_wait_ms=60_000))
+    assert not answer.is_set
+    scene.cluster.replicate("t", 0, source=2, target=1)
+    scene.cluster.elect("t", 0, 1)
+    assert partition_of(answer.value.unwrap()).error_code == E.NOT_LEADER_OR_FOLLOWER
+    scene.cluster.deliver_all()
+    assert len(scene.cluster.brokers[2].sharing) == 0
+    assert acquired(consumer.ask(1, attrs.evolve(consumer, epoch=0).fetch_request())) == [(0, 1, 1)]
+
+
+def test_a_group_without_sessions_is_forgotten_when_its_last_write_is_done(scene: Scene) -> None:
+    sharing = scene.cluster.brokers[2].sharing
+    consumer = member(scene)
+    consumer.fetch(2)
+    assert acquired(consumer.fetch(2)) == [(0, 1, 1)]
+    consumer.hang_up(2)
+    assert len(sharing) == 1  # the release is on its way
+    scene.cluster.deliver_all()
+    assert len(sharing) == 0
+
+
+def test_a_group_that_comes_back_during_its_last_write_goes_on(scene: Scene) -> None:
+    sharing = scene.cluster.brokers[2].sharing
+    consumer = member(scene)
+    consumer.fetch(2)
+    assert acquired(consumer.fetch(2)) == [(0, 1, 1)]
+    consumer.hang_up(2)
+    other = member(scene, "b")
+    answer = other.begin(2, other.fetch_request(max_wait_ms=60_000))
+    scene.cluster.deliver_all()
+    assert acquired(answer.value.unwrap()) == [(0, 1, 2)]
+    assert len(sharing) == 1

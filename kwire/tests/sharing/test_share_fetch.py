@@ -103,14 +103,76 @@ def test_a_batch_that_is_larger_than_all_limits_comes_all_the_same() -> None:
     with_group(story)
 
 
+def test_the_bytes_are_divided_among_the_partitions() -> None:
+    async def story(group: ShareGroup) -> None:
+        await create_topic(group.broker, "two", 2)
+        await initialize(group.broker, topic="two")
+        for index in (0, 1):
+            for _ in range(3):
+                await group.produce(b"x" * 1000, topic="two", index=index)
+        member = await group.member(topic="two")
+        answer = await member.fetch([0, 1], max_bytes=2600)
+        assert (acquired(answer, 0), acquired(answer, 1)) == ([(0, 0, 1)], [(0, 0, 1)])
+        answer = await member.fetch(max_bytes=1)  # more than the limit comes of one partition only
+        assert (acquired(answer, 0), acquired(answer, 1)) == ([], [(1, 1, 1)])
+
+    with_group(story)
+
+
+def test_the_brokers_limit_of_a_fetch_counts_as_well() -> None:
+    async def story(group: ShareGroup) -> None:
+        for _ in range(2):
+            await group.produce(b"x" * 600)
+        assert await (await group.member()).get() == [(0, 0, 1)]
+
+    with_group(story, settings=("fetch.max.bytes=1024",))
+
+
+def test_a_start_offset_beyond_the_log_is_waited_for() -> None:
+    async def story(group: ShareGroup) -> None:
+        member = await group.member()
+        await group.produce(b"a")
+        assert await member.get(max_wait_ms=100) == []
+        await group.produce(b"b")
+        await group.produce(b"c")
+        assert await member.get() == [(2, 2, 1)]
+
+    with_group(story, start_offset=2)
+
+
+def test_records_that_were_deleted_before_the_first_fetch_are_not_waited_for() -> None:
+    async def story(group: ShareGroup) -> None:
+        for value in (b"a", b"b"):
+            await group.produce(value)
+        group.server.partition.delete_records_before(1, now_ms=group.broker.clock.now_ms())
+        assert await (await group.member()).get() == [(1, 1, 1)]
+
+    with_group(story)
+
+
+def test_another_member_on_the_same_connection_takes_its_place() -> None:
+    async def story(group: ShareGroup) -> None:
+        await group.produce(b"a")
+        member = await group.member("a")
+        assert await member.get() == [(0, 0, 1)]
+        member.epoch = 0
+        assert await member.get() == []  # its own new session leaves it the record
+        member.name, member.epoch = "b", 0
+        assert await member.get() == [(0, 0, 2)]
+
+    with_group(story)
+
+
 def test_a_fetch_waits_for_records_and_wakes_when_they_come() -> None:
     async def story(group: ShareGroup) -> None:
         member = await group.member()
         await member.send_fetch(max_wait_ms=60_000)
         await trio.testing.wait_all_tasks_blocked()
         assert not member.client.has_answer
+        before = trio.current_time()
         await group.produce(b"a")
         assert acquired(await member.answer()) == [(0, 0, 1)]
+        assert trio.current_time() - before < 1
 
     with_group(story)
 
@@ -332,15 +394,16 @@ def test_unknown_topics_and_partitions_and_states_are_errors_of_the_partition() 
 
 
 @pytest.mark.parametrize(
-    ("reset", "expected"), [("earliest", [(0, 2, 1)]), ("latest", [(2, 2, 1)]), ("by_duration:PT1H", [(2, 2, 1)])]
+    ("reset", "expected"), [("earliest", [(0, 3, 1)]), ("latest", [(3, 3, 1)]), ("by_duration:PT1H", [(2, 3, 1)])]
 )
 def test_a_group_begins_where_its_auto_offset_reset_says(reset: str, expected: list[tuple[int, int, int]]) -> None:
     async def story(group: ShareGroup) -> None:
         await group.produce(b"a", b"b", age_ms=7_200_000)
+        await group.produce(b"c", age_ms=1_800_000)
         await set_group_config(group.producer, share_auto_offset_reset=reset)
         member = await group.member()
         await member.get(max_records=0)
-        await group.produce(b"c")
+        await group.produce(b"d")
         assert await member.get() == expected
 
     with_group(story, start_offset=-1)
@@ -364,6 +427,7 @@ def test_settings_of_the_group_count_from_their_change_on() -> None:
     async def story(group: ShareGroup) -> None:
         await group.produce(b"a")
         member = await group.member()
+        await member.get(max_records=0)
         await set_group_config(group.producer, share_record_lock_duration_ms="15000", share_delivery_count_limit="2")
         assert (await member.fetch()).acquisition_lock_timeout_ms == 15_000
         before = trio.current_time()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
+import trio
 import trio.testing
 from kwire_protocol.records import Record, build_batch, read_header
 
@@ -89,8 +90,10 @@ def test_a_group_that_reads_what_is_committed_waits_for_the_end_of_a_transaction
         assert await member.get() == []
         await member.send_fetch(max_wait_ms=60_000)
         await trio.testing.wait_all_tasks_blocked()
+        before = trio.current_time()
         producers.end(7, committed=False)
         assert acquired(await member.answer()) == [(1, 1, 1)]
+        assert trio.current_time() - before < 1
         assert await member.ack((1, 1, ACCEPT)) == 0
         assert (await group.stored()).batches == (StateBatch(1, 1, ACKNOWLEDGED, 1),)
 
