@@ -1,0 +1,1 @@
+"""Groups that use the streams protocol (KIP-1071)."""

@@ -1,0 +1,303 @@
+"""The sticky assignor of streams groups: who shall have which tasks, as active ones and as standbys.
+
+Its aims, in this order:
+
+1. Every task is active on one member, and members differ by at most one active task. A process so gets as many as its
+   threads can carry.
+2. As few active tasks as possible leave their member. Those that have to go rather to one that has their state.
+3. Every task with state has its standbys, each in a process of its own, and none in that of the active task. If there
+   are fewer processes, there are fewer standbys.
+4. The members' loads, which are their active and standby tasks together, are as even as the active tasks' places allow.
+5. Standbys stay, or are where the task was active.
+
+Kafka's `StickyTaskAssignor` (4.3.1) has the same aims. It places one task after the other, in the order of Java's hash
+maps, and does not come back to a choice: it may leave a member with two tasks less than another. It assigns no warm-up
+tasks, and neither does this one. A member that has one counts as one that has a standby.
+
+Active tasks may go anywhere, so their numbers are plain. Standbys may not, so those are placed first and then passed on
+until loads cannot be evened any more: along chains, in which each member gives a standby to the next, from one that has
+two tasks more than the last. That such a chain is left exactly when loads could be more even is a law of flows, whose
+costs are the squares of the loads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+
+import attrs
+
+from kwire.groups.streams.tasks import TaskGroup, TaskId, Tasks, task_ids_of, tasks_by_subtopology
+
+STEPS = 500_000
+"""After as many the search for chains ends, which is some tenths of a second: the coordinator waits for it."""
+
+
+class StickyTaskAssignor:
+    name = "sticky"
+
+    def assign(self, group: TaskGroup) -> dict[str, Tasks]:
+        """The new target assignment, by member id; the same object for a member whose part stays as it is.
+
+        It relies on nothing that a log could have told it wrongly: tasks that do not exist, or that two members have,
+        are given to others as if nobody had them. A group without members gets an empty answer.
+        """
+        if not group.members:
+            return {}
+        deal = _Deal.of(group)
+        deal.assign_actives()
+        deal.assign_standbys()
+        return deal.parts()
+
+
+@attrs.define(eq=False)
+class _Deal:
+    """One assignment on its way. Members by position, in order of their ids.
+
+    `had_active` and `had_state` are members by task: who had it as active, and who had it in any other role. `loads`
+    counts all tasks of a member, `process_loads` all of a process, `sizes` the members of a process. `places` has for
+    each task the processes in which it is.
+    """
+
+    group: TaskGroup
+    member_ids: list[str]
+    processes: list[int]
+    sizes: list[int]
+    tasks: list[TaskId]
+    had_active: dict[TaskId, int]
+    had_state: dict[TaskId, list[int]]
+    actives: list[set[TaskId]]
+    standbys: list[set[TaskId]]
+    process_loads: list[int]
+    places: dict[TaskId, set[int]]
+
+    @classmethod
+    def of(cls, group: TaskGroup) -> _Deal:
+        member_ids = sorted(group.members)
+        numbers: dict[str, int] = {}
+        processes = [numbers.setdefault(group.members[it].process_id, len(numbers)) for it in member_ids]
+        tasks = group.task_ids()
+        known = set(tasks)
+        had_active: dict[TaskId, int] = {}
+        had_state: dict[TaskId, list[int]] = {}
+        for member, member_id in enumerate(member_ids):
+            assigned = group.members[member_id].assigned
+            for task in task_ids_of(assigned.active):
+                if task in known:
+                    had_active.setdefault(task, member)
+            for task in {*task_ids_of(assigned.standby), *task_ids_of(assigned.warmup)} & known:
+                had_state.setdefault(task, []).append(member)
+        return cls(
+            group,
+            member_ids,
+            processes,
+            [processes.count(it) for it in range(len(numbers))],
+            tasks,
+            had_active,
+            had_state,
+            [set() for _ in member_ids],
+            [set() for _ in member_ids],
+            [0] * len(numbers),
+            {task: set() for task in tasks},
+        )
+
+    def load(self, member: int) -> int:
+        return len(self.actives[member]) + len(self.standbys[member])
+
+    def assign_actives(self) -> None:
+        least, more = divmod(len(self.tasks), len(self.member_ids))
+        had: list[list[TaskId]] = [[] for _ in self.member_ids]
+        for task in self.tasks:
+            if (owner := self.had_active.get(task)) is not None:
+                had[owner].append(task)
+        left = [task for task in self.tasks if task not in self.had_active]
+        # Who has most may have the one more that does not go round.
+        for member in sorted(range(len(had)), key=lambda it: (-len(had[it]), it)):
+            quota = least + 1 if more and len(had[member]) > least else least
+            more -= quota > least
+            # What somebody else can take over at once is given up first.
+            kept = sorted(had[member], key=lambda task: (bool(self.had_state.get(task)), task))[:quota]
+            self.actives[member].update(kept)
+            left += set(had[member]).difference(kept)
+        for task, member in _Promotions(least, more, self.had_state, [len(it) for it in self.actives]).of(left).items():
+            self.actives[member].add(task)
+        for member, tasks in enumerate(self.actives):
+            self.process_loads[self.processes[member]] += len(tasks)
+            for task in tasks:
+                self.places[task].add(self.processes[member])
+        self._deal_out((task for task in self.tasks if not self.places[task]), self.actives)
+
+    def assign_standbys(self) -> None:
+        wanted = min(self.group.num_standby_replicas, len(self.sizes) - 1)
+        if wanted <= 0:
+            return
+        missing = []
+        for task in self.tasks:
+            if not self.group.subtopologies[task[0]].is_stateful:
+                continue
+            holders = self._holders(task)
+            for member in sorted(holders, key=lambda it: (self.load(it), it)):
+                if len(self.places[task]) <= wanted and self.processes[member] not in self.places[task]:
+                    self._place(task, member, self.standbys)
+            missing += [task] * (wanted + 1 - len(self.places[task]))
+        # What the largest processes may not have has least to choose from, so that comes first.
+        missing.sort(key=lambda task: -sum(self.sizes[it] for it in self.places[task]))
+        self._deal_out(missing, self.standbys)
+        self._even_out()
+
+    def _holders(self, task: TaskId) -> set[int]:
+        """Who has a task's state from before."""
+        holders = set(self.had_state.get(task, ()))
+        if (owner := self.had_active.get(task)) is not None:
+            holders.add(owner)
+        return holders
+
+    def _place(self, task: TaskId, member: int, role: Sequence[set[TaskId]]) -> None:
+        role[member].add(task)
+        self.places[task].add(self.processes[member])
+        self.process_loads[self.processes[member]] += 1
+
+    def _deal_out(self, tasks: Iterable[TaskId], role: Sequence[set[TaskId]]) -> None:
+        """Each task to the least loaded member whose process does not have it. Among equals the process counts."""
+        members: list[list[tuple[int, int]]] = [[] for _ in self.sizes]
+        for member, process in enumerate(self.processes):
+            heappush(members[process], (self.load(member), member))
+
+        def as_taker(process: int) -> tuple[int, float, int]:
+            return (members[process][0][0], self.process_loads[process] / self.sizes[process], process)
+
+        takers = [as_taker(it) for it in range(len(members))]
+        heapify(takers)
+        for task in tasks:
+            passed_over = []
+            while takers[0][-1] in self.places[task]:
+                passed_over.append(heappop(takers))
+            process = takers[0][-1]
+            load, member = members[process][0]
+            self._place(task, member, role)
+            heapreplace(members[process], (load + 1, member))
+            heapreplace(takers, as_taker(process))
+            for it in passed_over:
+                heappush(takers, it)
+
+    def _even_out(self) -> None:
+        """Makes chains until none is left, or STEPS is reached.
+
+        No chain leaves the members that a vain search has reached. They have not two tasks less than the one where it
+        began, which had most of those left. So none of them needs a search of its own.
+        """
+        steps = 0
+        improved = True
+        while improved:
+            improved = False
+            settled: set[int] = set()
+            while len(settled) < len(self.member_ids) and steps < STEPS:
+                giver = max(set(range(len(self.member_ids))) - settled, key=lambda it: (self.load(it), -it))
+                taker, before, tried = self._search(giver)
+                steps += tried
+                if taker is None:
+                    settled |= before.keys() | {giver}
+                else:
+                    self._make_chain(giver, taker, before)
+                    improved = True
+
+    def _search(self, giver: int) -> tuple[int | None, dict[int, tuple[int, TaskId]], int]:
+        """Looks for the end of a chain that begins at this member: one that has two tasks less.
+
+        Returns it, who passes which task to each member that was reached, and how many steps it took.
+        """
+        before: dict[int, tuple[int, TaskId]] = {}
+        unreached: dict[int, list[int]] = {}
+        for member, process in enumerate(self.processes):
+            if member != giver:
+                unreached.setdefault(process, []).append(member)
+        reached = deque([giver])
+        steps = len(self.member_ids)
+        while reached and unreached:
+            member = reached.popleft()
+            process = self.processes[member]
+            # What comes to a member anew is passed on before what it had.
+            for task in sorted(self.standbys[member], key=lambda it: (member in self._holders(it), it)):
+                places = self.places[task] - {process}
+                steps += len(unreached)
+                if takers := [it for its in sorted(unreached.keys() - places) for it in unreached.pop(its)]:
+                    before |= dict.fromkeys(takers, (member, task))
+                    reached += takers
+                    taker = min(takers, key=lambda it: (self.load(it), it))
+                    if self.load(giver) - self.load(taker) >= 2:
+                        return taker, before, steps
+        return None, before, steps
+
+    def _make_chain(self, giver: int, taker: int, before: dict[int, tuple[int, TaskId]]) -> None:
+        while taker != giver:
+            member, task = before[taker]
+            self.standbys[member].remove(task)
+            self.places[task].remove(self.processes[member])
+            self.process_loads[self.processes[member]] -= 1
+            self._place(task, taker, self.standbys)
+            taker = member
+
+    def parts(self) -> dict[str, Tasks]:
+        parts = {}
+        for member, member_id in enumerate(self.member_ids):
+            assigned = self.group.members[member_id].assigned
+            part = Tasks(tasks_by_subtopology(self.actives[member]), tasks_by_subtopology(self.standbys[member]))
+            parts[member_id] = assigned if part == assigned else part
+        return parts
+
+
+@attrs.define(eq=False)
+class _Promotions:
+    """Gives tasks to members that have their state, as many as possible: the ways of a bipartite matching.
+
+    Each member takes `least` tasks, and `more` members one more. `counts`: how many each has.
+    """
+
+    least: int
+    more: int
+    had_state: dict[TaskId, list[int]]
+    counts: list[int]
+    promoted: dict[TaskId, int] = attrs.field(init=False, factory=dict)
+    _by_member: dict[int, list[TaskId]] = attrs.field(init=False, factory=dict)
+
+    def of(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
+        for task in sorted(tasks, key=lambda it: (len(self.had_state.get(it, ())), it)):
+            self._promote(task)
+        return self.promoted
+
+    def _promote(self, task: TaskId) -> None:
+        """Looks for a member with room, at first among those with its state, then where one of theirs could go."""
+        before: dict[int, tuple[int | None, TaskId]] = {}
+        reached: deque[int] = deque()
+        self._reach(None, task, before, reached)
+        while reached:
+            member = reached.popleft()
+            if self._has_room(member):
+                self._take(member, before)
+                return
+            for its in self._by_member.get(member, ()):
+                self._reach(member, its, before, reached)
+
+    def _reach(
+        self, giver: int | None, task: TaskId, before: dict[int, tuple[int | None, TaskId]], reached: deque[int]
+    ) -> None:
+        for member in sorted(self.had_state.get(task, ()), key=lambda it: (self.counts[it], it)):
+            if member not in before:
+                before[member] = (giver, task)
+                reached.append(member)
+
+    def _has_room(self, member: int) -> bool:
+        return self.counts[member] < self.least or (self.counts[member] == self.least and self.more > 0)
+
+    def _take(self, member: int, before: dict[int, tuple[int | None, TaskId]]) -> None:
+        self.more -= self.counts[member] == self.least
+        self.counts[member] += 1
+        taker: int | None = member
+        while taker is not None:
+            giver, task = before[taker]
+            if giver is not None:
+                self._by_member[giver].remove(task)
+            self._by_member.setdefault(taker, []).append(task)
+            self.promoted[task] = taker
+            taker = giver
