@@ -50,6 +50,7 @@ from kwire.replication.in_sync import InSyncReplicas
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.share_state.persister import CoordinatorPersister, Persister
 from kwire.share_state.service import ShareStateService
+from kwire.sharing.dead_letters import DeadLetters
 from kwire.sharing.service import SharingService
 from kwire.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kwire.transactions.service import TransactionService
@@ -281,7 +282,11 @@ class Broker:
             share_state=share_state,
             persister=persister,
             sharing=SharingService(
-                persister, group_settings, clock, max_sessions=config.group_share_max_share_sessions
+                persister,
+                group_settings,
+                DeadLetters(metadata, partitions, group_settings, peers_of(metadata, "dead-letters"), clock),
+                clock,
+                max_sessions=config.group_share_max_share_sessions,
             ),
             peers=peers_of(metadata, "administration"),
             fetch_sessions=FetchSessions(

@@ -122,6 +122,8 @@ class ServerConfig:
     log_retention_check_interval_ms: int
     log_segment_delete_delay_ms: int
 
+    errors_deadletterqueue_auto_create_topics_enable: bool
+    errors_deadletterqueue_topic_name_prefix: str
     group_consumer_assignment_interval_ms: int
     group_consumer_assignors: tuple[str, ...]
     group_consumer_heartbeat_interval_ms: int
@@ -276,6 +278,10 @@ class ServerConfig:
             log_cleaner_io_max_bytes_per_second=read.float("log.cleaner.io.max.bytes.per.second"),
             log_retention_check_interval_ms=read.int("log.retention.check.interval.ms"),
             log_segment_delete_delay_ms=read.int("log.segment.delete.delay.ms"),
+            errors_deadletterqueue_auto_create_topics_enable=read.flag(
+                "errors.deadletterqueue.auto.create.topics.enable"
+            ),
+            errors_deadletterqueue_topic_name_prefix=read.text("errors.deadletterqueue.topic.name.prefix"),
             group_consumer_assignment_interval_ms=read.int("group.consumer.assignment.interval.ms"),
             group_consumer_assignors=read.names("group.consumer.assignors"),
             group_consumer_heartbeat_interval_ms=read.int("group.consumer.heartbeat.interval.ms"),

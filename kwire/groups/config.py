@@ -55,6 +55,14 @@ class SharePartitionSettings:
     """Where the group starts in a partition: latest, earliest, or by_duration: and an ISO 8601 duration."""
     may_renew: bool = True
     """share.renew.acknowledge.enable."""
+    dead_letter_topic: str = ""
+    """errors.deadletterqueue.topic.name; empty for none (KIP-1191)."""
+    copies_dead_letters: bool = False
+    """errors.deadletterqueue.copy.record.enable."""
+    release_delay_ms: int = 0
+    """kwire.share.release.delay.ms: how long a record that came back once is kept; it doubles with each delivery."""
+    max_release_delay_ms: int = 60_000
+    """kwire.share.release.delay.max.ms."""
 
 
 @attrs.frozen

@@ -112,6 +112,10 @@ class GroupSettings:
                 reads_committed=self._own(group_id, "share.isolation.level") == "read_committed",
                 auto_offset_reset=str(self._own(group_id, "share.auto.offset.reset")),
                 may_renew=bool(self._own(group_id, "share.renew.acknowledge.enable")),
+                dead_letter_topic=str(self._own(group_id, "errors.deadletterqueue.topic.name")),
+                copies_dead_letters=bool(self._own(group_id, "errors.deadletterqueue.copy.record.enable")),
+                release_delay_ms=self._own_int(group_id, "kwire.share.release.delay.ms"),
+                max_release_delay_ms=self._own_int(group_id, "kwire.share.release.delay.max.ms"),
             )
         return settings
 
@@ -129,6 +133,11 @@ class GroupSettings:
             return definition.parse(text)
         except ConfigError:
             return definition.default  # another version has accepted it
+
+    def _own_int(self, group_id: str, name: str) -> int:
+        value = self._own(group_id, name)
+        assert isinstance(value, int)
+        return value
 
     def _value(self, group_id: str, name: str, default: int, lowest: int, highest: int) -> int:
         text = self._metadata.image.config(ConfigResourceType.GROUP, group_id).get(name)

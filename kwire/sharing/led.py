@@ -18,6 +18,7 @@ from kwire.replicas.roles import Leader, NotLeaderError
 from kwire.share_state.state import SharePartitionKey
 from kwire.sharing.reading import ReadBatches, read_batches
 from kwire.sharing.share_partition import SharePartition
+from kwire.sharing.states import ARCHIVING
 from kwire.waits import Waiter
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class LedSharePartition:
     """Why nothing can be fetched from it any more."""
     writes: int = 0
     """How many are on their way to the share coordinator."""
+    copy_pause_ms: int = 0
+    """How long the last dead letter that could not be copied waits; 0 if none has failed since one was copied."""
     is_unused: bool = False
     """The group has no session here any more."""
 
@@ -59,6 +62,11 @@ class LedSharePartition:
         """The error that tells a client of the leader, as far as this broker knows it (KIP-951)."""
         role = self.partition.role
         return NotLeaderError(code, role.leader_id, role.leader_epoch)
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether something is not in the dead-letter topic yet."""
+        return any(run.state is ARCHIVING for batch in self.machine.in_flight.batches for run in batch.runs)
 
     def can_acquire(self) -> bool:
         return self.ended is None and self.machine.can_acquire()

@@ -5,7 +5,8 @@ A share partition is made by the first ShareFetch of its group, and gets its sta
 * when this broker does not lead the partition any more, or leads it in another leader epoch; when the topic is deleted;
   when the log is offline. All of these wake the waiters of the partition, so nobody has to tell this service;
 * when it cannot be initialized, or a write is refused for good;
-* when the group has no share session on this broker any more, and nothing is being written.
+* when the group has no share session on this broker any more, and nothing is being written or copied to the group's
+  dead-letter topic (`dead_letters.py`).
 
 Locks end by one task, which sleeps until the earliest deadline of all share partitions.
 """
@@ -16,6 +17,7 @@ import logging
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -29,6 +31,7 @@ from kwire.share_state.persister import Persister
 from kwire.share_state.state import SharePartitionKey
 from kwire.sharing.acknowledgements import AcknowledgementBatch
 from kwire.sharing.acquiring import AcquiredRange, Fetched
+from kwire.sharing.dead_letters import DeadLetters
 from kwire.sharing.effects import Acknowledged, DeadLetter, Effect, Ended, StateBatch, Wake, Write
 from kwire.sharing.led import LedSharePartition
 from kwire.sharing.offset_reset import first_start_offset
@@ -48,6 +51,10 @@ CHOSEN_BY_LEADER = -1
 Outcome = Slot[ErrorCode]
 """What becomes of an acknowledgement, or of a release."""
 
+FIRST_COPY_PAUSE_MS = 1_000
+LONGEST_COPY_PAUSE_MS = 30_000
+"""How long a dead letter waits that could not be copied; doubles with each failure. As in Kafka."""
+
 _NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
@@ -61,6 +68,7 @@ class SharingService:
         self,
         persister: Persister,
         settings: GroupSettings,
+        dead_letters: DeadLetters,
         clock: Clock,
         *,
         max_sessions: int,
@@ -68,6 +76,7 @@ class SharingService:
         self.sessions = ShareSessions(max_sessions)
         self._persister = persister
         self._settings = settings
+        self._dead_letters = dead_letters
         self._clock = clock
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._sleeps_until_ms: int | None = None
@@ -243,8 +252,27 @@ class SharingService:
         self._drop_if_unused(led)
 
     def _dead_letter(self, led: LedSharePartition, letter: DeadLetter) -> None:
-        """No dead-letter topic can be configured yet (KIP-1191), so what was meant for one is done with."""
-        self._do(led, led.machine.dead_lettered(letter))
+        if self.settings(led.key.group_id).dead_letter_topic:
+            drive(self._copy(led, letter))
+        else:  # there was one when the record failed
+            self._do(led, led.machine.dead_lettered(letter))
+
+    async def _copy(self, led: LedSharePartition, letter: DeadLetter) -> None:
+        """Copies it in pieces, and has each archived when it is there."""
+        done = letter.first_offset - 1
+        while done < letter.last_offset and led.ended is None:
+            rest = attrs.evolve(letter, first_offset=done + 1)
+            try:
+                done = await self._dead_letters.copy(led.key.group_id, led.partition, rest)
+            except KafkaError as error:
+                pause_ms = min(max(2 * led.copy_pause_ms, FIRST_COPY_PAUSE_MS), LONGEST_COPY_PAUSE_MS)
+                log.debug("the dead letter %s is copied again in %d ms: %s", rest, pause_ms, error)
+                led.copy_pause_ms = pause_ms
+                retry_at_ms = self._clock.monotonic_ms() + pause_ms
+                self._do(led, led.machine.dead_letter_failed(rest, retry_at_ms=retry_at_ms))
+                return
+            led.copy_pause_ms = 0
+            self._do(led, led.machine.dead_lettered(attrs.evolve(rest, last_offset=done)))
 
     def _end(self, led: LedSharePartition, error: KafkaError) -> None:
         if led.ended is not None:
@@ -258,7 +286,8 @@ class SharingService:
 
     def _drop_if_unused(self, led: LedSharePartition) -> None:
         # While it writes, the share coordinator does not know yet what another share partition would begin with.
-        if led.is_unused and not led.writes and not led.waiters:
+        # Nor would another one begin before the group comes back, and copy what is still to be copied.
+        if led.is_unused and not led.writes and not led.waiters and not led.has_dead_letters:
             self._end(led, led.not_leader())
 
     # Changes of the partition, and of the settings
@@ -282,6 +311,9 @@ class SharingService:
             max_in_flight_records=settings.max_record_locks,
             delivery_count_limit=settings.delivery_count_limit,
             lock_duration_ms=settings.record_lock_duration_ms,
+            release_delay_ms=settings.release_delay_ms,
+            max_release_delay_ms=settings.max_release_delay_ms,
+            has_dead_letters=bool(settings.dead_letter_topic),
         )
 
     def _refresh(self, led: LedSharePartition) -> None:
@@ -309,6 +341,7 @@ class SharingService:
             if deadline_ms is not None and deadline_ms <= now_ms:
                 self._refresh(led)
                 self._do(led, led.machine.expire(now_ms=now_ms))
+                self._drop_if_unused(led)
 
     def _attend(self, led: LedSharePartition) -> None:
         """Wakes the task if the share partition has a deadline before the task wakes up."""

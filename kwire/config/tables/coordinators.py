@@ -24,6 +24,22 @@ COORDINATOR_CONFIGS: Final = table(
         "How long to pause before a coordinator on another broker is asked again whether it has ended.",
     ),
     row(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        BOOLEAN,
+        False,
+        None,
+        "Whether the dead-letter topic of a share group is created when it is needed.",
+        CLUSTER_WIDE,
+    ),
+    row(
+        "errors.deadletterqueue.topic.name.prefix",
+        STRING,
+        "dlq.",
+        None,
+        "How names of dead-letter topics of share groups must begin.",
+        CLUSTER_WIDE,
+    ),
+    row(
         "group.consumer.assignment.interval.ms",
         INT,
         0,

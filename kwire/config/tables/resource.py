@@ -12,6 +12,10 @@ from kwire.config.validators import ListOf, OneOf, Range
 
 _SHARE_WITH_EFFECT: Final = frozenset(
     {
+        "errors.deadletterqueue.copy.record.enable",
+        "errors.deadletterqueue.topic.name",
+        "kwire.share.release.delay.max.ms",
+        "kwire.share.release.delay.ms",
         "share.assignment.interval.ms",
         "share.auto.offset.reset",
         "share.delivery.count.limit",
@@ -54,6 +58,32 @@ GROUP_CONFIGS: Final = table(
     _int("consumer.assignment.interval.ms", 0, 0, "The minimum time between two assignments of a consumer group."),
     _int("consumer.heartbeat.interval.ms", 5000, 1, "The heartbeat interval of members of a KIP-848 consumer group."),
     _int("consumer.session.timeout.ms", 45000, 1, "The session timeout of members of a KIP-848 consumer group."),
+    _group(
+        "errors.deadletterqueue.copy.record.enable",
+        _BOOLEAN,
+        False,
+        "Whether dead letters of a share group have the key, the value and the headers of the record.",
+    ),
+    _group(
+        "errors.deadletterqueue.topic.name",
+        _STRING,
+        "",
+        "The topic for records that a share group gives up; empty for none.",
+    ),
+    _group(
+        "kwire.share.release.delay.max.ms",
+        _INT,
+        60_000,
+        "Up to how long a share group's record that came back is kept, while the delay doubles with each delivery.",
+        Range(0),
+    ),
+    _group(
+        "kwire.share.release.delay.ms",
+        _INT,
+        0,
+        "How long a share group's record that came back is kept before it is delivered again; 0 for not at all.",
+        Range(0),
+    ),
     _int("share.assignment.interval.ms", 1000, 0, "The minimum time between two assignments of a share group."),
     _group(
         "share.auto.offset.reset",

@@ -1,4 +1,7 @@
-"""Every topic configuration of Kafka 4.3: type, default, permitted values, and the broker configurations behind it."""
+"""Every topic configuration of Kafka 4.3, and errors.deadletterqueue.group.enable of Kafka 4.4 (KIP-1191).
+
+Each with type, default, permitted values, and the broker configurations behind it.
+"""
 
 from __future__ import annotations
 
@@ -91,6 +94,12 @@ TOPIC_CONFIGS: Final = table(
         "How long tombstones are kept in a compacted topic.",
         Range(0),
         "log.cleaner.delete.retention.ms",
+    ),
+    _topic(
+        "errors.deadletterqueue.group.enable",
+        _BOOLEAN,
+        False,
+        "Whether share groups may write what they give up to this topic.",
     ),
     _topic(
         "file.delete.delay.ms",

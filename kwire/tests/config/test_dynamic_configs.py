@@ -76,12 +76,18 @@ from kwire.replication.connection import Surroundings
 from kwire.replication.fetching import Fetcher, FetchSettings
 from kwire.replication.followers import FollowedPartition, ReplicaFollowers
 from kwire.tests.config.share_probes import (
+    a_letter_without_a_topic_is_written,
+    a_topic_of_another_name_gets_letters,
     error_of_a_renewal,
     gets_what_was_there_before,
     how_long_a_record_is_locked_s,
+    how_long_a_record_that_came_back_is_kept_s,
     how_many_records_are_in_flight,
     how_often_a_record_is_delivered,
     sees_what_is_not_committed,
+    the_topic_itself_gets_letters,
+    value_of_a_letter,
+    which_topic_gets_a_letter,
 )
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.held_clock import Threads
@@ -213,7 +219,7 @@ def unequal(before: object, after: object) -> bool:
 class Row:
     """`first` and `then` are what the probe finds under the values `before` and `after`, or `differ` compares them.
 
-    `others` are configurations of the topic without which one would see nothing.
+    `others` are configurations of the topic, or the group, without which one would see nothing.
     """
 
     before: str
@@ -402,6 +408,7 @@ TOPIC_ROWS: Final[dict[str, Row]] = {
     "compression.type": Row("zstd", "lz4", codec_of_a_batch, changes(4, 3)),
     "compression.zstd.level": Row("1", "22", stored_bytes_of_a_batch, int.__gt__, {"compression.type": "zstd"}),
     "delete.retention.ms": Row(FOREVER, "1000", keeps_a_tombstone, changes(True, False), COMPACTED),
+    "errors.deadletterqueue.group.enable": Row("false", "true", the_topic_itself_gets_letters, changes(False, True)),
     "file.delete.delay.ms": Row("1000000", "0", keeps_the_file_of_a_deleted_segment, changes(True, False)),
     "flush.messages": Row(FOREVER, "1", is_flushed_in_time, changes(False, True)),
     "flush.ms": Row(FOREVER, "30000", is_flushed_in_time, changes(False, True)),
@@ -646,6 +653,12 @@ async def a_second_share_member_begins_an_assignment(scene: Scene) -> bool:
 
 
 BROKER_ROWS: Final[dict[str, Row]] = {
+    "errors.deadletterqueue.auto.create.topics.enable": Row(
+        "false", "true", a_letter_without_a_topic_is_written, changes(False, True)
+    ),
+    "errors.deadletterqueue.topic.name.prefix": Row(
+        "dlq.", "letters.", a_topic_of_another_name_gets_letters, changes(False, True)
+    ),
     "follower.replication.throttled.rate": Row(
         FOREVER, "1", fetches_of_a_lagging_follower, int.__gt__, {"follower.replication.throttled.replicas": "*"}
     ),
@@ -681,6 +694,10 @@ BROKER_ROWS: Final[dict[str, Row]] = {
 }
 
 GROUP_ROWS: Final[dict[str, Row]] = {
+    "errors.deadletterqueue.copy.record.enable": Row("false", "true", value_of_a_letter, changes(None, b"rejected")),
+    "errors.deadletterqueue.topic.name": Row(
+        "dlq.a", "dlq.b", which_topic_gets_a_letter, changes(["dlq.a"], ["dlq.b"])
+    ),
     "consumer.assignment.interval.ms": Row("0", "10000", a_second_member_begins_an_assignment, changes(True, False)),
     "consumer.heartbeat.interval.ms": Row("5000", "6000", heartbeat_interval_ms, changes(5000, 6000)),
     "consumer.session.timeout.ms": Row(
@@ -688,6 +705,19 @@ GROUP_ROWS: Final[dict[str, Row]] = {
         "60000",
         silence_until_a_member_is_removed_ms,
         lambda before, after: before <= 47_000 and 59_000 < after <= 62_000,
+    ),
+    "kwire.share.release.delay.max.ms": Row(
+        "60000",
+        "10000",
+        how_long_a_record_that_came_back_is_kept_s,
+        lambda before, after: 30 <= before < 32 and 20 <= after < 22,
+        {"kwire.share.release.delay.ms": "10000"},
+    ),
+    "kwire.share.release.delay.ms": Row(
+        "0",
+        "10000",
+        how_long_a_record_that_came_back_is_kept_s,
+        lambda before, after: before < 2 and 30 <= after < 32,
     ),
     "share.auto.offset.reset": Row("earliest", "latest", gets_what_was_there_before, changes(True, False)),
     "share.delivery.count.limit": Row("2", "3", how_often_a_record_is_delivered, changes(2, 3)),
@@ -761,7 +791,7 @@ def test_a_configuration_acts_when_it_is_changed_and_after_a_restart(
 
     async def changed_at_run_time(scene: Scene) -> None:
         for other, value in row.others.items():
-            await scene.set(TOPIC, "t", other, value)
+            await scene.set(*((GROUP, "g") if resource == GROUP else (TOPIC, "t")), other, value)
         for value in (row.before, row.after):
             await scene.set(resource, name, config, value)
             found.append(await row.probe(scene))

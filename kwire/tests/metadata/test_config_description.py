@@ -34,7 +34,7 @@ def metadata() -> MetadataService:
 
 def test_a_topic_is_described_whole(metadata: MetadataService) -> None:
     entries = described(metadata, TOPIC, "t")
-    assert len(entries) == 33
+    assert len(entries) == 34
     assert all(not entry.read_only and not entry.is_sensitive and entry.documentation for entry in entries.values())
     entry = entries["cleanup.policy"]
     assert (entry.value, entry.config_source, entry.config_type) == ("delete", 5, ConfigType.LIST)
@@ -62,7 +62,7 @@ def test_topic_overrides_are_told_from_defaults(metadata: MetadataService) -> No
 def test_only_the_keys_asked_for_are_described(metadata: MetadataService) -> None:
     keys = ["segment.bytes", "nonsense", "internal.segment.bytes"]
     assert list(described(metadata, TOPIC, "t", keys)) == ["segment.bytes"]
-    assert len(described(metadata, TOPIC, "t", [])) == 33
+    assert len(described(metadata, TOPIC, "t", [])) == 34
 
 
 def test_synonyms_and_documentation_only_on_request(metadata: MetadataService) -> None:
@@ -103,7 +103,7 @@ def test_the_cluster_default_has_only_what_was_set(metadata: MetadataService) ->
 def test_groups_and_metrics_are_described_and_loggers_too(metadata: MetadataService) -> None:
     assert incremental(metadata, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")) == (E.NONE, None)
     entries = described(metadata, GROUP, "g")
-    assert len(entries) == 17
+    assert len(entries) == 21
     assert origins(entries["consumer.session.timeout.ms"]) == [
         ("consumer.session.timeout.ms", "50000", ConfigSource.GROUP_CONFIG),
         ("group.consumer.session.timeout.ms", "45000", ConfigSource.DEFAULT_CONFIG),

@@ -71,7 +71,7 @@ def test_answer_has_the_effective_configuration_with_sources() -> None:
     (result,) = create(metadata, topic(configs={"segment.bytes": "2097152", "internal.segment.bytes": "1000"}))
     assert result.configs is not None
     configs = {it.name: (it.value, it.config_source) for it in result.configs}
-    assert len(configs) == 34
+    assert len(configs) == 35
     assert [it.name for it in result.configs] == sorted(configs)
     assert configs["segment.bytes"] == ("2097152", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     assert configs["internal.segment.bytes"] == ("1000", ConfigSource.DYNAMIC_TOPIC_CONFIG)

@@ -17,6 +17,7 @@ from kwire_protocol.messages import (
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_share_group_offsets,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -25,6 +26,7 @@ from kwire_protocol.messages import (
     delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_offsets,
     delete_share_group_state,
     delete_topics,
     describe_acls,
@@ -34,6 +36,7 @@ from kwire_protocol.messages import (
     describe_log_dirs,
     describe_producers,
     describe_quorum,
+    describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
     elect_leaders,
@@ -415,6 +418,26 @@ REQUESTS: dict[str, list[Make]] = {
     "share_group_describe": [
         lambda _: share_group_describe.ShareGroupDescribeRequest([GROUP], include_authorized_operations=True)
     ],
+    "describe_share_group_offsets": [
+        lambda _: describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
+            [describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(GROUP, None)]
+        )
+    ],
+    "alter_share_group_offsets": [
+        lambda _: alter_share_group_offsets.AlterShareGroupOffsetsRequest(
+            GROUP,
+            [
+                alter_share_group_offsets.AlterShareGroupOffsetsRequestTopic(
+                    TOPIC, [alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition(0, 0)]
+                )
+            ],
+        )
+    ],
+    "delete_share_group_offsets": [
+        lambda _: delete_share_group_offsets.DeleteShareGroupOffsetsRequest(
+            GROUP, [delete_share_group_offsets.DeleteShareGroupOffsetsRequestTopic(TOPIC)]
+        )
+    ],
     "share_fetch": [
         lambda it: share_fetch.ShareFetchRequest(
             GROUP,
@@ -517,6 +540,9 @@ ASKED: dict[str, set[str]] = {
     "consumer_group_describe": {"DESCRIBE GROUP"},
     "share_group_heartbeat": {READS_A_GROUP, "DESCRIBE TOPIC"},
     "share_group_describe": {"DESCRIBE GROUP"},
+    "describe_share_group_offsets": {"DESCRIBE GROUP"},
+    "alter_share_group_offsets": {"READ GROUP", "READ TOPIC"},
+    "delete_share_group_offsets": {"DELETE GROUP", "READ TOPIC"},
     "share_fetch": {"READ GROUP", "READ TOPIC"},
     "share_acknowledge": {"READ GROUP", "READ TOPIC"},
     "initialize_share_group_state": {"CLUSTER_ACTION CLUSTER"},

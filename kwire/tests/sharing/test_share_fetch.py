@@ -55,6 +55,25 @@ def test_records_come_only_of_the_batches_with_acquired_offsets() -> None:
     with_group(story)
 
 
+def test_a_record_that_came_back_is_kept_for_a_while_and_longer_each_time() -> None:
+    async def story(group: ShareGroup) -> None:
+        await group.produce(b"a", b"b")
+        member = await group.member()
+        await set_group_config(
+            member.client, kwire_share_release_delay_ms="2000", kwire_share_release_delay_max_ms="3000"
+        )
+        waited = []
+        for _ in range(3):
+            before = trio.current_time()
+            assert [(first, last) for first, last, _ in await member.get(max_wait_ms=60_000)] == [(0, 1)]
+            waited.append(round(trio.current_time() - before))
+            assert await member.ack((0, 1, RELEASE)) == E.NONE
+        assert await member.get(max_wait_ms=1000) == []
+        assert waited == [0, 2, 3]
+
+    with_group(story)
+
+
 def test_a_record_limit_is_exact_if_the_member_wants_that() -> None:
     async def story(group: ShareGroup) -> None:
         await group.produce(b"a", b"b", b"c")

@@ -1,0 +1,141 @@
+"""The records of a dead-letter topic (KIP-1191): what is copied, and the headers that say from where and why.
+
+    __dlq.errors.topic, .partition, .offset     the record that failed
+    __dlq.errors.group                          the share group that gave it up
+    __dlq.errors.delivery.count                 how often it was delivered
+    __dlq.errors.message                        why, in one of two sentences
+
+All values are text. Numbers are decimal. If the group copies records, key, value and headers of the record come with
+them, the headers first. A record that is not in the log any more, or cannot be read, leaves only these headers. A dead
+letter that fails again loses the headers of the first time.
+
+The names and sentences are those of Kafka 4.4's ShareGroupDLQStateManager and ShareGroupDLQ. It does not copy the
+headers of the record, which the KIP allows for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.records import BATCH_HEADER_SIZE, InvalidBatch, Record, iter_headers, iter_records
+
+from kwire.replicas.validation import MAX_DECOMPRESSED_BATCH_BYTES
+from kwire.sharing.effects import DeadLetter
+from kwire.sharing.states import Cause
+
+if TYPE_CHECKING:
+    from kwire.replicas.partition import Partition
+
+PREFIX: Final = "__dlq.errors."
+MAX_READ_BYTES: Final = 1 << 20
+"""At most this much of the log is decoded at once, or one batch that is larger. As in Kafka."""
+
+MAX_BATCH_BYTES: Final = 1 << 20
+"""As large are the batches of letters, unless one letter is larger."""
+
+_MESSAGES: Final = {
+    Cause.REJECTED: b"Offset rejected by client.",
+    Cause.DELIVERY_COUNT: b"Offset delivery count exceeded the threshold.",
+}
+_RECORD_BYTES: Final = 32
+_HEADER_BYTES: Final = 10
+"""What a record, and a header, take beside their contents, at the most."""
+
+
+def read_originals(partition: Partition, first: int, last: int) -> tuple[dict[int, Record], int]:
+    """The records of these offsets that there are, up to some offset of them, which is returned too.
+
+    Raises KafkaError KAFKA_STORAGE_ERROR.
+    """
+    if first < partition.log_start_offset:
+        return {}, min(last, partition.log_start_offset - 1)
+    if first >= partition.log_end_offset:
+        return {}, last
+    try:
+        # They were delivered, so they are committed, even if this leader's high watermark is not there yet.
+        piece = partition.read(first, max_bytes=MAX_READ_BYTES, max_offset=partition.log_end_offset, min_one_batch=True)
+        content = memoryview(piece.read())
+    except OSError as error:
+        raise partition.storage_error(error) from error
+    except KafkaError as error:
+        if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE):
+            raise
+        return {}, first
+    return _decoded(content, first, last)
+
+
+def _decoded(content: memoryview, first: int, last: int) -> tuple[dict[int, Record], int]:
+    found: dict[int, Record] = {}
+    through = first - 1
+    try:
+        for position, header in iter_headers(content):
+            if header.base_offset > last:
+                return found, last
+            if not header.is_control:
+                found.update(_records(content, position, first, last))
+            through = header.last_offset
+    except InvalidBatch:
+        pass
+    # A piece without a whole batch is one that cannot be read.
+    return found, min(max(through, first), last)
+
+
+def _records(content: memoryview, position: int, first: int, last: int) -> dict[int, Record]:
+    try:
+        batch = iter_records(content, position, max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES)
+        return {it.offset: it for it in batch if first <= it.offset <= last}
+    except InvalidBatch:
+        return {}
+
+
+def letters(
+    group_id: str,
+    partition: Partition,
+    letter: DeadLetter,
+    originals: Mapping[int, Record],
+    through: int,
+    *,
+    max_bytes: int,
+    now_ms: int,
+) -> list[Record]:
+    """A record for each offset of the letter up to `through`, as far as they fit into one batch; at least one.
+
+    `max_bytes` is the topic's max.message.bytes. An original that is too large for that is left out: its letter has
+    headers only.
+    """
+    records: list[Record] = []
+    room = min(max_bytes, MAX_BATCH_BYTES) - BATCH_HEADER_SIZE
+    for offset in range(letter.first_offset, through + 1):
+        own = _headers(group_id, partition, offset, letter)
+        original = originals.get(offset)
+        record = Record(0, now_ms, None, None, own)
+        if original is not None:
+            kept = [it for it in original.headers if not it[0].startswith(PREFIX)]
+            copy = Record(0, now_ms, original.key, original.value, [*kept, *own])
+            if _size(copy) <= max_bytes - BATCH_HEADER_SIZE:
+                record = copy
+        size = _size(record)
+        if records and size > room:
+            break
+        records.append(record)
+        room -= size
+    return records
+
+
+def _headers(group_id: str, partition: Partition, offset: int, letter: DeadLetter) -> list[tuple[str, bytes | None]]:
+    return [
+        (f"{PREFIX}topic", partition.topic.encode()),
+        (f"{PREFIX}partition", b"%d" % partition.index),
+        (f"{PREFIX}offset", b"%d" % offset),
+        (f"{PREFIX}group", group_id.encode()),
+        (f"{PREFIX}delivery.count", b"%d" % letter.delivery_count),
+        (f"{PREFIX}message", _MESSAGES[letter.cause]),
+    ]
+
+
+def _size(record: Record) -> int:
+    headers = sum(len(name.encode()) + len(value or b"") + _HEADER_BYTES for name, value in record.headers)
+    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
