@@ -9,8 +9,8 @@ with another number than it should have is an error, which the user has to mend.
 
 The steps are those of Kafka's `InternalTopicManager`, `RepartitionTopics`, `CopartitionedTopicsEnforcer` and
 `ChangelogTopics`. One differs. Where a copartition group has repartition topics only, Kafka 4.3.1 looks at all
-repartition topics of the topology whose numbers are given, though they may not belong to the group. Here, and in the
-classic protocol's assignor, a group looks at its own.
+repartition topics of the topology whose numbers are given, though they may not belong to the group. Here a group looks
+at its own.
 """
 
 from __future__ import annotations
