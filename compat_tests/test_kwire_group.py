@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kwire.client.connection import BrokerConnection
-from kwire.client.errors import VersionNotServed
-from kwire.client.transport import parse_addresses
 from kwire.tests.log_dirs import kwire
 
 from . import java_host as tools
@@ -24,7 +21,6 @@ from .waiting import eventually
 
 PARTITIONS = 3
 SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
-SHARE_APIS = (76, 77, 78, 79, 90, 91, 92)
 
 Groups = Callable[..., str]
 
@@ -217,8 +213,6 @@ def test_a_group_that_nobody_has_used_begins_where_it_is_told(
 def test_a_share_group_is_shown_reset_and_deleted(
     broker: Broker, java: JavaHost, run: Groups, topic: str, group: str
 ) -> None:
-    if not _serves_share_groups(broker):
-        pytest.skip("this broker does not serve share groups")
     at = ("--bootstrap-server", broker.bootstrap)
     from_the_start = ("--entity-type", "groups", "--entity-name", group, "--alter", "--add-config")
     java.succeed(tools.CONFIGS, *at, *from_the_start, "share.auto.offset.reset=earliest")
@@ -242,14 +236,3 @@ def test_a_share_group_is_shown_reset_and_deleted(
     assert described("partition") == []
     run("delete", group, "--yes")
     assert f"group '{group}' not found" in run("describe", group, code=1)
-
-
-def _serves_share_groups(broker: Broker) -> bool:
-    (address, *_) = parse_addresses(broker.bootstrap)
-    with BrokerConnection(address) as connection:
-        try:
-            for api_key in SHARE_APIS:
-                connection.version_for(api_key)
-        except VersionNotServed:
-            return False
-    return True
