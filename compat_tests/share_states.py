@@ -36,6 +36,14 @@ def topic_id(client: RawClient, name: str) -> Uuid:
     return identity
 
 
+def leader(client: RawClient, name: str, partition: int = 0) -> str:
+    """The address of the partition's leader."""
+    answer = client.call(MetadataRequest([MetadataRequestTopic(name=name)]), METADATA_VERSION)
+    (leader_id,) = [it.leader_id for it in answer.topics[0].partitions if it.partition_index == partition]
+    (node,) = [it for it in answer.brokers if it.node_id == leader_id]
+    return f"{node.host}:{node.port}"
+
+
 def find(client: RawClient, key: str, *, version: int = FIND_VERSION) -> Coordinator:
     (found,) = client.call(FindCoordinatorRequest(key_type=SHARE, coordinator_keys=[key]), version).coordinators
     assert isinstance(found, Coordinator)

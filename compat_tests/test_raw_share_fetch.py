@@ -11,6 +11,7 @@ import pytest
 from kwire_protocol.errors import ErrorCode as E
 from kwire_protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID
@@ -32,7 +33,7 @@ from kwire.tests.sharing.share_requests import (
 
 from . import brokers
 from .brokers import Broker
-from .share_states import SharePartition, share_partition
+from .share_states import SharePartition, leader, share_partition
 from .waiting import eventually
 
 GROUP_RESOURCE = 32
@@ -66,13 +67,13 @@ class Member(ShareRequests):
 
 @attrs.define(eq=False)
 class Sharing:
-    broker: Broker
+    leader: str
     topic: str
     state: SharePartition
     clients: list[RawClient] = attrs.field(factory=list)
 
     def client(self) -> RawClient:
-        client = RawClient(self.broker.bootstrap)
+        client = RawClient(self.leader)
         self.clients.append(client)
         return client
 
@@ -93,16 +94,26 @@ class Sharing:
         assert answer.error_code == E.NONE
 
     def configure(self, **values: str) -> None:
-        configs = [AlterableConfig(name.replace("_", "."), value) for name, value in values.items()]
+        """Alters the group's configurations, and waits until the leader knows them."""
+        client, wanted = self.client(), {name.replace("_", "."): value for name, value in values.items()}
+        configs = [AlterableConfig(name, value) for name, value in wanted.items()]
         request = AlterConfigsRequest([AlterConfigsResource(GROUP_RESOURCE, self.state.group, configs)])
-        (answer,) = self.client().call(request, 2).responses
+        (answer,) = client.call(request, 2).responses
         assert answer.error_code == E.NONE, answer.error_message
+        describe = DescribeConfigsRequest([DescribeConfigsResource(GROUP_RESOURCE, self.state.group, [*wanted])])
+
+        def known() -> bool:
+            (described,) = client.call(describe, 4).results
+            return {it.name: it.value for it in described.configs} == wanted
+
+        eventually(known, f"the leader knows {wanted}")
 
 
 @pytest.fixture
 def unprepared(broker: Broker, unique: Callable[[str], str], topic: str) -> Iterator[Sharing]:
     with share_partition(broker.bootstrap, unique("group"), topic) as state:
-        sharing = Sharing(broker, topic, state)
+        with RawClient(broker.bootstrap) as client:
+            sharing = Sharing(leader(client, topic), topic, state)
         yield sharing
         for client in sharing.clients:
             client.close()
@@ -282,7 +293,6 @@ def test_a_lost_connection_releases_too(sharing: Sharing) -> None:
 def test_a_group_without_an_offset_begins_where_it_is_told(unprepared: Sharing, reset: str, expected: int) -> None:
     sharing = unprepared
     sharing.configure(share_auto_offset_reset=reset)
-    time.sleep(0.5)
     assert sharing.state.initialize(start_offset=-1) == E.NONE
     sharing.produce(b"a")
     member = sharing.member()
