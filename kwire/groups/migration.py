@@ -34,11 +34,9 @@ from kwire.groups.classic.records import generation_record
 from kwire.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from kwire.groups.config import GroupConfig
 from kwire.groups.consumer.changes import (
-    AssignmentEpoch,
     AssignmentEpochChange,
     CurrentChange,
     EpochChange,
-    GroupEpoch,
     MemberChange,
     TargetChange,
 )
@@ -53,6 +51,7 @@ from kwire.groups.consumer.member import (
 )
 from kwire.groups.draft import Draft
 from kwire.groups.group import Group
+from kwire.groups.modern.changes import AssignmentEpoch, GroupEpoch
 from kwire.groups.topics import Topics
 
 log = logging.getLogger(__name__)

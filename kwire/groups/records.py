@@ -9,7 +9,8 @@ version, then the fields of that version. A record without a value is a tombston
     3-8, 16     what a consumer group is    consumer/changes.py
     10-15       what a share group is       share/changes.py
 
-The other types belong to kinds of groups that kwire does not have, and are skipped.
+What the last two have in common is in modern/changes.py. The other types belong to kinds of groups that kwire does not
+have, and are skipped.
 """
 
 from __future__ import annotations

@@ -8,10 +8,8 @@ assignment for each of them would keep the broker from everything else for ten s
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 
 import attrs
 from kwire_protocol.wire import Uuid
@@ -20,21 +18,13 @@ from kwire.coordinators.effects import Now
 from kwire.groups.assignors import ASSIGNORS
 from kwire.groups.assignors.assignor import Assignment, Assignor, GroupSpec, MemberSpec, TopicSpec
 from kwire.groups.config import ConsumerGroupSettings, GroupConfig
-from kwire.groups.consumer.changes import (
-    AssignmentEpoch,
-    AssignmentEpochChange,
-    CurrentChange,
-    EpochChange,
-    GroupEpoch,
-    TargetChange,
-)
+from kwire.groups.consumer.changes import CurrentChange
 from kwire.groups.consumer.group import ConsumerGroup
 from kwire.groups.consumer.member import CurrentAssignment, Owned
 from kwire.groups.consumer.reconciliation import Reconciliation
 from kwire.groups.draft import Draft
-from kwire.groups.topics import Topics, metadata_hash
-
-log = logging.getLogger(__name__)
+from kwire.groups.modern.epochs import Epochs, is_assignment_due, set_targets
+from kwire.groups.topics import Topics
 
 NOTHING_ASSIGNED: Assignment = {}
 
@@ -48,49 +38,26 @@ class Assigning:
     config: GroupConfig
     topics: Topics
     settings: Callable[[str], ConsumerGroupSettings]
-    _hashed: tuple[int, set[str], int] = attrs.field(init=False, factory=lambda: (-1, set(), 0))
-    """The version of the topics, names and their hash, as last computed."""
+    epochs: Epochs
 
     def begin_epoch(self, draft: Draft, group: ConsumerGroup, *, subscriptions_changed: bool) -> None:
         """A new group epoch if the subscriptions or the topics have changed; else the next assignment is as before."""
-        if not subscriptions_changed and group.topics_version == self.topics.version:
-            return
-        new_hash = self._hash(group.subscribed_topics())
-        if subscriptions_changed or new_hash != group.metadata_hash:
-            draft.change(group, EpochChange(group.group_id, GroupEpoch(group.epoch + 1, new_hash)))
-            log.info("group %a: epoch %d", group.group_id, group.epoch)
-        draft.did(None, partial(setattr, group, "topics_version", -1))
-        group.topics_version = self.topics.version
-
-    def _hash(self, names: set[str]) -> int:
-        """Of these topics. Members that join one after the other mostly subscribe to the same ones."""
-        version = self.topics.version
-        if self._hashed[:2] != (version, names):
-            self._hashed = version, names, metadata_hash(self.topics, names)
-        return self._hashed[2]
+        if subscriptions_changed or group.topics_version != self.topics.version:
+            self.epochs.begin(draft, group, group.subscribed_topics(), needed=subscriptions_changed)
 
     def assign(self, draft: Draft, group: ConsumerGroup, now: Now) -> None:
         """Computes the target assignment for the group epoch, if it is due."""
-        if group.epoch <= group.assignment_epoch or not self._may_assign(group, now):
-            return
-        assignor = self.assignor_of(group)
-        targets = assignor.assign(self._spec(group))
-        for member_id in group.members:
-            target = targets.get(member_id, NOTHING_ASSIGNED)
-            before = group.targets.get(member_id)
-            if target is not before and target != before:
-                draft.change(group, TargetChange(group.group_id, member_id, target))
-        draft.change(group, AssignmentEpochChange(group.group_id, AssignmentEpoch(group.epoch, now.wall_ms)))
-        log.info("group %a: assigned epoch %d (%s)", group.group_id, group.epoch, assignor.name)
+        if is_assignment_due(group, now, self._interval_ms(group)):
+            assignor = self.assignor_of(group)
+            targets = assignor.assign(self._spec(group))
+            whole = {member_id: targets.get(member_id, NOTHING_ASSIGNED) for member_id in group.members}
+            set_targets(draft, group, whole, now, assignor=assignor.name)
 
-    def _may_assign(self, group: ConsumerGroup, now: Now) -> bool:
-        """Not while the last target is younger than the interval. One from the future is from a clock that was set."""
-        if not group.assignment_timestamp_ms:
-            return True
-        interval_ms: float = self.settings(group.group_id).assignment_interval_ms
+    def _interval_ms(self, group: ConsumerGroup) -> float:
+        interval_ms = self.settings(group.group_id).assignment_interval_ms
         if len(group.members) >= LARGE_GROUP_MEMBERS:
-            interval_ms = max(interval_ms, len(group.members) * INTERVAL_MS_PER_MEMBER)
-        return not 0 <= now.wall_ms - group.assignment_timestamp_ms < interval_ms
+            return max(interval_ms, len(group.members) * INTERVAL_MS_PER_MEMBER)
+        return interval_ms
 
     def assignor_of(self, group: ConsumerGroup) -> Assignor:
         asked = Counter(it.server_assignor for it in group.members.values() if it.server_assignor is not None)

@@ -1,4 +1,4 @@
-"""Consumer groups as records of `__consumer_offsets`: each change is the new value of one key, None for a removal.
+"""Consumer groups as records of `__consumer_offsets`.
 
 type  key            value
 3     group          its epoch, and a hash of the topics that its members subscribe to
@@ -13,7 +13,7 @@ type  key            value
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Final, Self
 
 import attrs
 from kwire_protocol.internal import consumer_group as records
@@ -22,87 +22,55 @@ from kwire_protocol.wire import Uuid
 from kwire.coordinators.effects import KeyedRecord
 from kwire.groups.assignors.assignor import Assignment
 from kwire.groups.consumer.member import ClassicProtocol, CurrentAssignment, MemberMetadata, MemberState, Partitions
-from kwire.groups.records import KEY_VERSION, read_head, write_record
+from kwire.groups.modern import changes
+from kwire.groups.records import write_record
 
 TOPICS_RECORD_TYPE: Final = records.ConsumerGroupPartitionMetadataKey.api_key
 
 
-@attrs.frozen
-class GroupEpoch:
-    epoch: int
-    metadata_hash: int
+class EpochChange(changes.EpochChange):
+    key_schema = records.ConsumerGroupMetadataKey
+    value_schema = records.ConsumerGroupMetadataValue
 
 
-@attrs.frozen
-class EpochChange:
-    """The removal of the epoch, the last record of a group, removes the group."""
-
-    group_id: str
-    value: GroupEpoch | None
-
-    def record(self) -> KeyedRecord:
-        key = records.ConsumerGroupMetadataKey(self.group_id)
-        value = None
-        if self.value is not None:
-            value = records.ConsumerGroupMetadataValue(self.value.epoch, self.value.metadata_hash)
-        return write_record(key.api_key, key, value)
+class AssignmentEpochChange(changes.AssignmentEpochChange):
+    key_schema = records.ConsumerGroupTargetAssignmentMetadataKey
+    value_schema = records.ConsumerGroupTargetAssignmentMetadataValue
 
 
-@attrs.frozen
-class AssignmentEpoch:
-    epoch: int
-    timestamp_ms: int
+class MemberChange(changes.MemberChange[MemberMetadata]):
+    key_schema = records.ConsumerGroupMemberMetadataKey
+    value_schema = records.ConsumerGroupMemberMetadataValue
+
+    def written(self, value: MemberMetadata) -> records.ConsumerGroupMemberMetadataValue:
+        return _metadata_value(value)
+
+    def read(self, value: records.ConsumerGroupMemberMetadataValue) -> MemberMetadata:
+        return _metadata(self.member_id, value)
 
 
-@attrs.frozen
-class AssignmentEpochChange:
-    group_id: str
-    value: AssignmentEpoch | None
+class TargetChange(changes.TargetChange[Assignment]):
+    key_schema = records.ConsumerGroupTargetAssignmentMemberKey
+    value_schema = records.ConsumerGroupTargetAssignmentMemberValue
 
-    def record(self) -> KeyedRecord:
-        key = records.ConsumerGroupTargetAssignmentMetadataKey(self.group_id)
-        value = None
-        if self.value is not None:
-            value = records.ConsumerGroupTargetAssignmentMetadataValue(self.value.epoch, self.value.timestamp_ms)
-        return write_record(key.api_key, key, value)
+    def written(self, value: Assignment) -> records.ConsumerGroupTargetAssignmentMemberValue:
+        return records.ConsumerGroupTargetAssignmentMemberValue(
+            [records.TopicPartition(topic_id, sorted(partitions)) for topic_id, partitions in value.items()]
+        )
 
-
-@attrs.frozen
-class MemberChange:
-    group_id: str
-    member_id: str
-    value: MemberMetadata | None
-
-    def record(self) -> KeyedRecord:
-        key = records.ConsumerGroupMemberMetadataKey(self.group_id, self.member_id)
-        return write_record(key.api_key, key, None if self.value is None else _metadata_value(self.value))
+    def read(self, value: records.ConsumerGroupTargetAssignmentMemberValue) -> Assignment:
+        return {topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions}
 
 
-@attrs.frozen
-class TargetChange:
-    group_id: str
-    member_id: str
-    value: Assignment | None
+class CurrentChange(changes.CurrentChange[CurrentAssignment]):
+    key_schema = records.ConsumerGroupCurrentMemberAssignmentKey
+    value_schema = records.ConsumerGroupCurrentMemberAssignmentValue
 
-    def record(self) -> KeyedRecord:
-        key = records.ConsumerGroupTargetAssignmentMemberKey(self.group_id, self.member_id)
-        value = None
-        if self.value is not None:
-            value = records.ConsumerGroupTargetAssignmentMemberValue(
-                [records.TopicPartition(topic_id, sorted(partitions)) for topic_id, partitions in self.value.items()]
-            )
-        return write_record(key.api_key, key, value)
+    def written(self, value: CurrentAssignment) -> records.ConsumerGroupCurrentMemberAssignmentValue:
+        return _current_value(value)
 
-
-@attrs.frozen
-class CurrentChange:
-    group_id: str
-    member_id: str
-    value: CurrentAssignment | None
-
-    def record(self) -> KeyedRecord:
-        key = records.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, self.member_id)
-        return write_record(key.api_key, key, None if self.value is None else _current_value(self.value))
+    def read(self, value: records.ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
+        return _current(value)
 
 
 @attrs.frozen
@@ -115,22 +83,33 @@ class ResolvedRegex:
 
 
 @attrs.frozen
-class RegexChange:
-    group_id: str
+class RegexChange(changes.Change[ResolvedRegex]):
+    key_schema = records.ConsumerGroupRegularExpressionKey
+    value_schema = records.ConsumerGroupRegularExpressionValue
+
     regex: str
     value: ResolvedRegex | None
 
-    def record(self) -> KeyedRecord:
-        key = records.ConsumerGroupRegularExpressionKey(self.group_id, self.regex)
-        value = None
-        if self.value is not None:
-            value = records.ConsumerGroupRegularExpressionValue(
-                sorted(self.value.topics), self.value.version, self.value.timestamp_ms
-            )
-        return write_record(key.api_key, key, value)
+    def with_value(self, value: ResolvedRegex | None) -> Self:
+        return type(self)(self.group_id, self.regex, value)
+
+    def key(self) -> records.ConsumerGroupRegularExpressionKey:
+        return records.ConsumerGroupRegularExpressionKey(self.group_id, self.regex)
+
+    @classmethod
+    def of_key(cls, key: records.ConsumerGroupRegularExpressionKey) -> Self:
+        return cls(key.group_id, key.regular_expression, None)
+
+    def written(self, value: ResolvedRegex) -> records.ConsumerGroupRegularExpressionValue:
+        return records.ConsumerGroupRegularExpressionValue(sorted(value.topics), value.version, value.timestamp_ms)
+
+    def read(self, value: records.ConsumerGroupRegularExpressionValue) -> ResolvedRegex:
+        return ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
 
 
-Change: TypeAlias = EpochChange | AssignmentEpochChange | MemberChange | TargetChange | CurrentChange | RegexChange
+CHANGES: Final = changes.ChangeTypes(
+    EpochChange, AssignmentEpochChange, MemberChange, TargetChange, CurrentChange, (RegexChange,)
+)
 
 
 @attrs.frozen
@@ -141,73 +120,6 @@ class TopicsRemoval:
 
     def record(self) -> KeyedRecord:
         return write_record(TOPICS_RECORD_TYPE, records.ConsumerGroupPartitionMetadataKey(self.group_id))
-
-
-def read_change(key: bytes, value: bytes | None) -> Change | None:
-    """Decodes a record of one of these types; None for type 4, which has no meaning any more.
-
-    Raises ProtocolError if the bytes are not such a record, UnsupportedVersion if the value is of a later version.
-    """
-    record_type, key_reader = read_head(key)
-    version, reader = (0, None) if value is None else read_head(value)
-    match record_type:
-        case records.ConsumerGroupMetadataKey.api_key:
-            group_id = records.ConsumerGroupMetadataKey.read(key_reader, KEY_VERSION).group_id
-            if reader is None:
-                return EpochChange(group_id, None)
-            epoch = records.ConsumerGroupMetadataValue.read(reader, version)
-            return EpochChange(group_id, GroupEpoch(epoch.epoch, epoch.metadata_hash))
-        case records.ConsumerGroupTargetAssignmentMetadataKey.api_key:
-            group_id = records.ConsumerGroupTargetAssignmentMetadataKey.read(key_reader, KEY_VERSION).group_id
-            if reader is None:
-                return AssignmentEpochChange(group_id, None)
-            target = records.ConsumerGroupTargetAssignmentMetadataValue.read(reader, version)
-            return AssignmentEpochChange(
-                group_id, AssignmentEpoch(target.assignment_epoch, target.assignment_timestamp)
-            )
-        case records.ConsumerGroupMemberMetadataKey.api_key:
-            member = records.ConsumerGroupMemberMetadataKey.read(key_reader, KEY_VERSION)
-            if reader is None:
-                return MemberChange(member.group_id, member.member_id, None)
-            asked = records.ConsumerGroupMemberMetadataValue.read(reader, version)
-            return MemberChange(member.group_id, member.member_id, _metadata(member.member_id, asked))
-        case records.ConsumerGroupTargetAssignmentMemberKey.api_key:
-            part = records.ConsumerGroupTargetAssignmentMemberKey.read(key_reader, KEY_VERSION)
-            if reader is None:
-                return TargetChange(part.group_id, part.member_id, None)
-            assigned = records.ConsumerGroupTargetAssignmentMemberValue.read(reader, version)
-            return TargetChange(
-                part.group_id,
-                part.member_id,
-                {topic.topic_id: frozenset(topic.partitions) for topic in assigned.topic_partitions},
-            )
-        case records.ConsumerGroupCurrentMemberAssignmentKey.api_key:
-            owner = records.ConsumerGroupCurrentMemberAssignmentKey.read(key_reader, KEY_VERSION)
-            if reader is None:
-                return CurrentChange(owner.group_id, owner.member_id, None)
-            current = records.ConsumerGroupCurrentMemberAssignmentValue.read(reader, version)
-            return CurrentChange(owner.group_id, owner.member_id, _current(current))
-        case records.ConsumerGroupRegularExpressionKey.api_key:
-            regex = records.ConsumerGroupRegularExpressionKey.read(key_reader, KEY_VERSION)
-            if reader is None:
-                return RegexChange(regex.group_id, regex.regular_expression, None)
-            matched = records.ConsumerGroupRegularExpressionValue.read(reader, version)
-            resolved = ResolvedRegex(frozenset(matched.topics), matched.version, matched.timestamp)
-            return RegexChange(regex.group_id, regex.regular_expression, resolved)
-        case _:
-            assert record_type == TOPICS_RECORD_TYPE
-            return None
-
-
-RECORD_TYPES: Final = (
-    records.ConsumerGroupMetadataKey.api_key,
-    TOPICS_RECORD_TYPE,
-    records.ConsumerGroupMemberMetadataKey.api_key,
-    records.ConsumerGroupTargetAssignmentMetadataKey.api_key,
-    records.ConsumerGroupTargetAssignmentMemberKey.api_key,
-    records.ConsumerGroupCurrentMemberAssignmentKey.api_key,
-    records.ConsumerGroupRegularExpressionKey.api_key,
-)
 
 
 # What a member asked for

@@ -1,51 +1,33 @@
-"""The state of one consumer group: what its records say, and what follows from them.
+"""The state of one consumer group.
 
-    group epoch        grows whenever a new assignment is needed: members came, left or changed their subscriptions, or
-                       the topics changed
-    assignment epoch   the group epoch for which the target assignment was computed
-    member epoch       the assignment epoch that the member has moved to
-
-    Empty        no members
-    Assigning    the target is older than the group epoch
-    Reconciling  some members have not reached the target
-    Stable       all have
-
-`apply` is the only way to change what the records say, at the replay as later. It returns the change that undoes it.
+Empty        no members
+Assigning    the target is older than the group epoch
+Reconciling  some members have not reached the target
+Stable       all have
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError, quoted
-from kwire_protocol.messages.list_groups import ListedGroup
 from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.deadlines import Deadline
 from kwire.groups.assignors.assignor import Assignment
 from kwire.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
-from kwire.groups.consumer.changes import (
-    AssignmentEpoch,
-    AssignmentEpochChange,
-    Change,
-    CurrentChange,
-    EpochChange,
-    GroupEpoch,
-    MemberChange,
-    RegexChange,
-    ResolvedRegex,
-    TargetChange,
-)
+from kwire.groups.consumer.changes import CHANGES, RegexChange, ResolvedRegex
 from kwire.groups.consumer.member import NEW_MEMBER, CurrentAssignment, MemberMetadata, Partitions
 from kwire.groups.group import CheckPartition, Committer, GroupType, accept_all
+from kwire.groups.modern import group as modern
+from kwire.groups.modern.changes import Change
+from kwire.groups.modern.group import ModernGroup, add, put
 
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH = 9
-
-V = TypeVar("V")
 
 
 class GroupState(Enum):
@@ -58,13 +40,9 @@ class GroupState(Enum):
 
 
 @attrs.define(eq=False)
-class MemberTimers:
-    """The deadlines of one member, which are not in the log: whoever loads the group starts them anew.
+class MemberTimers(modern.MemberTimers):
+    """`join` and `sync` are of members that use the classic protocol."""
 
-    `join` and `sync` are of members that use the classic protocol.
-    """
-
-    session: Deadline
     rebalance: Deadline
     join: Deadline
     sync: Deadline
@@ -74,22 +52,15 @@ class MemberTimers:
 
 
 @attrs.define(eq=False)
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, MemberTimers]):
     """A `kwire.groups.group.Group`."""
 
     type: ClassVar = GroupType.CONSUMER
+    protocol_type: ClassVar = CONSUMER_PROTOCOL_TYPE
+    changes: ClassVar = CHANGES
 
-    group_id: str
     epoch: int = 1
     """Of a new group, 1: it differs from the assignment epoch, so even a member without topics gets an assignment."""
-    metadata_hash: int = 0
-    """Of the subscribed topics as of this epoch (`topics.py`)."""
-    assignment_epoch: int = 0
-    assignment_timestamp_ms: int = 0
-    """When the target was computed; 0 if that is unknown."""
-    members: dict[str, MemberMetadata] = attrs.field(factory=dict)
-    current: dict[str, CurrentAssignment] = attrs.field(factory=dict)
-    targets: dict[str, Assignment] = attrs.field(factory=dict)
     regexes: dict[str, ResolvedRegex] = attrs.field(factory=dict)
     """The regular expressions that members subscribe to, once they have been matched with the topics."""
 
@@ -104,18 +75,11 @@ class ConsumerGroup:
     """Assignor -> how many members of the classic protocol support it."""
     classic_members: int = 0
 
-    timers: dict[str, MemberTimers] = attrs.field(factory=dict)
-    topics_version: int = -1
-    """The version of the topics for which the group was checked last. -1: they must be looked at."""
     regexes_version: int = -1
     regexes_refreshed_at_ms: int | None = None
     """Monotonic."""
 
     # What it is
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     @property
     def state(self) -> GroupState:
@@ -127,26 +91,11 @@ class ConsumerGroup:
             return GroupState.STABLE
         return GroupState.RECONCILING
 
-    def listed(self) -> ListedGroup:
-        return ListedGroup(
-            group_id=self.group_id,
-            protocol_type=CONSUMER_PROTOCOL_TYPE,
-            group_state=self.state.value,
-            group_type=self.type.value,
-        )
+    def state_name(self) -> str:
+        return self.state.value
 
     def assignment_of(self, member_id: str) -> CurrentAssignment:
         return self.current.get(member_id, NEW_MEMBER)
-
-    def member(self, member_id: str) -> MemberMetadata:
-        """Raises KafkaError(UNKNOWN_MEMBER_ID)."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Member {quoted(member_id)} is not a member of group {quoted(self.group_id)}.",
-            )
-        return member
 
     def static_member(self, member_id: str, instance_id: str) -> MemberMetadata:
         """The member with that instance id. Raises KafkaError(UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID)."""
@@ -197,24 +146,13 @@ class ConsumerGroup:
             self.classic_protocols.get(name, 0) == self.classic_members for name in protocols
         )
 
-    def removals(self) -> list[Change]:
-        """What removes the group and everything in it, in an order that a replay can follow."""
-        group_id = self.group_id
-        removals: list[Change] = [CurrentChange(group_id, member_id, None) for member_id in self.current]
-        removals += [TargetChange(group_id, member_id, None) for member_id in self.targets]
-        removals.append(AssignmentEpochChange(group_id, None))
-        removals += [MemberChange(group_id, member_id, None) for member_id in self.members]
-        removals += [RegexChange(group_id, regex, None) for regex in self.regexes]
-        removals.append(EpochChange(group_id, None))
-        return removals
+    def own_removals(self) -> list[Change[Any]]:
+        return [RegexChange(self.group_id, regex, None) for regex in self.regexes]
 
-    # Offsets and deletion
+    # Offsets
 
     def reads(self, topic: str) -> bool:
         return topic in self.topic_subscribers or any(topic in regex.topics for regex in self.regexes.values())
-
-    def offset_unused_since_ms(self, commit_timestamp_ms: int) -> int | None:
-        return commit_timestamp_ms
 
     def check_commit(self, committer: Committer) -> CheckPartition:
         """With an earlier epoch a member may commit what it already had then (KIP-1251)."""
@@ -262,63 +200,38 @@ class ConsumerGroup:
     def check_offset_delete(self) -> None:
         """Only of topics that it does not read."""
 
-    def check_delete(self) -> None:
-        if self.members:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-
     # Changes
 
-    def apply(self, change: Change) -> Change:
-        """Makes the change and returns the one that undoes it."""
-        match change:
-            case EpochChange():
-                before = GroupEpoch(self.epoch, self.metadata_hash)
-                after = change.value or GroupEpoch(0, 0)
-                self.epoch, self.metadata_hash = after.epoch, after.metadata_hash
-                return EpochChange(self.group_id, before)
-            case AssignmentEpochChange():
-                was = AssignmentEpoch(self.assignment_epoch, self.assignment_timestamp_ms)
-                now = change.value or AssignmentEpoch(0, 0)
-                self.assignment_epoch, self.assignment_timestamp_ms = now.epoch, now.timestamp_ms
-                return AssignmentEpochChange(self.group_id, was)
-            case MemberChange():
-                return MemberChange(self.group_id, change.member_id, self._set_member(change.member_id, change.value))
-            case CurrentChange():
-                return CurrentChange(self.group_id, change.member_id, self._set_current(change.member_id, change.value))
-            case TargetChange():
-                return TargetChange(self.group_id, change.member_id, _put(self.targets, change.member_id, change.value))
-            case RegexChange():
-                return RegexChange(self.group_id, change.regex, _put(self.regexes, change.regex, change.value))
+    def known(self, member_id: str, member: MemberMetadata) -> None:
+        self._count(member, 1)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member_id
 
-    def _set_member(self, member_id: str, member: MemberMetadata | None) -> MemberMetadata | None:
-        before = self.members.get(member_id)
-        if before is not None:
-            self._count(before, -1)
-            if before.instance_id is not None and self.static_members.get(before.instance_id) == member_id:
-                del self.static_members[before.instance_id]
-        _put(self.members, member_id, member)
-        if member is not None:
-            self._count(member, 1)
-            if member.instance_id is not None:
-                self.static_members[member.instance_id] = member_id
-        return before
+    def forgotten(self, member_id: str, member: MemberMetadata) -> None:
+        self._count(member, -1)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
 
     def _count(self, member: MemberMetadata, by: int) -> None:
         for topic in member.subscribed_topic_names:
-            _add(self.topic_subscribers, topic, by)
+            add(self.topic_subscribers, topic, by)
         if member.subscribed_topic_regex:
-            _add(self.regex_subscribers, member.subscribed_topic_regex, by)
+            add(self.regex_subscribers, member.subscribed_topic_regex, by)
         if member.classic is not None:
             self.classic_members += by
             for protocol in member.classic.protocols:
-                _add(self.classic_protocols, protocol, by)
+                add(self.classic_protocols, protocol, by)
 
-    def _set_current(self, member_id: str, current: CurrentAssignment | None) -> CurrentAssignment | None:
+    def set_own(self, change: Change[Any]) -> ResolvedRegex | None:
+        assert isinstance(change, RegexChange)
+        return put(self.regexes, change.regex, change.value)
+
+    def set_current(self, member_id: str, current: CurrentAssignment | None) -> CurrentAssignment | None:
         before = self.current.get(member_id)
         if before is not None:
             self._release(member_id, before.assigned)
             self._release(member_id, before.pending_revocation)
-        _put(self.current, member_id, current)
+        put(self.current, member_id, current)
         if current is not None:
             self._take(member_id, current.assigned)
             self._take(member_id, current.pending_revocation)
@@ -339,20 +252,3 @@ class ConsumerGroup:
                     del owners[partition]
             if not owners:
                 self.owners.pop(topic_id, None)
-
-
-def _put(values: dict[str, V], key: str, value: V | None) -> V | None:
-    before = values.get(key)
-    if value is None:
-        values.pop(key, None)
-    else:
-        values[key] = value
-    return before
-
-
-def _add(counts: dict[str, int], key: str, by: int) -> None:
-    count = counts.get(key, 0) + by
-    if count:
-        counts[key] = count
-    else:
-        del counts[key]

@@ -26,7 +26,6 @@ from kwire.groups.config import ConsumerGroupSettings, GroupConfig
 from kwire.groups.consumer.assigning import Assigning
 from kwire.groups.consumer.changes import CurrentChange, MemberChange, TargetChange
 from kwire.groups.consumer.group import ConsumerGroup
-from kwire.groups.consumer.groups import ConsumerGroups
 from kwire.groups.consumer.member import (
     JOINING_EPOCH,
     NOTHING,
@@ -43,6 +42,7 @@ from kwire.groups.consumer.regexes import Regexes
 from kwire.groups.draft import Draft
 from kwire.groups.group import MemberContext
 from kwire.groups.migration import Migration
+from kwire.groups.modern.groups import Groups
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ UNCHANGED_MS = -1
 @attrs.define(eq=False)
 class Heartbeats:
     config: GroupConfig
-    groups: ConsumerGroups
+    groups: Groups[ConsumerGroup]
     settings: Callable[[str], ConsumerGroupSettings]
     assigning: Assigning
     regexes: Regexes

@@ -20,16 +20,19 @@ from kwire.coordinators.effects import KeyedRecord, Step, Token
 from kwire.groups.classic.joining import Join
 from kwire.groups.config import ConsumerGroupSettings, GroupConfig
 from kwire.groups.consumer.assigning import NOTHING_ASSIGNED, Assigning
-from kwire.groups.consumer.changes import RECORD_TYPES, EpochChange, TopicsRemoval, read_change
+from kwire.groups.consumer.changes import TOPICS_RECORD_TYPE, TopicsRemoval
 from kwire.groups.consumer.classic_members import ClassicMembers
 from kwire.groups.consumer.group import ConsumerGroup
-from kwire.groups.consumer.groups import ConsumerGroups
 from kwire.groups.consumer.heartbeats import Heartbeats
 from kwire.groups.consumer.member import MemberMetadata
 from kwire.groups.consumer.membership import Membership
 from kwire.groups.consumer.regexes import Regexes
-from kwire.groups.group import Group, GroupType, MemberContext
+from kwire.groups.group import Group, MemberContext
 from kwire.groups.migration import Migration
+from kwire.groups.modern.epochs import Epochs
+from kwire.groups.modern.groups import Groups
+from kwire.groups.modern.kind import ModernKind
+from kwire.groups.records import read_head
 from kwire.groups.topics import Topics
 
 CLASSIC_MEMBER: Final = 0
@@ -37,11 +40,8 @@ CONSUMER_MEMBER: Final = 1
 """Member types of ConsumerGroupDescribe v1."""
 
 
-class ConsumerKind:
+class ConsumerKind(ModernKind[ConsumerGroup]):
     """A `GroupKind`. `groups` are all groups of the shard."""
-
-    type: Final = GroupType.CONSUMER
-    record_types: Final = RECORD_TYPES
 
     def __init__(
         self,
@@ -52,54 +52,31 @@ class ConsumerKind:
         settings: Callable[[str], ConsumerGroupSettings],
         migration: Migration,
     ) -> None:
-        self._groups = ConsumerGroups(groups)
+        of_kind = Groups(ConsumerGroup, groups)
         self._topics = topics
-        self._assigning = Assigning(config, topics, settings)
-        self._membership = Membership(self._groups, timers, settings, self._assigning, migration)
-        self._heartbeats = Heartbeats(
-            config,
-            self._groups,
-            settings,
-            self._assigning,
-            Regexes(config, topics),
-            self._membership,
-            migration,
-        )
-        self._classic_members = ClassicMembers(self._heartbeats, self._assigning, self._membership, migration)
+        self._assigning = Assigning(config, topics, settings, Epochs(topics))
+        membership = Membership(of_kind, timers, settings, self._assigning, migration)
+        super().__init__(of_kind, membership)
+        regexes = Regexes(config, topics)
+        self._heartbeats = Heartbeats(config, of_kind, settings, self._assigning, regexes, membership, migration)
+        self._classic_members = ClassicMembers(self._heartbeats, self._assigning, membership, migration)
 
     def find(self, group_id: str) -> ConsumerGroup | None:
-        return self._groups.find(group_id)
+        return self.groups.find(group_id)
 
     # Records
 
+    @property
+    def record_types(self) -> frozenset[int]:
+        return super().record_types | {TOPICS_RECORD_TYPE}
+
     def apply(self, key: bytes, value: bytes | None) -> None:
-        change = read_change(key, value)
-        if change is None:
-            return
-        group = self._groups.find(change.group_id)
-        if group is None:
-            if change.value is None:
-                return
-            group = self._groups.by_id[change.group_id] = ConsumerGroup(change.group_id)
-        group.apply(change)
-        if isinstance(change, EpochChange) and change.value is None:
-            del self._groups.by_id[change.group_id]
-            self._membership.stop_all(group)
+        record_type, _ = read_head(key)
+        if record_type != TOPICS_RECORD_TYPE:
+            super().apply(key, value)
 
     def tombstones(self, group_id: str) -> list[KeyedRecord]:
-        group = self._groups.get(group_id)
-        return [TopicsRemoval(group_id).record(), *(removal.record() for removal in group.removals())]
-
-    # Start and end
-
-    def loaded(self, step: Step) -> None:
-        for group in self._groups:
-            self._membership.start_all(step, group)
-
-    def unload(self, _: Step) -> None:
-        """Nothing waits for an answer."""
-        for group in self._groups:
-            self._membership.stop_all(group)
+        return [TopicsRemoval(group_id).record(), *super().tombstones(group_id)]
 
     # Members
 
@@ -136,7 +113,7 @@ class ConsumerKind:
     def describe(self, group_id: str) -> DescribedGroup:
         """ConsumerGroupDescribe."""
         try:
-            group = self._groups.get(group_id)
+            group = self.groups.get(group_id)
         except KafkaError as error:
             return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
         return DescribedGroup(

@@ -6,9 +6,7 @@ computes it. It has initialized partitions only.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from functools import partial
 
 import attrs
 from kwire_protocol.wire import Uuid
@@ -18,19 +16,11 @@ from kwire.groups.assignors.assignor import GroupSpec, MemberSpec, TopicSpec
 from kwire.groups.assignors.simple import SimpleAssignor
 from kwire.groups.config import ShareGroupSettings
 from kwire.groups.draft import Draft
-from kwire.groups.share.changes import (
-    AssignmentEpoch,
-    AssignmentEpochChange,
-    CurrentChange,
-    EpochChange,
-    GroupEpoch,
-    TargetChange,
-)
+from kwire.groups.modern.epochs import Epochs, is_assignment_due, set_targets
+from kwire.groups.share.changes import CurrentChange
 from kwire.groups.share.group import ShareGroup
 from kwire.groups.share.member import NOTHING, CurrentAssignment
-from kwire.groups.topics import Topics, metadata_hash
-
-log = logging.getLogger(__name__)
+from kwire.groups.topics import Topics
 
 ASSIGNOR = SimpleAssignor()
 
@@ -39,25 +29,15 @@ ASSIGNOR = SimpleAssignor()
 class Assigning:
     topics: Topics
     settings: Callable[[str], ShareGroupSettings]
+    epochs: Epochs
 
-    def begin_epoch(self, draft: Draft, group: ShareGroup, *, subscriptions_changed: bool) -> bool:
-        """A new group epoch if the subscriptions, the topics or the initialized partitions have changed.
-
-        Returns whether there is one.
-        """
+    def begin_epoch(self, draft: Draft, group: ShareGroup, *, subscriptions_changed: bool) -> None:
+        """A new group epoch if the subscriptions, the topics or the initialized partitions have changed."""
         needed = subscriptions_changed
         if group.epoch <= group.assignment_epoch:
             needed |= self._misses_initialized(group)
-        if not needed and group.topics_version == self.topics.version:
-            return False
-        new_hash = metadata_hash(self.topics, group.topic_subscribers)
-        needed |= new_hash != group.metadata_hash
-        if needed:
-            draft.change(group, EpochChange(group.group_id, GroupEpoch(group.epoch + 1, new_hash)))
-            log.info("group %a: epoch %d", group.group_id, group.epoch)
-        draft.did(None, partial(setattr, group, "topics_version", -1))
-        group.topics_version = self.topics.version
-        return needed
+        if needed or group.topics_version != self.topics.version:
+            self.epochs.begin(draft, group, group.topic_subscribers, needed=needed)
 
     def _misses_initialized(self, group: ShareGroup) -> bool:
         """Whether the target lacks initialized partitions of a subscribed topic, or has others."""
@@ -73,23 +53,9 @@ class Assigning:
 
     def assign(self, draft: Draft, group: ShareGroup, now: Now) -> None:
         """Computes the target assignment for the group epoch, if it is due."""
-        if group.epoch <= group.assignment_epoch or not self._may_assign(group, now):
-            return
-        targets = ASSIGNOR.assign(self._spec(group), group.states.assignable())
-        for member_id in group.members:
-            target = targets[member_id]
-            before = group.targets.get(member_id)
-            if target is not before and target != before:
-                draft.change(group, TargetChange(group.group_id, member_id, target))
-        draft.change(group, AssignmentEpochChange(group.group_id, AssignmentEpoch(group.epoch, now.wall_ms)))
-        log.info("group %a: assigned epoch %d (%s)", group.group_id, group.epoch, ASSIGNOR.name)
-
-    def _may_assign(self, group: ShareGroup, now: Now) -> bool:
-        """Not while the last target is younger than the interval. One from the future is from a clock that was set."""
-        if not group.assignment_timestamp_ms:
-            return True
-        age_ms = now.wall_ms - group.assignment_timestamp_ms
-        return not 0 <= age_ms < self.settings(group.group_id).assignment_interval_ms
+        if is_assignment_due(group, now, self.settings(group.group_id).assignment_interval_ms):
+            targets = ASSIGNOR.assign(self._spec(group), group.states.assignable())
+            set_targets(draft, group, targets, now, assignor=ASSIGNOR.name)
 
     def _spec(self, group: ShareGroup) -> GroupSpec:
         topics: dict[Uuid, TopicSpec] = {}

@@ -14,9 +14,9 @@ from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.effects import Step, Token, response_error
 from kwire.groups.draft import Draft
+from kwire.groups.modern.groups import Groups
 from kwire.groups.share.changes import StatesChange
 from kwire.groups.share.group import ShareGroup
-from kwire.groups.share.groups import ShareGroups
 from kwire.groups.share.states import PartitionStates
 from kwire.groups.share_states import ToDelete
 from kwire.groups.topics import Topics
@@ -24,7 +24,7 @@ from kwire.groups.topics import Topics
 
 @attrs.define(eq=False)
 class Deleting:
-    groups: ShareGroups
+    groups: Groups[ShareGroup]
     topics: Topics
 
     def begin_group(self, step: Step, group_id: str, token: Token) -> None:

@@ -24,10 +24,10 @@ from kwire.coordinators.effects import Step, Token, response_error
 from kwire.groups.config import GroupConfig, ShareGroupSettings
 from kwire.groups.draft import Draft
 from kwire.groups.group import MemberContext
+from kwire.groups.modern.groups import Groups
 from kwire.groups.share.assigning import Assigning
 from kwire.groups.share.changes import MemberChange
 from kwire.groups.share.group import ShareGroup
-from kwire.groups.share.groups import ShareGroups
 from kwire.groups.share.initializing import Initializing
 from kwire.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH, CurrentAssignment, ShareMember
 from kwire.groups.share.membership import Membership
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 @attrs.define(eq=False)
 class Heartbeats:
     config: GroupConfig
-    groups: ShareGroups
+    groups: Groups[ShareGroup]
     settings: Callable[[str], ShareGroupSettings]
     assigning: Assigning
     initializing: Initializing
@@ -82,7 +82,7 @@ class Heartbeats:
         self.assigning.begin_epoch(draft, group, subscriptions_changed=subscription_changed)
         self.assigning.assign(draft, group, step.now)
         has = self.assigning.move(draft, group, member_id, subscription_changed=subscription_changed)
-        if member_id in group.sessions:
+        if member_id in group.timers:
             self.membership.start_session(step, group, member_id)
         else:
             draft.then(partial(self.membership.start_session, group=group, member_id=member_id))
@@ -114,7 +114,7 @@ class Heartbeats:
         group, member_id = self.groups.get(request.group_id), request.member_id
         group.member(member_id)
         log.info("group %a: member %a left", group.group_id, member_id)
-        self.membership.remove(draft, group, member_id)
+        self.membership.remove(draft, group, [member_id])
         return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
 
 

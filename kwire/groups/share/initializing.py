@@ -18,9 +18,9 @@ from kwire_protocol.wire import Uuid
 from kwire.coordinators.effects import Step
 from kwire.groups.config import GroupConfig
 from kwire.groups.draft import Draft
+from kwire.groups.modern.groups import Groups
 from kwire.groups.share.changes import StatesChange
 from kwire.groups.share.group import ShareGroup
-from kwire.groups.share.groups import ShareGroups
 from kwire.groups.share.states import NamedPartitions, PartitionStates
 from kwire.groups.share_states import NOT_CHOSEN, Initialize, Outcome, StatesToInitialize
 from kwire.groups.topics import Topics
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 @attrs.define(eq=False)
 class Initializing:
     config: GroupConfig
-    groups: ShareGroups
+    groups: Groups[ShareGroup]
     topics: Topics
 
     def begin(self, step: Step, draft: Draft, group: ShareGroup) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
 
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
@@ -15,15 +14,16 @@ from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatReq
 from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.deadlines import Deadlines
-from kwire.coordinators.effects import KeyedRecord, Step, Token
+from kwire.coordinators.effects import Step, Token
 from kwire.groups.assignors.assignor import Partitions
 from kwire.groups.config import GroupConfig, ShareGroupSettings
-from kwire.groups.group import Group, GroupType, MemberContext
+from kwire.groups.group import Group, MemberContext
+from kwire.groups.modern.epochs import Epochs
+from kwire.groups.modern.groups import Groups
+from kwire.groups.modern.kind import ModernKind
 from kwire.groups.share.assigning import ASSIGNOR, Assigning
-from kwire.groups.share.changes import RECORD_TYPES, EpochChange, read_change
 from kwire.groups.share.deleting import Deleting
 from kwire.groups.share.group import ShareGroup
-from kwire.groups.share.groups import ShareGroups
 from kwire.groups.share.heartbeats import Heartbeats
 from kwire.groups.share.initializing import Initializing
 from kwire.groups.share.member import ShareMember
@@ -33,11 +33,8 @@ from kwire.groups.share_states import Outcome
 from kwire.groups.topics import Topics
 
 
-class ShareKind:
+class ShareKind(ModernKind[ShareGroup]):
     """A `GroupKind`. `groups` are all groups of the shard."""
-
-    type: Final = GroupType.SHARE
-    record_types: Final = RECORD_TYPES
 
     def __init__(
         self,
@@ -47,43 +44,20 @@ class ShareKind:
         topics: Topics,
         settings: Callable[[str], ShareGroupSettings],
     ) -> None:
-        self._groups = ShareGroups(groups)
+        of_kind = Groups(ShareGroup, groups)
         self._topics = topics
-        self._initializing = Initializing(config, self._groups, topics)
-        assigning = Assigning(topics, settings)
-        self._membership = Membership(self._groups, timers, settings, assigning)
-        self._heartbeats = Heartbeats(config, self._groups, settings, assigning, self._initializing, self._membership)
-        self._deleting = Deleting(self._groups, topics)
-        self._offsets = Offsets(self._groups, topics, self._initializing, self._deleting)
-
-    # Records
-
-    def apply(self, key: bytes, value: bytes | None) -> None:
-        change = read_change(key, value)
-        group = self._groups.find(change.group_id)
-        if group is None:
-            if change.value is None:
-                return
-            group = self._groups.by_id[change.group_id] = ShareGroup(change.group_id)
-        group.apply(change)
-        if isinstance(change, EpochChange) and change.value is None:
-            del self._groups.by_id[change.group_id]
-            self._membership.stop_all(group)
-
-    def tombstones(self, group_id: str) -> list[KeyedRecord]:
-        return [removal.record() for removal in self._groups.get(group_id).removals()]
-
-    # Start and end
+        self._initializing = Initializing(config, of_kind, topics)
+        assigning = Assigning(topics, settings, Epochs(topics))
+        membership = Membership(of_kind, timers, settings, assigning)
+        super().__init__(of_kind, membership)
+        self._heartbeats = Heartbeats(config, of_kind, settings, assigning, self._initializing, membership)
+        self._deleting = Deleting(of_kind, topics)
+        self._offsets = Offsets(of_kind, topics, self._initializing, self._deleting)
 
     def loaded(self, step: Step) -> None:
-        for group in self._groups:
-            self._membership.start_all(step, group)
+        super().loaded(step)
+        for group in self.groups:
             self._initializing.loaded(step, group)
-
-    def unload(self, _: Step) -> None:
-        """Nothing waits for an answer."""
-        for group in self._groups:
-            self._membership.stop_all(group)
 
     # Members
 
@@ -117,7 +91,7 @@ class ShareKind:
 
     def initialized(self, group_id: str) -> Mapping[Uuid, Partitions]:
         """The partitions with an initialized state; none for other kinds of groups."""
-        group = self._groups.find(group_id)
+        group = self.groups.find(group_id)
         return {} if group is None else group.states.assignable()
 
     # Administration
@@ -125,7 +99,7 @@ class ShareKind:
     def describe(self, group_id: str) -> DescribedGroup:
         """ShareGroupDescribe."""
         try:
-            group = self._groups.get(group_id)
+            group = self.groups.get(group_id)
         except KafkaError as error:
             return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
         return DescribedGroup(

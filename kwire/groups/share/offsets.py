@@ -27,10 +27,10 @@ from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.effects import Step, Token, response_error
 from kwire.groups.draft import Draft
+from kwire.groups.modern.groups import Groups
 from kwire.groups.share.changes import StatesChange
 from kwire.groups.share.deleting import Deleting
 from kwire.groups.share.group import NO_STATES, ShareGroup
-from kwire.groups.share.groups import ShareGroups
 from kwire.groups.share.initializing import Initializing
 from kwire.groups.share.states import NamedPartitions
 from kwire.groups.share_states import AlterationBegun, OffsetDeletionBegun, StatesToInitialize
@@ -42,7 +42,7 @@ NOTHING_TO_DELETE = "There is no offset information to delete."
 
 @attrs.define(eq=False)
 class Offsets:
-    groups: ShareGroups
+    groups: Groups[ShareGroup]
     topics: Topics
     initializing: Initializing
     deleting: Deleting

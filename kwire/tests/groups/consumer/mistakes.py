@@ -15,6 +15,7 @@ ASSIGNING = "kwire.groups.consumer.assigning:Assigning"
 HEARTBEATS = "kwire.groups.consumer.heartbeats:Heartbeats"
 MEMBERSHIP = "kwire.groups.consumer.membership:Membership"
 REGEXES = "kwire.groups.consumer.regexes:Regexes"
+MODERN_MEMBERSHIP = "kwire.groups.modern.membership:Membership"
 DRAFT = "kwire.groups.draft:Draft"
 CHANGES = "kwire.groups.consumer.changes"
 
@@ -63,17 +64,17 @@ MISTAKES = [
         ("a change of a subscription begins no epoch", instead(f"{ASSIGNING}.begin_epoch", of_the_last_epoch)),
         (
             "new topics are not noticed",
-            instead("kwire.groups.topics:metadata_hash", always(0)),
+            instead("kwire.groups.modern.epochs:metadata_hash", always(0)),
         ),
-        ("the owner of a partition is forgotten", without(f"{GROUP}._set_current", f"{GROUP}._take")),
-        ("a partition that was given up is kept", without(f"{GROUP}._set_current", f"{GROUP}._release")),
+        ("the owner of a partition is forgotten", without(f"{GROUP}.set_current", f"{GROUP}._take")),
+        ("a partition that was given up is kept", without(f"{GROUP}.set_current", f"{GROUP}._release")),
         ("an append that fails changes the group all the same", without(f"{DRAFT}.append", f"{DRAFT}.undo")),
         ("a request that is refused changes the group", without(f"{HEARTBEATS}.heartbeat", f"{DRAFT}.undo")),
-        ("a member that leaves keeps its part", without(f"{MEMBERSHIP}.remove", f"{MEMBERSHIP}.take_out")),
-        ("a silent member stays", without(f"{MEMBERSHIP}._over", f"{MEMBERSHIP}.remove")),
-        ("who is heard from does not stay", without(f"{HEARTBEATS}._stay", f"{MEMBERSHIP}.start_session")),
+        ("a member that leaves keeps its part", without(f"{MEMBERSHIP}.remove", f"{MODERN_MEMBERSHIP}.take_out")),
+        ("a silent member stays", without(f"{MODERN_MEMBERSHIP}.over", f"{MEMBERSHIP}.remove")),
+        ("who is heard from does not stay", without(f"{HEARTBEATS}._stay", f"{MODERN_MEMBERSHIP}.start_session")),
         ("a member has all the time to give something up", instead(f"{MEMBERSHIP}.follow_revocation", always(None))),
-        ("sessions do not begin after a restart", instead(f"{MEMBERSHIP}.start_all", always(None))),
+        ("sessions do not begin after a restart", instead(f"{MODERN_MEMBERSHIP}.start_all", always(None))),
         ("a replay forgets what is being revoked", instead(f"{CHANGES}:_read", lambda _: lambda *_args: {})),
         ("an expression is matched once and never again", instead(f"{REGEXES}._is_due", always(False))),
         (

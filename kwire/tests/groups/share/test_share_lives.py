@@ -377,8 +377,8 @@ class ShareLives(RuleBasedStateMachine):
     def every_member_can_fall_silent(self) -> None:
         group = self.group if hasattr(self, "driver") else None
         if group is not None:
-            assert group.sessions.keys() == group.members.keys()
-            assert all(session.deadline_ms is not None for session in group.sessions.values())
+            assert group.timers.keys() == group.members.keys()
+            assert all(timers.session.deadline_ms is not None for timers in group.timers.values())
 
     @invariant()
     def a_replay_is_the_same_group(self) -> None:

@@ -1,0 +1,10 @@
+"""What consumer, share and streams groups have in common (Kafka's package of the same name).
+
+The coordinator of such a group assigns, and not one of its members. Members send heartbeats, and move from one epoch to
+the next.
+
+    group epoch        grows whenever a new assignment is needed: members came, left or asked for something else, or the
+                       topics changed
+    assignment epoch   the group epoch for which the target assignment was computed
+    member epoch       the assignment epoch that the member has moved to
+"""

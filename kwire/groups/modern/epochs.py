@@ -1,0 +1,73 @@
+"""From a change to a new group epoch, and from there to a new target assignment.
+
+The target is computed at most once per assignment interval (KIP-1263); the next heartbeat of any member after that
+computes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import attrs
+
+from kwire.coordinators.effects import Now
+from kwire.groups.draft import Draft
+from kwire.groups.modern.changes import AssignmentEpoch, GroupEpoch
+from kwire.groups.modern.group import ModernGroup
+from kwire.groups.topics import Topics, metadata_hash
+
+log = logging.getLogger(__name__)
+
+AnyGroup = ModernGroup[Any, Any, Any, Any]
+
+
+@attrs.define(eq=False)
+class Epochs:
+    topics: Topics
+    _hashed: tuple[int, set[str], int] = attrs.field(init=False, factory=lambda: (-1, set(), 0))
+    """The version of the topics, names and their hash, as last computed."""
+
+    def begin(self, draft: Draft, group: AnyGroup, topics: Iterable[str], *, needed: bool) -> bool:
+        """A new group epoch if it is needed, or if these topics, which the group reads, have changed.
+
+        Returns whether there is one.
+        """
+        new_hash = self._hash(set(topics))
+        needed |= new_hash != group.metadata_hash
+        if needed:
+            draft.change(group, group.changes.epoch(group.group_id, GroupEpoch(group.epoch + 1, new_hash)))
+            log.info("group %a: epoch %d", group.group_id, group.epoch)
+        draft.did(None, partial(setattr, group, "topics_version", -1))
+        group.topics_version = self.topics.version
+        return needed
+
+    def _hash(self, names: set[str]) -> int:
+        """Of these topics. Members that join one after the other mostly subscribe to the same ones."""
+        version = self.topics.version
+        if self._hashed[:2] != (version, names):
+            self._hashed = version, names, metadata_hash(self.topics, names)
+        return self._hashed[2]
+
+
+def is_assignment_due(group: AnyGroup, now: Now, interval_ms: float) -> bool:
+    """Not while the last target is younger than the interval. One from the future is from a clock that was set."""
+    if group.epoch <= group.assignment_epoch:
+        return False
+    if not group.assignment_timestamp_ms:
+        return True
+    return not 0 <= now.wall_ms - group.assignment_timestamp_ms < interval_ms
+
+
+def set_targets(draft: Draft, group: AnyGroup, targets: Mapping[str, Any], now: Now, *, assignor: str) -> None:
+    """These are the members' targets for the group epoch. Each member has one, perhaps the same object as before."""
+    for member_id in group.members:
+        target = targets[member_id]
+        before = group.targets.get(member_id)
+        if target is not before and target != before:
+            draft.change(group, group.changes.target(group.group_id, member_id, target))
+    epoch = AssignmentEpoch(group.epoch, now.wall_ms)
+    draft.change(group, group.changes.assignment_epoch(group.group_id, epoch))
+    log.info("group %a: assigned epoch %d (%s)", group.group_id, group.epoch, assignor)

@@ -1,0 +1,201 @@
+"""The state of one group: what its records say, and what follows from them.
+
+`apply` is the only way to change what the records say, at the replay as later. It returns the change that undoes it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Generic, TypeVar
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError, quoted
+from kwire_protocol.messages.list_groups import ListedGroup
+
+from kwire.coordinators.deadlines import Deadline
+from kwire.groups.group import Group, GroupType
+from kwire.groups.modern.changes import (
+    AssignmentEpoch,
+    AssignmentEpochChange,
+    Change,
+    ChangeTypes,
+    CurrentChange,
+    EpochChange,
+    GroupEpoch,
+    MemberChange,
+    TargetChange,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+M = TypeVar("M")
+"""What a member asks for."""
+C = TypeVar("C")
+"""What a member has."""
+T = TypeVar("T")
+"""A member's part of the target assignment."""
+
+
+@attrs.define(eq=False)
+class MemberTimers:
+    """The deadlines of one member, which are not in the log: whoever loads the group starts them anew."""
+
+    session: Deadline
+
+    def __iter__(self) -> Iterator[Deadline]:
+        yield self.session
+
+
+TT = TypeVar("TT", bound=MemberTimers)
+
+
+@attrs.define(eq=False)
+class ModernGroup(Group, ABC, Generic[M, C, T, TT]):
+    """What all kinds have of a `kwire.groups.group.Group`."""
+
+    type: ClassVar[GroupType]
+    protocol_type: ClassVar[str]
+    """As in ListGroups."""
+    changes: ClassVar[ChangeTypes]
+
+    group_id: str
+    epoch: int = 0
+    metadata_hash: int = 0
+    """Of the topics that it reads, as of this epoch (`topics.py`)."""
+    assignment_epoch: int = 0
+    assignment_timestamp_ms: int = 0
+    """When the target was computed; 0 if that is unknown."""
+    members: dict[str, M] = attrs.field(factory=dict)
+    current: dict[str, C] = attrs.field(factory=dict)
+    targets: dict[str, T] = attrs.field(factory=dict)
+
+    timers: dict[str, TT] = attrs.field(factory=dict)
+    topics_version: int = -1
+    """The version of the topics for which the group was checked last. -1: they must be looked at."""
+
+    # What it is
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @abstractmethod
+    def state_name(self) -> str:
+        """As in ListGroups."""
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.protocol_type,
+            group_state=self.state_name(),
+            group_type=self.type.value,
+        )
+
+    def member(self, member_id: str) -> M:
+        """Raises KafkaError(UNKNOWN_MEMBER_ID)."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {quoted(member_id)} is not a member of group {quoted(self.group_id)}.",
+            )
+        return member
+
+    def offset_unused_since_ms(self, commit_timestamp_ms: int) -> int | None:
+        return commit_timestamp_ms
+
+    def check_delete(self) -> None:
+        if self.members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    # Removals
+
+    def removals(self) -> list[Change[Any]]:
+        """What removes the group and everything in it, in an order that a replay can follow."""
+        group_id, changes = self.group_id, self.changes
+        removals: list[Change[Any]] = [changes.current(group_id, member_id, None) for member_id in self.current]
+        removals += [changes.target(group_id, member_id, None) for member_id in self.targets]
+        removals.append(changes.assignment_epoch(group_id, None))
+        removals += [changes.member(group_id, member_id, None) for member_id in self.members]
+        removals += self.own_removals()
+        removals.append(changes.epoch(group_id, None))
+        return removals
+
+    def own_removals(self) -> list[Change[Any]]:
+        """What removes the records that other kinds do not have."""
+        return []
+
+    def removals_of_member(self, member_id: str) -> list[Change[Any]]:
+        """What removes everything that the group knows of the member."""
+        types = (self.changes.current, self.changes.target, self.changes.member)
+        return [of_type(self.group_id, member_id, None) for of_type in types]
+
+    # Changes
+
+    def apply(self, change: Change[Any]) -> Change[Any]:
+        """Makes the change and returns the one that undoes it."""
+        before: Any
+        match change:
+            case EpochChange():
+                before = self.set_epoch(change.value)
+            case AssignmentEpochChange():
+                before = AssignmentEpoch(self.assignment_epoch, self.assignment_timestamp_ms)
+                after = change.value or AssignmentEpoch(0, 0)
+                self.assignment_epoch, self.assignment_timestamp_ms = after.epoch, after.timestamp_ms
+            case MemberChange():
+                before = self.set_member(change.member_id, change.value)
+            case CurrentChange():
+                before = self.set_current(change.member_id, change.value)
+            case TargetChange():
+                before = put(self.targets, change.member_id, change.value)
+            case _:
+                before = self.set_own(change)
+        return change.with_value(before)
+
+    def set_epoch(self, epoch: GroupEpoch | None) -> GroupEpoch | None:
+        before = GroupEpoch(self.epoch, self.metadata_hash)
+        after = epoch or GroupEpoch(0, 0)
+        self.epoch, self.metadata_hash = after.epoch, after.metadata_hash
+        return before
+
+    def set_member(self, member_id: str, member: M | None) -> M | None:
+        before = put(self.members, member_id, member)
+        if before is not None:
+            self.forgotten(member_id, before)
+        if member is not None:
+            self.known(member_id, member)
+        return before
+
+    def known(self, member_id: str, member: M) -> None:
+        """The group has this member now, or the member asks for this."""
+
+    def forgotten(self, member_id: str, member: M) -> None:
+        """The group has not this member any more, or the member no longer asks for this."""
+
+    def set_current(self, member_id: str, current: C | None) -> C | None:
+        return put(self.current, member_id, current)
+
+    def set_own(self, change: Change[Any]) -> object:
+        """Makes a change that other kinds do not have, and returns the value before."""
+        raise TypeError(f"{type(self).__name__} has no {type(change).__name__}")
+
+
+def put(values: dict[K, V], key: K, value: V | None) -> V | None:
+    """Sets a value, or removes it; returns the one before."""
+    before = values.get(key)
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value
+    return before
+
+
+def add(counts: dict[K, int], key: K, by: int) -> None:
+    """Changes a count; one of 0 is removed."""
+    count = counts.get(key, 0) + by
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]
