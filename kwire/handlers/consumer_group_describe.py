@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
 
-from kwire.handlers._shared.authorization import allows, authorized_operations, check
-from kwire.handlers._shared.group_protocols import CONSUMER, check_protocol
-from kwire.security.authorizer import Operation, ResourceType
+from kwire.handlers._shared.described_groups import described_groups
+from kwire.handlers._shared.group_protocols import CONSUMER
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -27,32 +24,16 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: ConsumerGroupDescribeRequest, context: Context) -> ConsumerGroupDescribeResponse:
-    groups = [_describe(broker, context, group_id) for group_id in request.group_ids]
-    if request.include_authorized_operations:
-        for group in groups:
-            if not group.error_code:
-                group.authorized_operations = authorized_operations(
-                    broker, context, ResourceType.GROUP, group.group_id, wanted=True
-                )
+    groups = described_groups(
+        broker,
+        request,
+        context,
+        protocol=CONSUMER,
+        describe=broker.groups.describe_consumer,
+        topics_of=_topics,
+        empty=DescribedGroup,
+    )
     return ConsumerGroupDescribeResponse(groups=groups)
-
-
-def _describe(broker: Broker, context: Context, group_id: str) -> DescribedGroup:
-    try:
-        check_protocol(broker, CONSUMER)
-        check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        group = broker.groups.describe_consumer(group_id)
-    except KafkaError as error:
-        return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
-    if not all(allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics(group)):
-        return DescribedGroup(
-            group_id=group_id,
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
-        )
-    return group
 
 
 def _topics(group: DescribedGroup) -> set[str]:

@@ -1,0 +1,85 @@
+"""What ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe have in common: who may see which groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+from kwire.handlers._shared.authorization import allows, authorized_operations, check
+from kwire.handlers._shared.group_protocols import check_protocol
+from kwire.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+class DescribeRequest(Protocol):
+    group_ids: list[str]
+    include_authorized_operations: bool
+
+
+class Described(Protocol):
+    """A DescribedGroup of one of the APIs."""
+
+    group_id: str
+    error_code: int
+    error_message: str | None
+    authorized_operations: int
+
+
+D = TypeVar("D", bound=Described)
+
+
+def described_groups(
+    broker: Broker,
+    request: DescribeRequest,
+    context: Context,
+    *,
+    protocol: str,
+    describe: Callable[[str], D],
+    topics_of: Callable[[D], Collection[str]],
+    empty: Callable[[], D],
+) -> list[D]:
+    """The groups that the request names. `describe` is for groups of this protocol, and raises KafkaError for others.
+
+    A client that may not describe one of the group's topics is not shown the group.
+    """
+
+    def refused(group_id: str, error: ErrorCode, message: str | None) -> D:
+        group = empty()
+        group.group_id, group.error_code, group.error_message = group_id, error, message
+        return group
+
+    def visible(group_id: str) -> D:
+        try:
+            check_protocol(broker, protocol)
+            check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+            if not group_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            group = describe(group_id)
+        except KafkaError as error:
+            return refused(group_id, error.code, error.message)
+        if not _may_see(broker, context, topics_of(group)):
+            return refused(
+                group_id,
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "The group has described topic(s) that the client is not authorized to describe.",
+            )
+        return group
+
+    groups = [visible(group_id) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = authorized_operations(
+                    broker, context, ResourceType.GROUP, group.group_id, wanted=True
+                )
+    return groups
+
+
+def _may_see(broker: Broker, context: Context, topics: Collection[str]) -> bool:
+    return all(allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics)
