@@ -21,8 +21,13 @@ from kwire_protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kwire_protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from kwire_protocol.messages.write_share_group_state import (
+    PartitionResult,
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+)
 from kwire_protocol.records import iter_headers
-from kwire_protocol.wire import ApiMessage, Writer
+from kwire_protocol.wire import ApiMessage, Uuid, Writer
 
 from benchmarks.load.requests import VERSIONS, fetch
 
@@ -65,6 +70,15 @@ def check_api_versions() -> Check:
 def check_consumer_heartbeat(member_id: str) -> Check:
     """To a heartbeat of a member to which nothing has happened, or of another one whose id is as long."""
     return _check(lambda code: ConsumerGroupHeartbeatResponse(error_code=code, member_id=member_id))
+
+
+def check_write_share_state(topic_id: Uuid) -> Check:
+    """Of one partition, whichever."""
+
+    def answer(code: int) -> WriteShareGroupStateResponse:
+        return WriteShareGroupStateResponse([WriteStateResult(topic_id, [PartitionResult(error_code=code)])])
+
+    return _check(answer)
 
 
 def check_nothing(buffer: bytearray, start: int, size: int) -> None:

@@ -56,8 +56,9 @@ class Connection:
         self._client.send(frame)
         return bytearray(self._client.read_frame())
 
-    def ask(self, request: ApiMessage) -> Any:
-        return self._client.call(request, VERSIONS[request.api_key])
+    def ask(self, request: ApiMessage, version: int | None = None) -> Any:
+        """In the version of the loads, if none is given."""
+        return self._client.call(request, VERSIONS[request.api_key] if version is None else version)
 
     def ask_until_answered(self, request: ApiMessage) -> Any:
         """Asks again while the answer is an error, as it is until there is a coordinator."""

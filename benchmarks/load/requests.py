@@ -21,7 +21,7 @@ from kwire_protocol.wire import ApiMessage, Buffer
 CLIENT_ID = "kwire-bench"
 # By API key.
 VERSIONS = {0: 12, 1: 12, 2: 9, 3: 12, 8: 7, 10: 3, 11: 3, 12: 3, 13: 3, 14: 3, 16: 4}
-VERSIONS |= {18: 3, 19: 7, 20: 5, 22: 5, 26: 5, 37: 3, 43: 2, 44: 1, 68: 1}
+VERSIONS |= {18: 3, 19: 7, 20: 5, 22: 5, 26: 5, 37: 3, 43: 2, 44: 1, 68: 1, 76: 1, 78: 2, 79: 2, 83: 0, 85: 1}
 LATEST = -1
 
 

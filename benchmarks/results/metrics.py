@@ -34,6 +34,8 @@ METRICS = {
     "cpu_s_per_mtransaction": Metric("broker CPU per million transactions", "s"),
     "list_cpu_s_per_mrequest": Metric("broker CPU per million ListOffsets", "s"),
     "fetch_cpu_s_per_mrequest": Metric("broker CPU per million Fetches", "s"),
+    "redelivered_after_ms": Metric("redelivered after a lock's end, median", "ms"),
+    "last_redelivered_after_ms": Metric("the latest redelivery", "ms"),
     "cpu_ms_per_member": Metric("broker CPU per joining member", "ms"),
     "rows_per_s": Metric("rows into the table", "/s", "higher"),
     "by_hand_rows_per_s": Metric("rows by hand", "/s", ""),
