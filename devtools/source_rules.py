@@ -94,7 +94,7 @@ ALLOWED = (
     _may("kwire/testing/cutting_off.py", "network", "breaks connections between brokers"),
     _may("kwire/cluster/local/file_systems.py", "disk", "reads the system's list of mounts"),
     _may("kwire/cluster/local/news.py", "disk network surroundings", "a datagram socket for each node, by its path"),
-    _may("kwire/cluster/zookeeper/session.py", "network threads", "checks certificates; kazoo calls in its threads"),
+    _may("kwire/cluster/zookeeper/session.py", "network threads", "connects with TLS; kazoo calls in its threads"),
     _may("kwire/descriptors.py", "surroundings", "asks for the limit on open files, and raises it"),
     _may("kwire/supervisor.py", "surroundings", "starts a process for each node, and stops them on a signal"),
     _may("kwire/running.py", "surroundings threads", "ends on a signal; syncs side by side at a stop"),

@@ -10,9 +10,11 @@ end of a session is the end of this object: all operations raise SessionEndedErr
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kwire.cluster.zookeeper.keeper import (
@@ -275,11 +277,10 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
         from kazoo.retry import KazooRetry
     except ImportError as error:
         raise ZooKeeperError("kazoo not found: zookeeper.connect needs pip install 'kwire[zookeeper]'") from error
-    if config.ssl_client_enable:
-        _check_certificates(config)
     handler = SequentialThreadingHandler()
-    # With an encrypted key and no password, OpenSSL would ask for it at the terminal.
-    password = config.ssl_keystore_password or ""
+    if config.ssl_client_enable:
+        _tls_context(config)  # kazoo would try files that nobody can read again and again.
+        handler.create_connection = partial(_connect_with_tls, config)
     return KazooClient(
         hosts=",".join(config.servers),
         timeout=config.session_timeout_ms / 1000,
@@ -290,27 +291,43 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
         ),
         logger=_kazoo_log,
         use_ssl=config.ssl_client_enable,
-        ca=config.ssl_truststore_location,
-        certfile=config.ssl_keystore_location,
-        keyfile=config.ssl_keystore_location,
-        keyfile_password=password,
-        verify_certs=True,
-        check_hostname=config.ssl_checks_host_name,
     )
 
 
-def _check_certificates(config: ZooKeeperConfig) -> None:
-    """kazoo would try files that it cannot read again and again."""
+def _connect_with_tls(
+    config: ZooKeeperConfig, address: tuple[str, int], hostname: str, timeout: float, **_of_kazoo: object
+) -> ssl.SSLSocket:
+    """In place of kazoo's, which leaves its socket open if that fails, and trusts more authorities than the given ones.
+
+    It reads the files for each connection, so that a new certificate needs no restart. Raises OSError.
+    """
+    try:
+        context = _tls_context(config)
+    except ZooKeeperError as error:
+        raise OSError(str(error)) from error
+    connection = socket.create_connection(address, timeout)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return context.wrap_socket(connection, server_hostname=hostname)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _tls_context(config: ZooKeeperConfig) -> ssl.SSLContext:
+    """Raises ZooKeeperError, if a file cannot be read."""
     name = "zookeeper.ssl.truststore.location"
     try:
         context = ssl.create_default_context(cafile=config.ssl_truststore_location)
+        context.check_hostname = config.ssl_checks_host_name
         if config.ssl_keystore_location is not None:
             name = "zookeeper.ssl.keystore.location"
-            location, password = config.ssl_keystore_location, config.ssl_keystore_password or ""
-            context.load_cert_chain(location, location, password)
+            # With an encrypted key and no password, OpenSSL would ask for it at the terminal.
+            context.load_cert_chain(config.ssl_keystore_location, password=config.ssl_keystore_password or "")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ZooKeeperError(f"{name} is not a PEM file that can be used: {reason}") from error
+    return context
 
 
 def _is_of_another(error: Exception) -> bool:

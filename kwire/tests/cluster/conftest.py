@@ -9,6 +9,7 @@ import pytest
 
 from devtools.ports import free_port
 from devtools.zookeeper import ZooKeeper
+from kwire.cluster.zookeeper.session import Session
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.tests.cluster.certificates import Certificates
 from kwire.tests.cluster.zookeeper.nodes import zookeeper_config
@@ -46,3 +47,15 @@ def connect(zookeeper: ZooKeeper) -> str:
 @pytest.fixture
 def config(connect: str) -> ZooKeeperConfig:
     return zookeeper_config(connect)
+
+
+@pytest.fixture
+def brief_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node waits 250 ms, and not a session's time, for the end of another one's session."""
+    wait_for_end = Session.wait_for_end
+
+    def wait_briefly(session: Session, path: str) -> bool:
+        session.timeout_ms = 200
+        return wait_for_end(session, path)
+
+    monkeypatch.setattr(Session, "wait_for_end", wait_briefly)

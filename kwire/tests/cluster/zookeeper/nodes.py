@@ -1,6 +1,6 @@
 """Nodes of a cluster on ZooKeeper, for tests; and a process that is one until it is killed.
 
-python -m kwire.tests.cluster.zookeeper.nodes CONNECT NODE_ID
+python -m kwire.tests.cluster.zookeeper.nodes CONNECT NODE_ID SESSION_TIMEOUT_MS
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from kwire.config.listeners import Listener
 from kwire.config.server import load_config
 from kwire.config.zookeeper import ZooKeeperConfig
 
-SESSION_TIMEOUT_MS = 2000
+SESSION_TIMEOUT_MS = 20_000
+"""A node gives up when an answer takes as long, or a TLS handshake. Beside other tests, in a server that has just
+started, either may take seconds."""
+SHORT_SESSION_TIMEOUT_MS = 3_000
+"""Of who is killed."""
 
 
 def zookeeper_config(connect: str, **settings: object) -> ZooKeeperConfig:
@@ -21,7 +25,6 @@ def zookeeper_config(connect: str, **settings: object) -> ZooKeeperConfig:
     named = {
         "zookeeper.connect": connect,
         "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
-        # A machine with other things to do may take a while.
         "zookeeper.connection.timeout.ms": 20_000,
         **{name.replace("_", "."): value for name, value in settings.items()},
     }
@@ -38,7 +41,7 @@ def join(
 
 
 if __name__ == "__main__":
-    joined = join(zookeeper_config(sys.argv[1]), int(sys.argv[2]))
+    joined = join(zookeeper_config(sys.argv[1], zookeeper_session_timeout_ms=sys.argv[3]), int(sys.argv[2]))
     sys.stdout.write("joined\n")
     sys.stdout.flush()
     sys.stdin.read()

@@ -14,11 +14,16 @@ from compat_tests.waiting import eventually
 from kwire.running import StartError
 from kwire.testing import Broker
 from kwire.tests.broker_process import BrokerProcess
+from kwire.tests.cluster.zookeeper.nodes import SESSION_TIMEOUT_MS, SHORT_SESSION_TIMEOUT_MS
 from kwire.tests.raw_client import RawClient
 
 
-def settings(connect: str, node_id: int) -> dict[str, str]:
-    return {"node.id": str(node_id), "zookeeper.connect": connect, "zookeeper.session.timeout.ms": "2000"}
+def settings(connect: str, node_id: int, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> dict[str, str]:
+    return {
+        "node.id": str(node_id),
+        "zookeeper.connect": connect,
+        "zookeeper.session.timeout.ms": str(session_timeout_ms),
+    }
 
 
 def in_service(address: str) -> list[int]:
@@ -34,7 +39,7 @@ def leaders(address: str, topic: str) -> list[int]:
 
 def test_a_topic_is_spread_over_the_brokers_and_a_killed_one_leads_nothing(tmp_path: Path, connect: str) -> None:
     with ExitStack() as ended:
-        given = [f"{name}={value}" for name, value in settings(connect, 3).items()]
+        given = [f"{name}={value}" for name, value in settings(connect, 3, SHORT_SESSION_TIMEOUT_MS).items()]
         third = ended.enter_context(BrokerProcess(tmp_path, given))
         one, two = (ended.enter_context(Broker(settings=settings(connect, node_id))) for node_id in (1, 2))
         eventually(lambda: in_service(one.address) == in_service(third.address) == [1, 2, 3], "all are in service")
@@ -50,6 +55,7 @@ def test_a_topic_is_spread_over_the_brokers_and_a_killed_one_leads_nothing(tmp_p
         eventually(lambda: in_service(one.address) == [1], "it has handed over")
 
 
+@pytest.mark.usefixtures("brief_wait")
 def test_a_node_id_that_is_taken_is_refused(connect: str) -> None:
     with (
         Broker(settings=settings(connect, 1)),

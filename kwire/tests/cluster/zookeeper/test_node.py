@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trustme
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kwire_storage.errors import CorruptLogError
@@ -33,7 +34,7 @@ from kwire.cluster.zookeeper.session import Session
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.metadata.log import AppendConflict
 from kwire.tests.cluster.certificates import PASSWORD, Certificates
-from kwire.tests.cluster.zookeeper.nodes import SESSION_TIMEOUT_MS, join, zookeeper_config
+from kwire.tests.cluster.zookeeper.nodes import SESSION_TIMEOUT_MS, SHORT_SESSION_TIMEOUT_MS, join, zookeeper_config
 from kwire.tests.proxy import Proxy
 from kwire.tests.slots import at_once
 
@@ -194,7 +195,7 @@ def test_an_id_that_a_node_on_another_host_has_is_refused_at_once(nodes: Join, m
 def test_an_id_is_taken_over_from_a_process_that_was_killed_when_its_session_has_timed_out(
     connect: str, nodes: Join
 ) -> None:
-    command = [sys.executable, "-m", "kwire.tests.cluster.zookeeper.nodes", connect, "1"]
+    command = [sys.executable, "-m", "kwire.tests.cluster.zookeeper.nodes", connect, "1", str(SHORT_SESSION_TIMEOUT_MS)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "joined\n"
@@ -205,22 +206,21 @@ def test_an_id_is_taken_over_from_a_process_that_was_killed_when_its_session_has
     assert again.log.keeper.get("/controller_epoch").data == b"2"
 
 
-def test_an_id_that_a_node_on_the_same_host_keeps_is_refused_after_the_session_time_out(
-    nodes: Join, config: ZooKeeperConfig
-) -> None:
+@pytest.mark.usefixtures("brief_wait")
+def test_an_id_that_a_node_on_the_same_host_keeps_is_refused_after_the_session_time_out(nodes: Join) -> None:
     nodes(1)
     with pytest.raises(NodeIdTakenError, match="node 1 of this cluster is running already"):
-        nodes(1, attrs.evolve(config, session_timeout_ms=500))
+        nodes(1)
 
 
 def test_a_zookeeper_that_cannot_be_reached_is_one_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-    config = zookeeper_config(address, zookeeper_connection_timeout_ms=300)
+    config = zookeeper_config(address, zookeeper_connection_timeout_ms=1_000)
     with pytest.raises(ZooKeeperError) as refused:
         join(config, 1)
     assert re.fullmatch(
-        rf"cannot reach ZooKeeper at {address} within 300 ms: timed out \(Connection refused\)", str(refused.value)
+        rf"cannot reach ZooKeeper at {address} within 1000 ms: timed out \(Connection refused\)", str(refused.value)
     )
 
 
@@ -319,20 +319,19 @@ def test_a_node_whose_connection_is_lost_knows_no_controller_and_cannot_append_u
 ) -> None:
     path = connect.partition("/")[2]
     proxy = Proxy(zookeeper.connect)
-    # Its own time-outs are short, and the server keeps the session for long.
-    config = zookeeper_config(f"{proxy.address}/{path}", zookeeper_session_timeout_ms=20_000)
+    config = zookeeper_config(f"{proxy.address}/{path}")
     one = nodes(1, config)
     session: Any = one.log.keeper
 
     async def main() -> None:
         async with running(one) as [task]:
             assert one.controller_id == 1
-            session.timeout_ms = 400
+            session.timeout_ms = 400  # The server keeps the session for longer.
             proxy.cut()
             await task.until(lambda: one.controller_id == NO_CONTROLLER and task.changes >= 1)
             with pytest.raises(TimedOutError, match="ZooKeeper has not answered for 400 ms: timed out"):
                 await answer(one.log.append([b"a"], expected_end_offset=0))
-            session.timeout_ms = 20_000
+            session.timeout_ms = SESSION_TIMEOUT_MS
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(answer, one.log.append([b"b"], expected_end_offset=0))
                 proxy.heal()
@@ -353,7 +352,7 @@ def test_whatever_answers_are_lost_each_record_is_appended_once(
 
     def write(number: int) -> None:
         chance, clock, proxy = Random(number), SystemClock(), Proxy(zookeeper.connect)
-        config = zookeeper_config(f"{proxy.address}/{connect.partition('/')[2]}", zookeeper_session_timeout_ms=20_000)
+        config = zookeeper_config(f"{proxy.address}/{connect.partition('/')[2]}")
         session = Session.open(config, clock.monotonic_ms)
         log = ZooKeeperLog.open(session, clock.now_ms, clock.uuid)
         for count in range(losses):
@@ -431,7 +430,7 @@ def test_a_node_that_needs_what_somebody_removed_ends_with_one_clear_line(nodes:
 
 def test_sessions_outlive_a_restart_of_zookeeper() -> None:
     with ZooKeeper() as server, ExitStack() as stack:
-        config = zookeeper_config(server.connect, zookeeper_session_timeout_ms=20_000)
+        config = zookeeper_config(server.connect)
         one = join(config, 1)
         stack.callback(one.leave)
 
@@ -451,7 +450,7 @@ def test_sessions_outlive_a_restart_of_zookeeper() -> None:
 
 def test_an_ensemble_of_three_survives_the_loss_of_its_leader() -> None:
     with Ensemble(3) as ensemble, ExitStack() as stack:
-        config = zookeeper_config(f"{ensemble.connect}/kafka", zookeeper_session_timeout_ms=20_000)
+        config = zookeeper_config(f"{ensemble.connect}/kafka")
         members = [join(config, node_id) for node_id in (1, 2)]
         for node in members:
             stack.callback(node.leave)
@@ -556,11 +555,14 @@ def test_a_node_connects_with_tls_and_its_certificate(with_tls: WithTls, nodes: 
     assert [value for _, value in at_once(two.log.read(0)).records] == [b"a"]
 
 
-# After each attempt that fails kazoo leaves the socket to Python to close.
-@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
-def test_a_server_or_a_node_whose_certificate_is_not_trusted_is_refused(with_tls: WithTls) -> None:
+def test_a_server_or_a_node_whose_certificate_is_not_trusted_is_refused(
+    with_tls: WithTls, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     short = {"zookeeper_connection_timeout_ms": 2_000}
-    untrusted = attrs.evolve(with_tls(**short), ssl_truststore_location=None)
+    # The machine trusts the server, and the truststore does not.
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    untrusted = with_tls(**short, zookeeper_ssl_truststore_location=tmp_path / "other.pem")
     with pytest.raises(TimedOutError, match=r"timed out \(.*certificate verify failed"):
         join(untrusted, 1)
     nameless = attrs.evolve(with_tls(**short), ssl_keystore_location=None)
