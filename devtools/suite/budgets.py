@@ -2,7 +2,8 @@
 
 A cost is in CPU seconds, of the test processes and of all that they start: what else runs on the machine hardly changes
 it, and wall time it would. A group fails the run when it costs more than twice its budget. A slow machine is
-allowed for: before a run fails, a fixed piece of work is timed.
+allowed for: before a run fails, a fixed piece of work is timed. The last line of a run that fails for this names the
+group, since a table further up is out of sight.
 """
 
 from __future__ import annotations
@@ -14,38 +15,44 @@ from typing import Any
 import pytest
 
 from devtools.suite.cpu import cpu_seconds, machine_slowness
-from devtools.suite.groups import GROUPS, Group, group_of
+from devtools.suite.groups import GROUPS, group_of
 
 FAILS_AT = 2.0
 """A group fails at so many times its budget."""
 
 
 class _Meter:
-    """In a process that runs tests: reads the clock where a group's tests begin and end."""
+    """In a process that runs tests: reads the clock where a file's tests begin and end."""
 
     def __init__(self) -> None:
         self.tests: Counter[str] = Counter()
+        """Of each group."""
         self.cpu_s: defaultdict[str, float] = defaultdict(float)
-        self._group: Group | None = None
+        """Of each file."""
+        self._file: str | None = None
         self._began_s = 0.0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
-        group = group_of(item.nodeid)
-        if group is not self._group:
-            self._group, self._began_s = group, cpu_seconds()
-        self.tests[group.name] += 1
+        file = _file_of(item)
+        if file != self._file:
+            self._file, self._began_s = file, cpu_seconds()
+        self.tests[group_of(item.nodeid).name] += 1
         result = yield
-        if nextitem is None or group_of(nextitem.nodeid) is not group:
-            self.cpu_s[group.name] += cpu_seconds() - self._began_s
-            self._group = None
+        if nextitem is None or _file_of(nextitem) != file:
+            self.cpu_s[file] += cpu_seconds() - self._began_s
+            self._file = None
         return result
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output["tests_of_groups"] = dict(self.tests)
-            output["cpu_s_of_groups"] = dict(self.cpu_s)
+            output["cpu_s_of_files"] = dict(self.cpu_s)
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 class _Judge:
@@ -54,39 +61,67 @@ class _Judge:
     def __init__(self, meter: _Meter) -> None:
         self._tests = meter.tests
         self._cpu_s = meter.cpu_s
-        self._passed: list[str] = []
+        self._too_dear: list[str] = []
         self._slowness = 1.0
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         output = getattr(node, "workeroutput", {})  # a process that crashed has none
         self._tests.update(output.get("tests_of_groups", {}))
-        for name, cpu_s in output.get("cpu_s_of_groups", {}).items():
-            self._cpu_s[name] += cpu_s
+        for file, cpu_s in output.get("cpu_s_of_files", {}).items():
+            self._cpu_s[file] += cpu_s
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if over(self._cpu_s, 1.0):
+        cpu_s = of_groups(self._cpu_s)
+        if over(cpu_s, 1.0):
             self._slowness = max(1.0, machine_slowness())
-            self._passed = over(self._cpu_s, self._slowness)
-        if self._passed and session.exitstatus == pytest.ExitCode.OK:
+            self._too_dear = over(cpu_s, self._slowness)
+        if self._too_dear and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+        yield  # Below what pytest says of single tests: that may be long.
+        cpu_s = of_groups(self._cpu_s)
         terminalreporter.section("budgets (CPU seconds)")
-        terminalreporter.line(f"{'group':24}{'tests':>8}{'CPU s':>9}{'budget':>9}")
+        terminalreporter.line(f"{'group':24}{'tests':>8}{'CPU s':>9}{'budget':>9}  dearest file")
         for group in GROUPS:
             if self._tests[group.name]:
-                cpu_s = self._cpu_s[group.name]
-                told = f"{group.name:24}{self._tests[group.name]:8,}{cpu_s:9.1f}{group.budget_cpu_s:9}"
-                terminalreporter.line(told)
-        for name in self._passed:
-            terminalreporter.line(
-                f"{name} took more than {FAILS_AT:g} times its budget, on a machine that is {self._slowness:.1f} times "
-                "as slow as the one that the budgets are for. Make its tests cheaper, mark some of them with soak, or "
-                "change the budget in devtools/suite/groups.py.",
-                red=True,
-            )
+                dearest = "".join(self._dearest(group.name, 1))
+                terminalreporter.line(
+                    f"{group.name:24}{self._tests[group.name]:8,}{cpu_s[group.name]:9.1f}{group.budget_cpu_s:9}"
+                    f"  {dearest}"
+                )
+        budgets = sum(group.budget_cpu_s for group in GROUPS if self._tests[group.name])
+        terminalreporter.line(f"{'in all':24}{self._tests.total():8,}{sum(cpu_s.values()):9.1f}{budgets:9}")
+
+    def _dearest(self, group: str, count: int) -> list[str]:
+        of_group = {file: cpu_s for file, cpu_s in self._cpu_s.items() if group_of(file).name == group}
+        dearest = sorted(of_group, key=of_group.__getitem__, reverse=True)[:count]
+        return [f"{file} ({of_group[file]:.1f})" for file in dearest]
+
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        """The last lines of the run, below pytest's count of what passed."""
+        reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+        cpu_s = of_groups(self._cpu_s)
+        for group in GROUPS:
+            if group.name in self._too_dear:
+                reporter.write_line(
+                    f"FAILED {group.name}: {cpu_s[group.name]:.1f} CPU seconds are more than {FAILS_AT:g} times the "
+                    f"budget of {group.budget_cpu_s}, on a machine that is {self._slowness:.1f} times as slow as the "
+                    "one that the budgets are for. Make its tests cheaper, mark some of them with soak, or change the "
+                    f"budget in devtools/suite/groups.py. Dearest: {', '.join(self._dearest(group.name, 3))}",
+                    red=True,
+                )
+
+
+def of_groups(cpu_s_of_files: Mapping[str, float]) -> dict[str, float]:
+    """CPU seconds by the names of groups."""
+    cpu_s: defaultdict[str, float] = defaultdict(float)
+    for file, spent in cpu_s_of_files.items():
+        cpu_s[group_of(file).name] += spent
+    return cpu_s
 
 
 def over(cpu_s: Mapping[str, float], slowness: float) -> list[str]:

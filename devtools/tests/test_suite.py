@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -50,6 +51,26 @@ def test_a_group_fails_at_twice_its_budget_and_later_on_a_slow_machine() -> None
     assert over({spark.name: 2.0 * spark.budget_cpu_s}, 1.0) == []
     assert over({spark.name: 2.1 * spark.budget_cpu_s}, 1.0) == [spark.name]
     assert over({spark.name: 2.1 * spark.budget_cpu_s}, 1.1) == []
+
+
+def test_a_run_whose_tests_passed_and_cost_too_much_ends_with_the_group_that_failed_it(tmp_path: Path) -> None:
+    plugin = tmp_path / "frugal.py"
+    plugin.write_text(
+        "def pytest_configure(config):\n"
+        "    from devtools.suite import budgets, groups\n"
+        "    budgets.GROUPS = (groups.Group('tools', groups.Unit.MODULE, -1, ('devtools/',)),)\n"
+    )
+    cheap = "devtools/tests/test_suite.py::test_what_takes_longest_begins_first"
+    command = [sys.executable, "-m", "pytest", "-n0", "-p", "frugal", "-p", "no:cacheprovider", "--budgets", cheap]
+    ran = subprocess.run(
+        command, cwd=REPOSITORY, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert ran.returncode == pytest.ExitCode.TESTS_FAILED, ran.stderr
+    *_, passed, failed = ran.stdout.splitlines()
+    assert "1 passed" in passed
+    assert failed.startswith("FAILED tools: ")
+    assert "times the budget of -1" in failed
+    assert "Dearest: devtools/tests/test_suite.py (" in failed
 
 
 BUSY = "import sys, time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\nsys.stdin.read()"
