@@ -37,18 +37,18 @@ class Group:
 # In the order in which they begin: what takes long first.
 GROUPS = (
     # Two Spark sessions. Each takes 14 CPU seconds until its first job has run; a single one would end after the rest.
-    Group("tables", Unit.GROUP, 270, ("spark_tests/pipeline/",)),
+    Group("tables", Unit.GROUP, 200, ("spark_tests/pipeline/",)),
     Group(
         "Spark",
         Unit.GROUP,
-        160,
+        130,
         ("spark_tests/", "spark_tests/pipeline/test_mirror", "spark_tests/pipeline/test_replay"),
     ),
-    Group("everything at once", Unit.MODULE, 40, ("compat_tests/everything_at_once/", "compat_tests/test_everything")),
+    Group("everything at once", Unit.MODULE, 30, ("compat_tests/everything_at_once/", "compat_tests/test_everything")),
     Group(
         "Apache Kafka",
         Unit.GROUP,
-        65,
+        50,
         (
             "compat_tests/test_partition_moves",
             "kwire/tests/cli/test_log_kafka",
@@ -58,7 +58,7 @@ GROUPS = (
         ),
     ),
     Group(
-        "killed", Unit.MODULE, 60, ("compat_tests/test_sigkill", "compat_tests/test_bank", "compat_tests/test_streams")
+        "killed", Unit.MODULE, 50, ("compat_tests/test_sigkill", "compat_tests/test_bank", "compat_tests/test_streams")
     ),
     Group(
         "Java clients",
@@ -66,14 +66,14 @@ GROUPS = (
         30,
         ("compat_tests/test_java", "compat_tests/test_dump_log_segments", "compat_tests/test_share_state_files"),
     ),
-    Group("clients", Unit.MODULE, 110, ("compat_tests/",)),
+    Group("clients", Unit.MODULE, 140, ("compat_tests/",)),
     # One server for all of them.
-    Group("ZooKeeper", Unit.GROUP, 30, ("kwire/tests/cluster/zookeeper/", "kwire/tests/cluster/test_ordered_log")),
-    Group("simulation", Unit.TEST, 150, ("kwire/tests/simulation/",)),
+    Group("ZooKeeper", Unit.GROUP, 20, ("kwire/tests/cluster/zookeeper/", "kwire/tests/cluster/test_ordered_log")),
+    Group("simulation", Unit.TEST, 90, ("kwire/tests/simulation/",)),
     Group(
         "clusters",
         Unit.MODULE,
-        140,
+        80,
         (
             "kwire/tests/cluster/",
             "kwire/tests/replication/",
@@ -82,13 +82,13 @@ GROUPS = (
             "kwire/tests/cli/test_serve_nodes",
         ),
     ),
-    Group("power cuts", Unit.TEST, 90, ("kwire/tests/power_cuts/", "storage/tests/power_cuts/")),
-    Group("fuzz", Unit.TEST, 20, ("kwire/tests/network/test_fuzz", "kwire/tests/network/test_hostile_peers")),
-    Group("server", Unit.MODULE, 90, ("kwire/",)),
-    Group("log", Unit.MODULE, 60, ("storage/",)),
-    Group("protocol", Unit.MODULE, 70, ("protocol/",)),
-    Group("benchmarks", Unit.GROUP, 10, ("benchmarks/",)),
-    Group("tools", Unit.MODULE, 15, ("devtools/",)),
+    Group("power cuts", Unit.TEST, 55, ("kwire/tests/power_cuts/", "storage/tests/power_cuts/")),
+    Group("fuzz", Unit.TEST, 10, ("kwire/tests/network/test_fuzz", "kwire/tests/network/test_hostile_peers")),
+    Group("server", Unit.MODULE, 150, ("kwire/",)),
+    Group("log", Unit.MODULE, 40, ("storage/",)),
+    Group("protocol", Unit.MODULE, 55, ("protocol/",)),
+    Group("benchmarks", Unit.GROUP, 8, ("benchmarks/",)),
+    Group("tools", Unit.MODULE, 12, ("devtools/",)),
 )
 
 
