@@ -38,7 +38,7 @@ def session(bootstrap: str, group: str, protocol: str, timeout_ms: int) -> dict[
     return {"group.id": group, "group.protocol": protocol}
 
 
-def configure(bootstrap: str, group: str, config: str, value: int) -> None:
+def configure(bootstrap: str, group: str, config: str, value: int | str) -> None:
     """Sets a configuration of a group, and returns when all brokers tell the new value."""
     with RawClient(bootstrap) as client:
         configs.change(client, configs.GROUP, group, config, str(value))

@@ -177,7 +177,7 @@ def test_a_member_gets_its_partitions_after_their_states_are_initialized(
 ) -> None:
     joined = member.join(topic)
     assert joined.error_code == E.NONE, joined.error_message
-    assert (joined.member_id, joined.heartbeat_interval_ms) == ("member-1", 5_000)
+    assert (joined.member_id, joined.heartbeat_interval_ms) == ("member-1", 200)
     assert joined.assignment is not None
     member.settle(1)
     assert member.assigned == {topic_id(client, topic): [0]}
