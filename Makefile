@@ -59,7 +59,7 @@ soak-mistakes: # five injected races, each of which must be found within a minut
 soak-kills:
 	@$(BIN)/python -m compat_tests.soak $(ARGS)
 
-soak-groups: # members of both protocols and their broker, 500 kills
+soak-groups: # members of both protocols, of a share group, and their broker, 500 kills
 	@$(BIN)/python -m compat_tests.group_kills $(ARGS)
 
 soak-bank: # a bank's transactions, 300 kills

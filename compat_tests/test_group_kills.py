@@ -1,4 +1,6 @@
-"""Members of both protocols in one group, killed again and again with their broker: no record is skipped.
+"""Members of both protocols in one group, and of a share group, killed again and again with their broker.
+
+No record is skipped, and in the share group each comes to one end.
 
 `make soak` does the same for longer. KWIRE_GROUPS_SEED repeats the kills of a run that failed, as far as the system's
 scheduling lets them be repeated; KWIRE_GROUPS_KILLS tells how many there are.
@@ -12,8 +14,12 @@ import random
 import click
 import pytest
 
-from .brokers import IS_KAFKA, restartable_broker
+from .brokers import IS_KAFKA, KwireServe, restartable_broker
+from .everything_at_once.mistakes import parameters, parameters_of
+from .group_kills.mistakes import MISTAKES, command
 from .group_kills.run import Ledger, run
+from .group_kills.share_ledger import Letter, ShareLedger
+from .share_consumers import ACCEPT, REJECT, RELEASE
 
 # Apache Kafka takes ten times as long to come back.
 KILLS = int(os.environ.get("KWIRE_GROUPS_KILLS", "6" if IS_KAFKA else "20"))
@@ -28,13 +34,77 @@ def test_kills_of_members_and_brokers_skip_no_record() -> None:
     click.echo(account)
     assert account.kills.total() == KILLS
     assert account.records > 20 * KILLS
+    assert account.rejections > KILLS
+    assert IS_KAFKA or account.letters >= account.rejections
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_each_mistake_with_share_groups_has_a_place_in_the_broker(name: str) -> None:
+    for place, function in MISTAKES[name].places.items():
+        assert parameters_of(place) == parameters(function)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(IS_KAFKA, reason="the mistakes are made in kwire")
+@pytest.mark.parametrize(
+    ("name", "found_by"),
+    [
+        ("acknowledgements-lost-in-replay", "was accepted 2 times"),
+        ("letters-sent-again-after-a-restart", "and has 2 dead letters"),
+        ("the-first-letter-only", "every rejection has a letter"),
+        ("a-wrong-count", "and its dead letter says"),
+    ],
+)
+def test_each_mistake_with_share_groups_is_found(name: str, found_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KwireServe, "kwire", command(name))
+    with restartable_broker() as broker, pytest.raises(AssertionError) as found:
+        run(broker, kills=10, seed=7, name="mistaken")
+    assert found_by in str(found.value)
 
 
 def test_the_ledger_knows_what_nobody_read() -> None:
     ledger = Ledger()
-    ledger.tell(0, 0, 3)
-    ledger.tell(0, 2, 5)
-    ledger.tell(0, 8, 9)
+    ledger.tell("read", 0, 0, 3)
+    ledger.tell("read", 0, 2, 5)
+    ledger.tell("read", 0, 8, 9)
     assert ledger.missing(0, 10) == [6, 7]
     assert ledger.missing(1, 2) == [0, 1]
     assert ledger.deliveries == 10
+
+
+@pytest.mark.parametrize(
+    ("said", "letters", "fault"),
+    [
+        pytest.param([(0, 1, ACCEPT), (0, 1, ACCEPT)], [], "accepted 2 times", id="an acknowledgement was lost"),
+        pytest.param([(0, 1, ACCEPT)], [Letter((0, 0), 1)], "accepted 1 times", id="accepted, and a dead letter"),
+        pytest.param([(0, 1, REJECT), (0, 2, ACCEPT)], [], "rejected 1 times", id="delivered after a rejection"),
+        pytest.param([(0, 1, REJECT)], [Letter((0, 0), 1)] * 2, "2 dead letters", id="a letter twice"),
+        pytest.param([(0, 2, REJECT)], [Letter((0, 0), 1)], "its dead letter says 1", id="a wrong count"),
+        pytest.param([(0, 3, RELEASE)], [Letter((0, 0), 3)], "its dead letter says 3", id="nobody rejected it"),
+        pytest.param([(0, 6, RELEASE)], [], "for the 6th time", id="delivered too often"),
+        pytest.param([(0, 2, REJECT), (1, 1, ACCEPT)], [Letter((0, 0), 2)], None, id="as it should be"),
+        pytest.param([(0, 5, RELEASE)], [Letter((0, 0), 5)], None, id="the last delivery"),
+    ],
+)
+def test_the_ledger_of_a_share_group_knows_what_cannot_be(
+    said: list[tuple[int, int, int]], letters: list[Letter], fault: str | None
+) -> None:
+    ledger = ShareLedger()
+    for what in ("says", "said"):
+        ledger.tell(what, 0, *said)
+    faults = ledger.faults(letters)
+    if fault is None:
+        assert faults == []
+    else:
+        assert any(fault in it for it in faults), faults
+
+
+def test_the_ledger_of_a_share_group_knows_what_is_missing() -> None:
+    ledger = ShareLedger()
+    ledger.tell("says", 0, (0, 1, ACCEPT), (1, 1, REJECT), (2, 1, RELEASE), (3, 1, REJECT))
+    ledger.tell("said", 0, (3, 1, REJECT))
+    assert ledger.deliveries == 4
+    assert ledger.open({0: 5}, [Letter((0, 4), 1)]) == [(0, 1), (0, 2), (0, 3)]
+    assert ledger.without_letters([Letter((0, 4), 1)]) == [(0, 3)]
+    assert ledger.without_letters([Letter((0, 3), 1)]) == []
+    assert ShareLedger(has_letters=False).without_letters([]) == []

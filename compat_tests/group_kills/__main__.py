@@ -16,7 +16,9 @@ from .run import run
 @kills_option(500)
 @seed_option()
 def main(kills: int, seed: int | None) -> None:
-    """Kills the members of a group and its broker, and proves that no record is skipped.
+    """Kills the members of two groups and their broker, and proves that no record is skipped.
+
+    Of those that a share group got, each comes to one end: accepted, or in the dead-letter topic.
 
     KWIRE_COMPAT=kafka kills Apache Kafka instead. Ends with 1 at the first thing that is wrong.
     """

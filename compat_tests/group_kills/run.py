@@ -1,4 +1,7 @@
-"""The loop: a producer, three members in processes of their own, and something is killed again and again."""
+"""The loop: a producer, members in processes of their own, and something is killed again and again.
+
+Three members read the topic as a consumer group, and two share it as a share group. Both have to come to its end.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import attrs
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -21,14 +25,26 @@ from ..brokers import IS_KAFKA, RestartableBroker
 from ..confluent import producing
 from ..transactions.asking import end_offset
 from ..waiting import eventually
+from .share_ledger import ShareLedger
+from .shared import SHARE, Shared
 
-MEMBERS, PARTITIONS = 3, 6
+MEMBERS, SHARE_MEMBERS, PARTITIONS = 3, 2, 6
 SESSION_MS = 2_000
 ENDS_WITHIN_S = 90.0
 PAUSE_S = (0.2, 1.2)
 # A record is small, and there are some hundred a second: a kill meets them anywhere, and two processors keep up.
 SEND_PAUSE_S = 0.005
-WAYS = ("a member", "a member, replaced by one of the other protocol", "the broker", "the broker and a member")
+WAYS = (
+    "a member",
+    "a member, replaced by one of the other protocol",
+    "a share member",
+    "the broker",
+    "the broker and a member",
+    "the broker and a share member",
+)
+_OF_MEMBERS = 3
+"""How many of them leave the broker alone."""
+
 _ROOT = Path(__file__).parent.parent.parent
 
 
@@ -41,6 +57,10 @@ class Account:
     deliveries: int = 0
     protocols: Counter[str] = attrs.field(factory=Counter)
     """How many members of each protocol there were."""
+    share_deliveries: int = 0
+    letters: int = 0
+    rejections: int = 0
+    """Those that a member heard of."""
 
     @property
     def progress(self) -> str:
@@ -51,7 +71,8 @@ class Account:
         members = ", ".join(f"{count} {protocol}" for protocol, count in sorted(self.protocols.items()))
         return (
             f"{self.kills.total()} kills ({ways}); {members} members; {self.records:,} records acknowledged, "
-            f"none skipped; {self.deliveries:,} delivered"
+            f"none skipped; {self.deliveries:,} delivered; {self.share_deliveries:,} in the share group, each record "
+            f"ended once, {self.letters:,} of them as dead letters"
         )
 
 
@@ -63,7 +84,8 @@ class Ledger:
     deliveries: int = 0
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
-    def tell(self, partition: int, first: int, last: int) -> None:
+    def tell(self, _read: str, partition: int, first: int, last: int) -> None:
+        """A line of reader.py."""
         with self._lock:
             self.read.setdefault(partition, set()).update(range(first, last + 1))
             self.deliveries += last - first + 1
@@ -75,28 +97,25 @@ class Ledger:
 
 
 class Member:
-    """A reader's process, and the thread that listens to it."""
+    """A reader's process, and the thread that passes what it says to `tell`, line by line."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str, protocol: str, ledger: Ledger) -> None:
+    def __init__(self, module: str, wanted: Mapping[str, Any], tell: Callable[..., None], *, protocol: str) -> None:
         self.protocol = protocol
-        config = groups.session(bootstrap, group, protocol, SESSION_MS)
-        wanted = {"bootstrap": bootstrap, "topic": topic, "config": config}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "compat_tests.group_kills.reader", json.dumps(wanted)],
+            [sys.executable, "-m", f"compat_tests.group_kills.{module}", json.dumps(wanted)],
             cwd=_ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._listener = threading.Thread(target=self._listen, args=(ledger,), daemon=True)
+        self._listener = threading.Thread(target=self._listen, args=(tell,), daemon=True)
         self._listener.start()
 
-    def _listen(self, ledger: Ledger) -> None:
+    def _listen(self, tell: Callable[..., None]) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with suppress(json.JSONDecodeError):  # the last line of one that was killed
-                _, partition, first, last = json.loads(line)
-                ledger.tell(partition, first, last)
+                tell(*json.loads(line))
 
     def check(self) -> None:
         assert self._process.poll() is None, f"a member ended by itself with {self._process.returncode}"
@@ -147,53 +166,72 @@ def run(
     on_kill: Callable[[Account], None] = lambda account: None,
 ) -> Account:
     """Kills members and the broker so many times. AssertionError tells what is wrong, and the seed."""
-    chance, account, ledger = random.Random(seed), Account(), Ledger()
+    chance, account = random.Random(seed), Account()
+    ledger, share_ledger = Ledger(), ShareLedger(has_letters=not IS_KAFKA)
     group = topic = f"{name}-{seed}"
     topics.create(broker.bootstrap, topic, partitions=PARTITIONS)
     groups.wait_until_served(broker.bootstrap)
+    shared = Shared.begin(broker.bootstrap, f"{name}-share-{seed}", topic, share_ledger)
     members: list[Member] = []
+    share_members: list[Member] = []
 
     def new_member(protocol: str) -> Member:
         account.protocols[protocol] += 1
-        return Member(broker.bootstrap, group, topic, protocol, ledger)
+        config = groups.session(broker.bootstrap, group, protocol, SESSION_MS)
+        wanted = {"bootstrap": broker.bootstrap, "topic": topic, "config": config}
+        return Member("reader", wanted, ledger.tell, protocol=protocol)
+
+    def new_share_member() -> Member:
+        account.protocols[SHARE] += 1
+        wanted = {"bootstrap": broker.bootstrap, "group": shared.group, "topic": topic, "seed": chance.random()}
+        return Member("share_reader", wanted, share_ledger.tell, protocol=SHARE)
 
     try:
         with load(broker.bootstrap, topic) as acknowledged:
             members += [new_member(chance.choice(groups.PROTOCOLS)) for _ in range(MEMBERS)]
+            share_members += [new_share_member() for _ in range(SHARE_MEMBERS)]
             for _ in range(kills):
                 time.sleep(chance.uniform(*PAUSE_S))
-                for member in members:
+                for member in members + share_members:
                     member.check()
-                way = chance.choice(WAYS[:2] * (3 if IS_KAFKA else 1) + WAYS[2:])
-                number, downtime_s = chance.randrange(MEMBERS), chance.uniform(0, 0.3)
-                if "member" in way:
-                    members[number].kill()
+                way = chance.choice(WAYS[:_OF_MEMBERS] * (3 if IS_KAFKA else 1) + WAYS[_OF_MEMBERS:])
+                of_share = "share" in way
+                killed = (share_members if of_share else members) if "member" in way else []
+                number, downtime_s = chance.randrange(len(killed) or 1), chance.uniform(0, 0.3)
+                if killed:
+                    killed[number].kill()
                 if "broker" in way:
                     broker.kill()
                     time.sleep(downtime_s)
                     broker.start()
-                if "member" in way:
-                    protocol = members[number].protocol
+                if of_share:
+                    killed[number] = new_share_member()
+                elif killed:
+                    protocol = killed[number].protocol
                     if "other" in way:
                         protocol = next(it for it in groups.PROTOCOLS if it != protocol)
-                    members[number] = new_member(protocol)
+                    killed[number] = new_member(protocol)
                 account.kills[way] += 1
                 account.records = acknowledged()
                 on_kill(account)
         account.records = acknowledged()
-        judge(broker.bootstrap, group, topic, ledger)
+        ends = {it: end_offset(broker.bootstrap, (topic, it), committed=False) for it in range(PARTITIONS)}
+        judge(broker.bootstrap, group, topic, ends, ledger)
+        shared.judge(ends)
     except AssertionError as problem:
         raise AssertionError(f"{problem}\nseed {seed}, after {account.kills.total()} kills") from problem
     finally:
-        for member in members:
+        for member in members + share_members:
             member.kill()
     account.deliveries = ledger.deliveries
+    account.share_deliveries = share_ledger.deliveries
+    account.rejections = len(share_ledger.rejected)
+    account.letters = len(shared.letters())
     return account
 
 
-def judge(bootstrap: str, group: str, topic: str, ledger: Ledger) -> None:
+def judge(bootstrap: str, group: str, topic: str, ends: Mapping[int, int], ledger: Ledger) -> None:
     """Everything was read, and the group's offsets come to the ends of the partitions."""
-    ends = {partition: end_offset(bootstrap, (topic, partition), committed=False) for partition in range(PARTITIONS)}
 
     def committed() -> dict[int, int] | None:
         wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, it) for it in ends])
