@@ -97,4 +97,4 @@ def hung_up() -> ConnectionResetError:
 
 
 def _reason(error: OSError) -> str:
-    return "it took too long" if isinstance(error, TimeoutError) else error.strerror or str(error)
+    return "it timed out" if isinstance(error, TimeoutError) else error.strerror or str(error)

@@ -257,7 +257,7 @@ def test_a_request_that_takes_too_long_fails() -> None:
         await scene.answer()
         scene.connections.delay = lambda: 100
         with takes(TIMEOUT_S):
-            assert "it took too long" in (await scene.error()).message
+            assert "it timed out" in (await scene.error()).message
 
     run(scenario)
 

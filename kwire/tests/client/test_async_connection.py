@@ -261,7 +261,7 @@ def test_whenever_askers_are_cancelled_the_others_get_their_own_answers(*, locks
 
 
 def test_no_answer_in_time_closes_the_connection_for_all(brokers: FakeBrokers) -> None:
-    told = "node:1 did not answer ListGroups: it took too long"
+    told = "node:1 did not answer ListGroups: it timed out"
 
     async def scenario(scene: AsyncScene) -> None:
         connection = await scene.open()
@@ -286,7 +286,7 @@ def test_an_answer_that_trickles_in_is_waited_for_no_longer_than_any(brokers: Fa
         await beat(connection, 1)
         scene.delay = lambda: TIMEOUT_S + 1
         with takes(TIMEOUT_S):
-            await fails(beat, connection, 2, kind=ConnectionFailed, told="did not answer Heartbeat: it took too long")
+            await fails(beat, connection, 2, kind=ConnectionFailed, told="did not answer Heartbeat: it timed out")
 
     with_brokers(brokers, scenario)
 
@@ -298,7 +298,7 @@ def test_cancelled_requests_that_are_never_answered_end_the_connection_in_time(b
             with trio.move_on_after(0.5):
                 await connection.ask(ListGroupsRequest())
         with takes(TIMEOUT_S):
-            await fails(beat, connection, 1, kind=ConnectionFailed, told="did not answer Heartbeat: it took too long")
+            await fails(beat, connection, 1, kind=ConnectionFailed, told="did not answer Heartbeat: it timed out")
 
     with_brokers(brokers, scenario)
     assert len(brokers.requests(ListGroupsRequest)) == 1  # the others waited for its answer
@@ -424,7 +424,7 @@ def test_connecting_takes_no_longer_than_it_may(brokers: FakeBrokers, told: str,
         scene.delay = lambda: 100.0
         opens = partial(AsyncBrokerConnection.open, ("node", 1), 3, connect=connect)
         with takes(3.0):
-            await fails(opens, kind=ConnectionFailed, told=f"{told}: it took too long")
+            await fails(opens, kind=ConnectionFailed, told=f"{told}: it timed out")
         if connects:
             with pytest.raises(trio.BrokenResourceError):  # it was closed
                 await scene.peers[0].send_all(b"late")
