@@ -30,6 +30,7 @@ from kwire.groups.service import GroupService
 from kwire.groups.settings import GroupSettings
 from kwire.logs.disk_room import DiskRoom
 from kwire.logs.moves import LogMoves
+from kwire.metadata.features import SHARE_VERSION
 from kwire.metadata.image import Changes, ConfigResourceType, TopicImage
 from kwire.metadata.log import (
     METADATA_LOG_CONFIG,
@@ -454,6 +455,8 @@ class Broker:
         else:
             await self.partitions.reconfigure(changes.configured_topics())
         await self.partitions.apply(changes)
+        if changes.features and not self.metadata.feature_level(SHARE_VERSION):
+            self.sharing.turn_off()
         if self.member is not None and len(self.log_dirs.dirs) > 1:
             self._report_log_dirs(changes)
 

@@ -212,6 +212,11 @@ class SharingService:
                 self._drop_if_unused(led)
             self._settings.forget_share_partitions(empty_group)
 
+    def turn_off(self) -> None:
+        """The cluster has no share groups any more (`share.version` is 0): all sessions end."""
+        for session in self.sessions.close_all():
+            self.release(session)
+
     # Effects
 
     def _do(self, led: LedSharePartition, effects: Iterable[Effect]) -> None:

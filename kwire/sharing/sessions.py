@@ -183,7 +183,7 @@ class ShareSessions:
         return Disconnected(session, key.group_id if is_empty else None)
 
     def close_all(self) -> list[ShareSession]:
-        """When share groups are turned off."""
+        """Ends all sessions, and returns them: the caller releases their members' records."""
         ended = list(self._sessions.values())
         for session in ended:
             self._remove(session)

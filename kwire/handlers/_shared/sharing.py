@@ -13,6 +13,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
 from kwire.handlers._shared.authorization import check, finder
+from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.replicas.roles import NotLeaderError
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.sharing.acknowledgements import AcknowledgementBatch
@@ -39,7 +40,11 @@ Asked = Sequence[tuple[SharedPartition, Sequence[AskedBatch]]]
 
 
 def asking_member(broker: Broker, context: Context, request: Any) -> SessionKey:
-    """The group and the member. Raises KafkaError: INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED."""
+    """The group and the member.
+
+    Raises KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED.
+    """
+    check_protocol(broker, SHARE)
     group_id, member_id = request.group_id, request.member_id
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The request has no group id.")

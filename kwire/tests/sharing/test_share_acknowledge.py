@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 from kwire_protocol.errors import ErrorCode as E
+from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kwire_protocol.wire import Uuid
 
 from kwire.share_state.state import StateBatch
@@ -136,5 +137,27 @@ def test_an_acknowledgement_wakes_a_fetch_only_when_there_is_room_again() -> Non
         before = trio.current_time()
         assert acquired(await second.answer()) == [(100, 100, 1)]
         assert trio.current_time() - before < 1
+
+    with_group(story)
+
+
+async def set_share_version(group: ShareGroup, level: int) -> None:
+    upgrade, downgrade = 1, 2
+    key = FeatureUpdateKey("share.version", level, upgrade_type=upgrade if level else downgrade)
+    update = UpdateFeaturesRequest(feature_updates=[key])
+    assert (await group.producer.call(update, 1)).error_code == E.NONE
+
+
+def test_sessions_end_when_share_groups_are_turned_off_and_records_come_back() -> None:
+    async def story(group: ShareGroup) -> None:
+        await group.produce(b"a")
+        member = await group.member()
+        assert await member.get() == [(0, 0, 1)]
+        await set_share_version(group, 0)
+        for answer in (await member.fetch(), await member.acknowledge((0, 0, ACCEPT))):
+            assert answer.error_code == E.UNSUPPORTED_VERSION
+        await set_share_version(group, 1)
+        assert (await member.acknowledge((0, 0, ACCEPT))).error_code == E.SHARE_SESSION_NOT_FOUND
+        assert await (await group.member("b")).get() == [(0, 0, 2)]
 
     with_group(story)
