@@ -1,13 +1,8 @@
 """The records of a dead-letter topic (KIP-1191): what is copied, and the headers that say from where and why.
 
-    __dlq.errors.topic, .partition, .offset     the record that failed
-    __dlq.errors.group                          the share group that gave it up
-    __dlq.errors.delivery.count                 how often it was delivered
-    __dlq.errors.message                        why, in one of two sentences
-
-All values are text. Numbers are decimal. If the group copies records, key, value and headers of the record come with
-them, the headers first. A record that is not in the log any more, or cannot be read, leaves only these headers. A dead
-letter that fails again loses the headers of the first time.
+`kwire_protocol.letter_headers` names these headers. If the group copies records, key, value and headers of the record
+come with them, the headers first. A record that is not in the log any more, or cannot be read, leaves only these
+headers. A dead letter that fails again loses the headers of the first time.
 
 The names and sentences are those of Kafka 4.4's ShareGroupDLQStateManager and ShareGroupDLQ. It does not copy the
 headers of the record, which the KIP allows for.
@@ -18,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from kwire_protocol import letter_headers
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BATCH_HEADER_SIZE, InvalidBatch, Record, iter_headers, iter_records
@@ -29,7 +25,6 @@ from kwire.sharing.states import Cause
 if TYPE_CHECKING:
     from kwire.replicas.partition import Partition
 
-PREFIX: Final = "__dlq.errors."
 MAX_READ_BYTES: Final = 1 << 20
 """At most this much of the log is decoded at once, or one batch that is larger. As in Kafka."""
 
@@ -113,7 +108,7 @@ def letters(
         original = originals.get(offset)
         record = Record(0, now_ms, None, None, own)
         if original is not None:
-            kept = [it for it in original.headers if not it[0].startswith(PREFIX)]
+            kept = [it for it in original.headers if not it[0].startswith(letter_headers.PREFIX)]
             copy = Record(0, now_ms, original.key, original.value, [*kept, *own])
             if _size(copy) <= max_bytes - BATCH_HEADER_SIZE:
                 record = copy
@@ -127,12 +122,12 @@ def letters(
 
 def _headers(group_id: str, partition: Partition, offset: int, letter: DeadLetter) -> list[tuple[str, bytes | None]]:
     return [
-        (f"{PREFIX}topic", partition.topic.encode()),
-        (f"{PREFIX}partition", b"%d" % partition.index),
-        (f"{PREFIX}offset", b"%d" % offset),
-        (f"{PREFIX}group", group_id.encode()),
-        (f"{PREFIX}delivery.count", b"%d" % letter.delivery_count),
-        (f"{PREFIX}message", _MESSAGES[letter.cause]),
+        (letter_headers.ORIGIN_TOPIC, partition.topic.encode()),
+        (letter_headers.ORIGIN_PARTITION, b"%d" % partition.index),
+        (letter_headers.ORIGIN_OFFSET, b"%d" % offset),
+        (letter_headers.GROUP, group_id.encode()),
+        (letter_headers.DELIVERY_COUNT, b"%d" % letter.delivery_count),
+        (letter_headers.MESSAGE, _MESSAGES[letter.cause]),
     ]
 
 

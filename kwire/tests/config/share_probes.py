@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import trio
 import trio.testing
+from kwire_protocol.letter_headers import PREFIX
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_protocol.records import Record, iter_records
 
 from kwire.metadata.image import ConfigResourceType
 from kwire.sharing.dead_letters import ENABLED
-from kwire.sharing.letter_records import PREFIX
 from kwire.tests.sharing.members import Member, ShareGroup, finished, initialize
 from kwire.tests.sharing.share_requests import REJECT, RELEASE, RENEW
 from kwire.tests.transaction_scene import a_batch
