@@ -32,7 +32,7 @@ def printable(text: str) -> str:
 def cell(name: str, value: object) -> str:
     if value is None:
         return "-"
-    if isinstance(value, int) and name in ("last_timestamp_ms", "start_ms"):
+    if isinstance(value, int) and (name == "start_ms" or name.endswith("timestamp_ms")):
         return time_text(value)
     return printable(str(value))
 

@@ -6,7 +6,6 @@ milliseconds.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from kwire_storage.producers.snapshots import decode_snapshot
 from kwire_storage.producers.txn_index import decode_aborted
 
 from kwire.cli.log.internal_records import NOT_DECODED, Decoder, decode_control, decoder_for
-from kwire.cli.log.printing import Printer, Row
+from kwire.cli.log.printing import Printer, Row, bytes_fields
 from kwire.cli.log.target import Shape, Target, disk_errors, find_target, is_known_file, log_file_base
 
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
@@ -182,29 +181,11 @@ class Dump:
             decoded = {"not_decoded": str(error)}
         if "decoded_value" in decoded:
             return {**row, **decoded, "tombstone": record.value is None}
-        row |= self._text("key", record.key)
-        row |= self._text("value", record.value)
-        row["headers"] = [{"name": name, **self._text("value", value)} for name, value in record.headers]
-        return {**row, **decoded}
-
-    def _text(self, name: str, data: bytes | None) -> Row:
-        """The bytes as text or base64, truncated to the limit; the size is that of all the bytes."""
-        if data is None:
-            return {name: None}
         most = self._options.max_value_bytes
-        shown = data[:most] if most and len(data) > most else data
-        told: Row = {f"{name}_size_bytes": len(data)}
-        try:
-            # Truncating in the middle of a character must not turn the text into base64.
-            text = shown.decode(errors="strict" if shown is data else "ignore")
-        except UnicodeDecodeError:
-            text = None
-        if text is None or not all(letter.isprintable() or letter in "\n\r\t" for letter in text):
-            text = base64.b64encode(shown).decode()
-            told[f"{name}_encoding"] = "base64"
-        if shown is not data:
-            told[f"{name}_cut"] = True
-        return {name: text, **told}
+        row |= bytes_fields("key", record.key, most)
+        row |= bytes_fields("value", record.value, most)
+        row["headers"] = [{"name": name, **bytes_fields("value", value, most)} for name, value in record.headers]
+        return {**row, **decoded}
 
 
 def _is_partitions(name: str) -> bool:

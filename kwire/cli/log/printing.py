@@ -5,6 +5,7 @@ Text that clients sent is quoted in columns, so that it cannot move the cursor o
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Mapping
@@ -132,10 +133,10 @@ def _record_line(row: Row) -> str:
         if f"decoded_{name}" in row:
             parts.append(f"{name}={json.dumps(row[f'decoded_{name}'])}")
         elif name in row:
-            parts.append(f"{name}={_bytes_text(name, row)}")
+            parts.append(f"{name}={bytes_text(name, row)}")
     headers = row.get("headers")
     if isinstance(headers, list) and headers:
-        told = ", ".join(f"{_quoted(str(header['name']))}={_bytes_text('value', header)}" for header in headers)
+        told = ", ".join(f"{_quoted(str(header['name']))}={bytes_text('value', header)}" for header in headers)
         parts.append(f"headers={{{told}}}")
     if row.get("tombstone"):
         parts.append("tombstone")
@@ -144,7 +145,27 @@ def _record_line(row: Row) -> str:
     return "  ".join(parts)
 
 
-def _bytes_text(name: str, row: Mapping[str, object]) -> str:
+def bytes_fields(name: str, data: bytes | None, most: int) -> Row:
+    """The bytes as text or base64, truncated to `most`, unless that is 0; the size is that of all the bytes."""
+    if data is None:
+        return {name: None}
+    shown = data[:most] if most and len(data) > most else data
+    told: Row = {f"{name}_size_bytes": len(data)}
+    try:
+        # Truncating in the middle of a character must not turn the text into base64.
+        text = shown.decode(errors="strict" if shown is data else "ignore")
+    except UnicodeDecodeError:
+        text = None
+    if text is None or not all(letter.isprintable() or letter in "\n\r\t" for letter in text):
+        text = base64.b64encode(shown).decode()
+        told[f"{name}_encoding"] = "base64"
+    if shown is not data:
+        told[f"{name}_cut"] = True
+    return {name: text, **told}
+
+
+def bytes_text(name: str, row: Mapping[str, object]) -> str:
+    """Those fields in columns."""
     value = row[name]
     if value is None:
         return "null"
