@@ -7,5 +7,6 @@
 * `brokers.py`: brokers that do not come back
 * `groups.py`: groups of all kinds and their members; `groups_offsets.py`: how far they are; `groups_reset.py`: where
   they are to go on
+* `dead_letters/`: dead letters of share groups, and sending their records again (KIP-1191)
 * `batches.py`: requests of a bounded size
 """

@@ -6,6 +6,7 @@ import click
 
 import kwire
 from kwire.cli.cluster import cluster
+from kwire.cli.dlq import dlq
 from kwire.cli.group import group
 from kwire.cli.log import log
 from kwire.cli.pipeline import pipeline
@@ -24,6 +25,7 @@ def main() -> None:
 
 
 main.add_command(cluster)
+main.add_command(dlq)
 main.add_command(group)
 main.add_command(log)
 main.add_command(pipeline)

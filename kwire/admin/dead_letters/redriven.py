@@ -1,0 +1,142 @@
+"""Which letters of a dead-letter topic were sent already: kept in a compacted topic of its own, kwire-redriven-TOPIC.
+
+Offsets that consumer groups commit would not do. A redrive may take letters in any order, and committed offsets of a
+group without members expire after a week.
+
+    key      {"topic_id": "...", "partition": 0, "first_offset": 4096}
+    value    {"sent": "0-17,19"}
+
+A record is about the BLOCK offsets from `first_offset` on, and the numbers count from there. It belongs to the topic
+with that id: a topic that was deleted and created again begins anew. Records of letters that are deleted are removed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+from kwire_protocol.wire import Uuid, uuid_to_text
+
+from kwire.client.cluster import TopicPartition
+from kwire.client.errors import ClientError
+
+PREFIX: Final = "kwire-redriven-"
+BLOCK: Final = 4096
+_RANGE: Final = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
+
+Place = tuple[int, int]
+"""Partition and offset of a letter."""
+
+
+@attrs.define(eq=False)
+class Redriven:
+    """A bit for each letter of `topic`."""
+
+    topic: str
+    topic_id: Uuid
+    _blocks: dict[Place, int] = attrs.field(factory=dict)
+    """By partition and first offset."""
+    _foreign: set[bytes] = attrs.field(factory=set)
+    """Keys of an earlier topic of the name."""
+
+    @classmethod
+    def of(cls, topic: str, topic_id: Uuid, values: Mapping[bytes, bytes | None]) -> Redriven:
+        """From what is kept. Raises ClientError for what no redrive has written."""
+        it = cls(topic, topic_id)
+        for key, value in values.items():
+            if value is None:
+                continue
+            try:
+                told = json.loads(key)
+                block = int(told["partition"]), int(told["first_offset"])
+                is_own = told["topic_id"] == uuid_to_text(topic_id)
+                bits = _bits(json.loads(value)["sent"])
+                if key != it._key(block) and is_own:
+                    raise ValueError
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+                raise ClientError(
+                    f"topic {kept_topic(topic)} tells what was sent of {topic}, but has a record that no redrive has "
+                    "written; without that topic, all letters count as not sent"
+                ) from None
+            if is_own:
+                it._blocks[block] = bits
+            else:
+                it._foreign.add(key)
+        return it
+
+    def __contains__(self, place: Place) -> bool:
+        block, bit = _split(place)
+        return bool(self._blocks.get(block, 0) >> bit & 1)
+
+    def drop_stale(self, starts: Mapping[int, int]) -> set[bytes]:
+        """Forgets letters that no longer exist, by the first offsets of all partitions. The keys are to be deleted."""
+        old = {block for block in self._blocks if block[1] + BLOCK <= starts.get(block[0], 0)}
+        keys = {*self._foreign, *map(self._key, old)}
+        self._foreign.clear()
+        for block in old:
+            del self._blocks[block]
+        return keys
+
+    def adding(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The blocks as they are when these letters have been sent, too."""
+        changed: dict[Place, int] = {}
+        for place in places:
+            block, bit = _split(place)
+            changed[block] = changed.get(block, self._blocks.get(block, 0)) | 1 << bit
+        return changed
+
+    def encode(self, blocks: Mapping[Place, int]) -> dict[bytes, bytes]:
+        """Keys and values to keep."""
+        return {self._key(block): json.dumps({"sent": _ranges(bits)}).encode() for block, bits in blocks.items()}
+
+    def added(self, blocks: Mapping[Place, int]) -> None:
+        """These blocks are kept."""
+        self._blocks |= blocks
+
+    def _key(self, block: Place) -> bytes:
+        told = {"topic_id": uuid_to_text(self.topic_id), "partition": block[0], "first_offset": block[1]}
+        return json.dumps(told).encode()
+
+
+def kept_topic(topic: str) -> str:
+    """Raises ClientError if the name would be too long."""
+    name = PREFIX + topic
+    if len(name) > 249:
+        raise ClientError(
+            f"what was sent of topic {topic} is kept in topic {name}, but a name has at most 249 characters"
+        )
+    return name
+
+
+def place_of(at: TopicPartition, offset: int) -> Place:
+    return at.partition, offset
+
+
+def _split(place: Place) -> tuple[Place, int]:
+    partition, offset = place
+    bit = offset % BLOCK
+    return (partition, offset - bit), bit
+
+
+def _ranges(bits: int) -> str:
+    """0-17,19: the bits that are set."""
+    text = f"{bits:b}"[::-1]
+    found = ((it.start(), it.end() - 1) for it in re.finditer("1+", text))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def _bits(ranges: str) -> int:
+    """Raises ValueError, and others for what is no text."""
+    bits = 0
+    for part in ranges.split(","):
+        found = _RANGE.fullmatch(part)
+        if found is None:
+            raise ValueError
+        first, last = int(found[1]), int(found[2] or found[1])
+        if not first <= last < BLOCK:
+            raise ValueError
+        bits |= (1 << last - first + 1) - 1 << first
+    return bits

@@ -1,0 +1,389 @@
+"""Sends the records of dead letters again, each once.
+
+A transaction writes some records, and the note that their letters were sent (`redriven.py`). So a redrive that is
+killed has sent and noted, or neither, and the next one goes on. The transactional id is that of the dead-letter topic:
+a redrive fences an earlier one of the same topic, aborts its open transaction, and only then reads what was sent.
+
+A record has the key, the value and the headers that it had, without the letter's, and COUNT_HEADER. Its timestamp is
+that of what it is taken from: of the record, or of the letter if that has the copy. It goes to the partition from
+which it came, or in another topic to the one of its key.
+
+A record that its topic refuses is told, and the others go on: its batch is halved until it is alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from itertools import zip_longest
+from typing import Final
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import quoted
+from kwire_protocol.records import Record
+
+from kwire.admin.dead_letters.letters import Letter, Origin, Selection, read_span, spans_of
+from kwire.admin.dead_letters.originals import Gone, read_originals
+from kwire.admin.dead_letters.redriven import Redriven, kept_topic, place_of
+from kwire.admin.dead_letters.topics import redriven_so_far
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.errors import ClientError, Refused, UnknownTopic, error_name
+from kwire.client.offsets import EARLIEST, list_offsets
+from kwire.client.producing import DEFAULT_BATCH_BYTES, Producer, ProducerFenced, split_records
+from kwire.client.topics import describe_topic_configs
+from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.partitioning import partition_of
+from kwire.pipeline.replay.pace import Pace
+
+COUNT_HEADER: Final = "__kwire.redriven.count"
+"""How often the record was sent again, as a decimal number. It stays if the record fails again."""
+
+MAX_LETTERS: Final = 500
+"""In one transaction."""
+MAX_BYTES: Final = 4 << 20
+"""Of letters that wait for that."""
+MAX_TOLD: Final = 20
+"""Letters that are told one by one if they are not sent, for each reason."""
+MAX_REASONS: Final = 1_000
+
+ALREADY: Final = "sent by an earlier redrive"
+NO_LETTER: Final = "no dead letter: it does not say from where it comes"
+
+_OF_RECORDS: Final = {
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.CORRUPT_MESSAGE,
+}
+_OF_TOPICS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.POLICY_VIOLATION,
+}
+_MAX_COUNT: Final = 10**9
+
+
+class Outcome(Enum):
+    SENT = "sent"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@attrs.frozen(kw_only=True)
+class RedriveOptions:
+    """`to`: another topic than that of origin. `again`: also what was sent already. `is_dry`: nothing is changed."""
+
+    to: str | None = None
+    again: bool = False
+    is_dry: bool = False
+    limit: int | None = None
+    """The number of letters to send at most."""
+    rate_per_s: float | None = None
+
+
+@attrs.frozen
+class NotSent:
+    """A letter, or a record that is none, that was not sent."""
+
+    at: TopicPartition
+    offset: int
+    origin: Origin | None
+    outcome: Outcome
+    reason: str
+
+
+@attrs.define
+class Report:
+    """What became of the letters, by outcome, topic to which they go, and reason."""
+
+    counts: Counter[tuple[Outcome, str | None, str | None]] = attrs.field(factory=Counter)
+    not_sent: list[NotSent] = attrs.field(factory=list)
+    """The first of each reason, except those that an earlier redrive has sent."""
+    is_cut: bool = False
+    """Whether the limit left letters out."""
+    _told: Counter[str] = attrs.field(factory=Counter)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all letters are sent, now or before."""
+        return all(
+            outcome is Outcome.SENT or (outcome is Outcome.SKIPPED and reason in (ALREADY, NO_LETTER))
+            for outcome, _, reason in self.counts
+        )
+
+    @property
+    def sent(self) -> int:
+        return sum(count for (outcome, _, _), count in self.counts.items() if outcome is Outcome.SENT)
+
+    def add_sent(self, to: str) -> None:
+        self._count(Outcome.SENT, to, None)
+
+    def add_skipped(self, letter: Letter, reason: str) -> None:
+        self._count(Outcome.SKIPPED, None, reason)
+        if reason != ALREADY:
+            self._tell(NotSent(letter.at, letter.offset, letter.origin, Outcome.SKIPPED, reason))
+
+    def add_other(self, at: TopicPartition, offset: int, *, is_wanted: bool) -> None:
+        """A record that is no letter. `is_wanted`: the user has named it."""
+        outcome = Outcome.FAILED if is_wanted else Outcome.SKIPPED
+        self._count(outcome, None, NO_LETTER)
+        self._tell(NotSent(at, offset, None, outcome, NO_LETTER))
+
+    def add_failed(self, letter: Letter, to: str, reason: str) -> None:
+        self._count(Outcome.FAILED, to, reason)
+        self._tell(NotSent(letter.at, letter.offset, letter.origin, Outcome.FAILED, reason))
+
+    def _count(self, outcome: Outcome, to: str | None, reason: str | None) -> None:
+        key = outcome, to, reason
+        if key not in self.counts and len(self.counts) >= MAX_REASONS:
+            key = outcome, None, None if outcome is Outcome.SENT else "other reasons"
+        self.counts[key] += 1
+
+    def _tell(self, it: NotSent) -> None:
+        if it.reason not in self._told and len(self._told) >= MAX_REASONS:
+            return
+        self._told[it.reason] += 1
+        if self._told[it.reason] <= MAX_TOLD:
+            self.not_sent.append(it)
+
+
+@attrs.frozen
+class _Target:
+    """A topic to which records go. `problem`: why nothing can."""
+
+    name: str
+    partitions: int = 0
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    problem: str | None = None
+
+
+@attrs.frozen
+class _Item:
+    """A record that is to be sent."""
+
+    letter: Letter
+    to: TopicPartition
+    record: Record
+
+
+@attrs.define(eq=False)
+class Redrive:
+    """One redrive of a dead-letter topic. `report` says how far it came, also after an error."""
+
+    cluster: Cluster
+    topic: str
+    selection: Selection
+    options: RedriveOptions
+    now_ms: Callable[[], int]
+    progress: Callable[[int, int], None] = lambda _done, _total: None
+    """Called with the offsets that were read, and that there are."""
+    report: Report = attrs.field(factory=Report)
+    _producer: Producer | None = attrs.field(default=None, init=False)
+    _kept: KeptTopic = attrs.field(init=False)
+    _redriven: Redriven = attrs.field(init=False)
+    _stale: set[bytes] = attrs.field(factory=set, init=False)
+    """What is to be deleted from the topic that keeps what was sent."""
+    _targets: dict[str, _Target] = attrs.field(factory=dict, init=False)
+
+    def run(self) -> Report:
+        """Raises UnknownTopic and other ClientErrors. What was sent until then is in the report, and noted."""
+        topic_id = self.cluster.topic(self.topic).topic_id
+        if self.options.to is not None:
+            self.cluster.topic(self.options.to)
+        spans = spans_of(self.cluster, self.topic, self.selection)
+        self._kept = KeptTopic(self.cluster, kept_topic(self.topic))
+        if self.options.is_dry:
+            self._redriven = redriven_so_far(self.cluster, self.topic)
+        else:
+            self._kept.make()
+            self._producer = Producer(self.cluster, transactional_id=f"kwire-redrive/{self.topic}")
+            self._producer.init()
+            self._redriven = Redriven.of(self.topic, topic_id, self._kept.all())
+            self._stale = self._redriven.drop_stale(list_offsets(self.cluster, self.topic, EARLIEST))
+        rate = self.options.rate_per_s
+        pace = None if rate is None else Pace(rate, self.cluster.clock.monotonic())
+        total, done, chosen = sum(it.stop - it.start for it in spans), 0, 0
+        waiting: list[Letter] = []
+        size = 0
+        for span in spans:
+            for record in read_span(self.cluster, span):
+                self.progress(done + record.offset - span.start, total)
+                letter = self._chosen(span.at, record)
+                if letter is None:
+                    continue
+                if chosen == self.options.limit:
+                    self.report.is_cut = True
+                    break
+                chosen += 1
+                if pace is not None:
+                    if (wait_s := pace.wait_s(self.cluster.clock.monotonic())) > 0:
+                        self._send(waiting)
+                        waiting, size = [], 0
+                        wait_s = pace.wait_s(self.cluster.clock.monotonic())
+                        self.cluster.clock.sleep(wait_s)
+                    pace.went(self.cluster.clock.monotonic())
+                waiting.append(letter)
+                size += _size(letter)
+                if len(waiting) >= MAX_LETTERS or size >= MAX_BYTES:
+                    self._send(waiting)
+                    waiting, size = [], 0
+            if self.report.is_cut:
+                break
+            done += span.stop - span.start
+        self._send(waiting)
+        self.progress(total, total)
+        return self.report
+
+    def _chosen(self, at: TopicPartition, record: Record) -> Letter | None:
+        letter = Letter.read(at, record)
+        if letter is None:
+            # One that a filter asks for cannot be told from the others.
+            if self.selection.is_everything or self.selection.offsets:
+                self.report.add_other(at, record.offset, is_wanted=bool(self.selection.offsets))
+            return None
+        if not self.selection.matches(letter):
+            return None
+        if not self.options.again and place_of(at, letter.offset) in self._redriven:
+            self.report.add_skipped(letter, ALREADY)
+            return None
+        return letter
+
+    def _send(self, letters: Sequence[Letter]) -> None:
+        """In halves, if the records that they refer to do not fit into memory together."""
+        wanted = {it.origin for it in letters if not it.is_copy}
+        originals = read_originals(self.cluster, wanted)
+        if len(originals) == len(wanted):
+            self._write([item for it in letters if (item := self._item(it, originals)) is not None])
+            return
+        originals.clear()
+        half = len(letters) // 2
+        self._send(letters[:half])
+        self._send(letters[half:])
+
+    def _item(self, letter: Letter, originals: Mapping[Origin, Record | Gone]) -> _Item | None:
+        """None if it cannot be sent, which is reported."""
+        source: Letter | Record = letter
+        timestamp_ms = letter.timestamp_ms
+        if not letter.is_copy:
+            original = originals[letter.origin]
+            if isinstance(original, Gone):
+                self.report.add_skipped(letter, original.value)
+                return None
+            source, timestamp_ms = original, original.timestamp
+        target = self._target(self.options.to or letter.origin.at.topic)
+        partition = letter.origin.at.partition
+        problem = target.problem
+        if problem is None and self.options.to is not None:
+            key = source.key
+            partition = partition % target.partitions if key is None else partition_of(key, target.partitions)
+        elif problem is None and partition >= target.partitions:
+            problem = f"the topic does not have partition {partition}"
+        if problem is not None:
+            self.report.add_failed(letter, target.name, problem)
+            return None
+        record = Record(0, timestamp_ms, source.key, source.value, _counted(source.headers))
+        return _Item(letter, TopicPartition(target.name, partition), record)
+
+    def _write(self, items: Sequence[_Item]) -> None:
+        """In one transaction; if a record is refused, in several."""
+        producer = self._producer
+        if producer is None or not items:
+            for it in items:
+                self.report.add_sent(it.to.topic)
+            return
+        blocks = self._redriven.adding(place_of(it.letter.at, it.letter.offset) for it in items)
+        failure: Refused | None = None
+        try:
+            with producer.transaction():
+                try:
+                    for batches in self._batches(items):
+                        producer.produce(batches)
+                except Refused as error:
+                    if error.code in _OF_RECORDS or error.code in _OF_TOPICS:
+                        failure = error
+                    raise
+                self._note(producer, blocks)
+        except ProducerFenced as error:
+            raise ClientError(
+                f"this redrive of {quoted(self.topic)} has ended: another one has begun, or its transaction took too "
+                f"long ({error_name(error.code)})"
+            ) from None
+        except Refused as error:
+            if error is not failure:
+                raise
+            self._isolate(items, error)
+            return
+        self._redriven.added(blocks)
+        self._stale.clear()
+        for it in items:
+            self.report.add_sent(it.to.topic)
+
+    def _note(self, producer: Producer, blocks: Mapping[tuple[int, int], int]) -> None:
+        values: dict[bytes, bytes | None] = {**dict.fromkeys(self._stale), **self._redriven.encode(blocks)}
+        now_ms = self.now_ms()
+        producer.write(self._kept.at, (Record(0, now_ms, key, value) for key, value in values.items()))
+
+    def _batches(self, items: Sequence[_Item]) -> list[dict[TopicPartition, list[Record]]]:
+        """A batch for each partition at a time, in the order of the letters."""
+        records: dict[TopicPartition, list[Record]] = defaultdict(list)
+        for it in items:
+            records[it.to].append(it.record)
+        pieces = [
+            [(at, some) for some in split_records(its, self._target(at.topic).batch_bytes)]
+            for at, its in records.items()
+        ]
+        return [dict(it for it in row if it is not None) for row in zip_longest(*pieces)]
+
+    def _isolate(self, items: Sequence[_Item], error: Refused) -> None:
+        """Finds the records that are refused, and sends the others."""
+        topics = dict.fromkeys(it.to.topic for it in items)
+        if error.code in _OF_TOPICS and len(topics) == 1:
+            name = items[0].to.topic
+            self._targets[name] = attrs.evolve(self._target(name), problem=error_name(error.code))
+            for it in items:
+                self.report.add_failed(it.letter, name, error_name(error.code))
+        elif len(items) == 1:
+            self.report.add_failed(items[0].letter, items[0].to.topic, error_name(error.code))
+        elif error.code in _OF_TOPICS:
+            for name in topics:
+                self._write([it for it in items if it.to.topic == name])
+        else:
+            half = len(items) // 2
+            self._write(items[:half])
+            self._write(items[half:])
+
+    def _target(self, name: str) -> _Target:
+        if name not in self._targets:
+            if len(self._targets) >= MAX_REASONS:
+                self._targets.clear()
+            self._targets[name] = self._look_at(name)
+        return self._targets[name]
+
+    def _look_at(self, name: str) -> _Target:
+        try:
+            partitions = len(self.cluster.topic(name).leaders)
+            most = int(describe_topic_configs(self.cluster, [name])[name].get("max.message.bytes") or 0)
+        except UnknownTopic:
+            return _Target(name, problem="the topic does not exist")
+        except Refused as error:
+            if error.may_pass:
+                raise
+            return _Target(name, problem=error_name(error.code))
+        # A small batch has room for its header, too.
+        return _Target(name, partitions, min(DEFAULT_BATCH_BYTES, max(most - 100, 1)) if most else DEFAULT_BATCH_BYTES)
+
+
+def _counted(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    before = [value for name, value in headers if name == COUNT_HEADER]
+    count = int(before[-1]) if before and before[-1] and before[-1].isdigit() and len(before[-1]) <= 9 else 0
+    kept = [it for it in headers if it[0] != COUNT_HEADER]
+    return [*kept, (COUNT_HEADER, b"%d" % min(count + 1, _MAX_COUNT - 1))]
+
+
+def _size(letter: Letter) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in letter.headers)
+    return len(letter.key or b"") + len(letter.value or b"") + headers

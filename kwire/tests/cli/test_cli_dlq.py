@@ -1,0 +1,532 @@
+"""`kwire dlq` on a broker in this process: what it shows, what it sends, and what a kill at any moment leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, Final
+
+import attrs
+import pytest
+from click.testing import CliRunner, Result
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kwire_protocol.records import Record
+from kwire_protocol.wire import Buffer
+
+from compat_tests.share_states import share_partition
+from compat_tests.waiting import eventually
+from kwire.admin.dead_letters import originals, redriving, topics
+from kwire.admin.dead_letters.letters import Selection, Span, read_span
+from kwire.admin.dead_letters.redriving import COUNT_HEADER, Redrive, RedriveOptions
+from kwire.cli import main
+from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
+from kwire.client.errors import ClientError
+from kwire.client.offsets import LATEST, IsolationLevel, list_offsets
+from kwire.client.producing import Producer
+from kwire.client.topics import NewTopic, create_topics
+from kwire.client.transport import Address, Transport, connect_plain_text
+from kwire.metadata.image import ConfigResourceType
+from kwire.pipeline.delivery.partitioning import partition_of
+from kwire.testing import Broker
+from kwire.tests.admin.letter_scene import COUNTED, copy, reference
+from kwire.tests.raw_client import RawClient
+from kwire.tests.sharing.share_requests import REJECT, ShareRequests, acquired
+
+SETTINGS: Final = {
+    "group.min.session.timeout.ms": "500",
+    "offsets.topic.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+ENABLED: Final = {"errors.deadletterqueue.group.enable": "true"}
+AGAIN: Final = (COUNT_HEADER, b"1")
+_numbers = count(1)
+
+
+@attrs.define(eq=False)
+class Scene:
+    """Topics whose names no other test has: `orders` with two partitions, and `dlq` with letters about it."""
+
+    broker: Broker
+    cluster: Cluster
+    orders: str
+    dlq: str
+
+    def at(self, partition: int = 0) -> TopicPartition:
+        return TopicPartition(self.orders, partition)
+
+    def write(self, at: TopicPartition, *records: Record) -> None:
+        Producer(self.cluster).produce({at: records})
+
+    def letters(self, *records: Record, partition: int = 0) -> None:
+        self.write(TopicPartition(self.dlq, partition), *records)
+
+    def read(self, at: TopicPartition, start: int = 0) -> list[Record]:
+        """What a reader of committed records sees."""
+        committed = IsolationLevel.READ_COMMITTED
+        end = list_offsets(self.cluster, at.topic, LATEST, isolation_level=committed)[at.partition]
+        return [*read_span(self.cluster, Span(at, start, end))]
+
+    def values(self, at: TopicPartition) -> list[bytes | None]:
+        return [it.value for it in self.read(at)]
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> str:
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        create_topics(self.cluster, [NewTopic(name, partitions, configs=settings)])
+        return name
+
+    def __call__(self, *arguments: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, ["dlq", *arguments, "--bootstrap-server", self.broker.address])
+        assert result.exit_code == code, result.output
+        return result
+
+    def redrive(self, *arguments: str, code: int = 0) -> dict[tuple[str, str | None], int]:
+        """Letters by result, and reason or topic."""
+        told = rows(self("redrive", self.dlq, *arguments, "--json", code=code))
+        return {(it["result"], it["reason"] or it["to"]): it["letters"] for it in told}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(settings=SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def scene(broker: Broker) -> Iterator[Scene]:
+    number = next(_numbers)
+    with Cluster(broker.address) as cluster:
+        it = Scene(broker, cluster, f"orders-{number}", f"dlq.{number}")
+        it.create(it.orders, 2)
+        create_topics(cluster, [NewTopic(it.dlq, 2, configs=ENABLED)])
+        yield it
+
+
+def rows(result: Result) -> list[Any]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def words(result: Result) -> list[list[str]]:
+    return [line.split() for line in result.stdout.splitlines()]
+
+
+# Shown
+
+
+def test_letters_are_counted_by_group_and_topic_of_origin(scene: Scene) -> None:
+    assert f"there are no letters in {scene.dlq}" in scene("list", "--topic", scene.dlq).stdout
+    scene.letters(reference(scene.at(), 0, timestamp_ms=2_000), reference(scene.at(1), 3, timestamp_ms=3_000))
+    scene.letters(reference(scene.at(), 1, timestamp_ms=1_000), partition=1)
+    scene.letters(reference(TopicPartition("a\x1b", 0), 1, group="h"), Record(value=b"no letter"))
+    result = scene("list", "--topic", scene.dlq)
+    head, first, second = words(result)
+    assert head == ["TOPIC", "GROUP", "ORIGIN", "LETTERS", "REDRIVEN", "FIRST", "LAST"]
+    times = ["1970-01-01T00:00:01.000Z", "1970-01-01T00:00:03.000Z"]
+    assert first == [scene.dlq, "g", scene.orders, "3", "0", *times]
+    assert second == [scene.dlq, "h", "a\\x1b", "1", "0", times[0], times[0]]
+    assert result.stderr == f"note: topic {scene.dlq} has records that are no dead letters: 1\n"
+    assert rows(scene("list", "--topic", scene.dlq, "--json"))[:2] == [
+        {
+            "type": "topic",
+            "topic": scene.dlq,
+            "exists": True,
+            "group_ids": [],
+            "letters": 4,
+            "other_records": 1,
+        },
+        {
+            "type": "letters",
+            "topic": scene.dlq,
+            "group_id": "g",
+            "origin_topic": scene.orders,
+            "letters": 3,
+            "redriven": 0,
+            "first_timestamp_ms": 1_000,
+            "last_timestamp_ms": 3_000,
+        },
+    ]
+
+
+def test_origins_beyond_a_number_are_counted_together(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "MAX_COUNTS", 2)
+    scene.letters(*(reference(TopicPartition(f"t{index}", 0), 0) for index in (0, 1, 2, 3, 1)))
+    counted = [it for it in rows(scene("list", "--topic", scene.dlq, "--json")) if it["type"] == "letters"]
+    assert [(it["origin_topic"], it["letters"]) for it in counted] == [(None, 2), ("t0", 1), ("t1", 2)]
+
+
+def test_topics_are_found_by_their_own_configuration_and_by_that_of_groups(scene: Scene) -> None:
+    group, missing = f"group-of-{scene.dlq}", f"{scene.dlq}.missing"
+    configure(scene, group, missing)
+    join = ShareGroupHeartbeatRequest(group, "a member", 0, None, [scene.orders])
+    coordinator = scene.cluster.connection(scene.cluster.coordinator(CoordinatorKind.GROUP, group))
+    eventually(lambda: coordinator.call(join).error_code == ErrorCode.NONE, "the group is there")
+    result = scene("list", "--json")
+    told = {it["topic"]: it for it in rows(result) if it["type"] == "topic"}
+    assert (told[scene.dlq]["exists"], told[scene.dlq]["group_ids"]) == (True, [])
+    assert (told[missing]["exists"], told[missing]["group_ids"]) == (False, [group])
+    assert scene.orders not in told
+    assert f"share group {group} names dead-letter topic {missing}, which does not exist" in result.stderr
+
+
+def test_letters_are_shown_with_their_origin_and_safe_for_terminals(scene: Scene) -> None:
+    long = b"x" * 10_000
+    scene.letters(
+        reference(scene.at(), 0),
+        Record(value=b"no letter"),
+        copy(scene.at(1), 7, b"\x1b[2J", long, ("mine", b"\x00"), group="h\x07", reason=COUNTED),
+    )
+    result = scene("show", scene.dlq)
+    assert "\x1b" not in result.output
+    assert "\x07" not in result.output
+    _, first, second = result.stdout.splitlines()
+    assert first.split() == (
+        f"0 0 1970-01-01T00:00:01.000Z g {scene.orders}-0 offset 0 1 - Offset rejected by client. - -".split()
+    )
+    assert f"h\\x07  {scene.orders}-1 offset 7  1           -         {COUNTED.decode()}" in second
+    assert second.endswith(f'base64:G1sySg==  "{"x" * 40}"... (10000 bytes)')
+    assert "records that are no dead letters: 1" in result.stderr
+    (only,) = rows(scene("show", scene.dlq, "--json", "--partition", "0", "--offset", "2"))
+    assert len(only.pop("value")) == 4096
+    assert only == {
+        "type": "letter",
+        "topic": scene.dlq,
+        "partition": 0,
+        "offset": 2,
+        "timestamp_ms": 1_000,
+        "group_id": "h\x07",
+        "origin_topic": scene.orders,
+        "origin_partition": 1,
+        "origin_offset": 7,
+        "delivery_count": 1,
+        "reason": COUNTED.decode(),
+        "redriven": False,
+        "is_copy": True,
+        "key": "G1sySg==",
+        "key_size_bytes": 4,
+        "key_encoding": "base64",
+        "value_size_bytes": 10_000,
+        "value_cut": True,
+        "headers": [{"name": "mine", "value": "AA==", "value_size_bytes": 1, "value_encoding": "base64"}],
+    }
+
+
+def test_letters_are_chosen_and_limited(scene: Scene) -> None:
+    scene.letters(*(reference(scene.at(index % 2), index, timestamp_ms=1_000 * index) for index in range(1, 7)))
+    scene.letters(reference(scene.at(), 7, group="h", timestamp_ms=9_000), partition=1)
+
+    def shown(*arguments: str) -> list[int]:
+        return [it["origin_offset"] for it in rows(scene("show", scene.dlq, "--json", *arguments))]
+
+    assert shown() == [1, 2, 3, 4, 5, 6, 7]
+    assert shown("--group", "h") == [7]
+    assert shown("--partition", "0", "--offset", "1", "--offset", "4") == [2, 5]
+    assert shown("--since", "3000", "--until", "5000") == [3, 4]
+    assert shown("--origin-topic", scene.orders, "--origin-partition", "1") == [1, 3, 5]
+    assert shown("--origin-offset", "6") == [6]
+    assert shown("--reason", "REJECTED by") == [1, 2, 3, 4, 5, 6, 7]
+    assert shown("--reason", "exceeded") == []
+    result = scene("show", scene.dlq, "--limit", "2", "--json")
+    assert len(rows(result)) == 2
+    assert "there are more letters: raise --limit" in result.stderr
+    assert scene("show", scene.dlq, "--limit", "7").stderr == ""
+    assert scene("show", scene.dlq, "--group", "x").stdout == f"there is no such letter in {scene.dlq}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["show", "DLQ", "--offset", "1"], "--offset is one of a partition: name it with --partition"),
+        (["show", "DLQ", "--since", "soon"], "--since 'soon' is no moment"),
+        (["redrive", "DLQ"], "say which letters: by options such as --group or --offset, or --all"),
+        (["redrive", "DLQ", "--all", "--group", "g"], "--all is all letters"),
+        (["redrive", "DLQ", "--all", "--to", "DLQ"], "--to is the dead-letter topic itself"),
+        (["redrive", "DLQ", "--all", "--rate", "0"], "0.0 is not in the range"),
+    ],
+)
+def test_options_that_make_no_sense_are_told(scene: Scene, arguments: list[str], told: str) -> None:
+    assert told in scene(*(it.replace("DLQ", scene.dlq) for it in arguments), code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["show", "nope"], "Error: there is no topic 'nope'\n"),
+        (["list", "--topic", "nope"], "Error: there is no topic 'nope'\n"),
+        (["redrive", "nope", "--all"], "Error: there is no topic 'nope'\n"),
+        (["redrive", "DLQ", "--all", "--to", "nope"], "Error: there is no topic 'nope'\n"),
+        (["show", "DLQ", "--partition", "2"], "Error: topic 'DLQ' has no partition 2, but 2 of them, from 0\n"),
+        (
+            ["show", "DLQ", "--partition", "0", "--offset", "1"],
+            "Error: offset 1 of DLQ-0 not found: it has the offsets 0 to 0\n",
+        ),
+        (["redrive", "DLQ", "--partition", "1", "--offset", "0"], "Error: offset 0 of DLQ-1 not found: it is empty\n"),
+    ],
+)
+def test_what_is_not_there_is_told_in_a_line(scene: Scene, arguments: list[str], told: str) -> None:
+    scene.letters(reference(scene.at(), 0))
+    assert scene(*(it.replace("DLQ", scene.dlq) for it in arguments), code=1).stderr == told.replace("DLQ", scene.dlq)
+
+
+# Sent again
+
+
+def test_what_a_share_group_gave_up_is_sent_again_and_again(scene: Scene) -> None:
+    group = f"group-of-{scene.dlq}"
+    scene.write(scene.at(), Record(timestamp=5, key=b"k", value=b"v", headers=[("mine", b"1")]))
+    configure(scene, group, scene.dlq)
+    with share_partition(scene.broker.address, group, scene.orders) as state:
+        assert state.initialize() == ErrorCode.NONE
+    reject(scene, group, 0)
+    assert scene.redrive("--group", group) == {("sent", scene.orders): 1}
+    _, again = scene.read(scene.at())
+    assert again[1:] == (5, b"k", b"v", (("mine", b"1"), AGAIN))
+    assert [it["redriven"] for it in rows(scene("show", scene.dlq, "--json"))] == [True]
+    reject(scene, group, 1)
+    assert scene.redrive("--all") == {("sent", scene.orders): 1, ("skipped", "sent by an earlier redrive"): 1}
+    *_, twice = scene.read(scene.at())
+    assert twice.headers == (("mine", b"1"), (COUNT_HEADER, b"2"))
+
+
+def test_a_copied_record_goes_to_its_partition_as_it_was(scene: Scene) -> None:
+    scene.letters(
+        copy(scene.at(1), 7, b"k", None, ("mine", b"1"), (COUNT_HEADER, b"9"), timestamp_ms=77),
+        copy(scene.at(0), 8, None, b"v", (COUNT_HEADER, b"x"), timestamp_ms=78),
+    )
+    assert scene.redrive("--all") == {("sent", scene.orders): 2}
+    assert [it[1:] for it in scene.read(scene.at(1))] == [(77, b"k", None, (("mine", b"1"), (COUNT_HEADER, b"10")))]
+    assert [it[1:] for it in scene.read(scene.at(0))] == [(78, None, b"v", (AGAIN,))]
+
+
+def test_records_go_to_another_topic_by_their_key(scene: Scene) -> None:
+    other = scene.create(f"{scene.orders}-other", 3)
+    keys = [b"%d" % index for index in range(20)]
+    scene.letters(*(copy(scene.at(1), index, key, b"v") for index, key in enumerate(keys)))
+    scene.letters(copy(scene.at(1), 99, None, b"without a key"))
+    assert scene.redrive("--all", "--to", other) == {("sent", other): 21}
+    assert scene.read(scene.at(1)) == []
+    for index in range(3):
+        expected = [key for key in keys if partition_of(key, 3) == index] + ([None] if index == 1 else [])
+        assert [it.key for it in scene.read(TopicPartition(other, index))] == expected
+
+
+def test_a_letter_is_sent_once_unless_it_is_asked_for_again(scene: Scene) -> None:
+    scene.letters(*(copy(scene.at(), index, b"k", b"%d" % index) for index in range(5)))
+    assert scene.redrive("--partition", "0", "--offset", "3") == {("sent", scene.orders): 1}
+    assert scene.redrive("--origin-offset", "1") == {("sent", scene.orders): 1}
+    assert scene.redrive("--all", "--limit", "2") == {
+        ("skipped", "sent by an earlier redrive"): 2,
+        ("sent", scene.orders): 2,
+    }
+    assert scene.redrive("--all") == {("skipped", "sent by an earlier redrive"): 4, ("sent", scene.orders): 1}
+    assert scene.redrive("--all") == {("skipped", "sent by an earlier redrive"): 5}
+    assert scene.values(scene.at()) == [b"3", b"1", b"0", b"2", b"4"]
+    assert scene.redrive("--all", "--again") == {("sent", scene.orders): 5}
+    assert scene.values(scene.at())[5:] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_dry_run_tells_what_would_happen_and_changes_nothing(scene: Scene) -> None:
+    scene.letters(copy(scene.at(), 0, b"k", b"v"), copy(TopicPartition("nope", 0), 0, b"k", b"v"))
+    before = {it.name for it in scene.cluster.metadata(None).topics}
+    result = scene("redrive", scene.dlq, "--all", "--dry-run", code=1)
+    assert words(result)[1] == ["would", "be", "sent", "1", scene.orders, "-"]
+    assert result.stdout.endswith("\nnothing was changed: without --dry-run these letters are sent\n")
+    assert scene.read(scene.at()) == []
+    assert {it.name for it in scene.cluster.metadata(None).topics} == before
+    assert [it["executed"] for it in rows(scene("redrive", scene.dlq, "--all", "--dry-run", "--json", code=1))] == [
+        False,
+        False,
+    ]
+    assert scene.redrive("--all", code=1)["sent", scene.orders] == 1
+    assert scene.redrive("--all", "--dry-run", code=1)["skipped", "sent by an earlier redrive"] == 1
+
+
+def test_letters_whose_record_is_gone_are_told(scene: Scene) -> None:
+    scene.write(scene.at(), *(Record(timestamp=5, value=b"%d" % index) for index in range(4)))
+    scene.letters(
+        reference(scene.at(), 9),
+        reference(scene.at(), 2),
+        reference(scene.at(7), 0),
+        reference(TopicPartition("nope", 0), 0),
+        copy(scene.at(), 9, None, b"copied"),
+        Record(value=b"no letter"),
+    )
+    result = scene("redrive", scene.dlq, "--all", code=1)
+    place = f"skipped: {scene.dlq}-0 offset"
+    gone = "its record is gone"
+    assert result.stderr.splitlines() == [
+        f"{place} 5: no dead letter: it does not say from where it comes",
+        f"{place} 0, for record {scene.orders}-0 offset 9: {gone}: it is behind the end of the log",
+        f"{place} 2, for record {scene.orders}-7 offset 0: {gone}: the topic does not have the partition",
+        f"{place} 3, for record nope-0 offset 0: {gone}: the topic does not exist",
+    ]
+    assert words(result)[:2] == [["RESULT", "LETTERS", "TO", "REASON"], ["sent", "2", scene.orders, "-"]]
+    assert scene.values(scene.at())[4:] == [b"2", b"copied"]
+    assert scene.redrive("--partition", "0", "--offset", "5", code=1) == {
+        ("failed", "no dead letter: it does not say from where it comes"): 1
+    }
+
+
+def test_records_that_are_refused_do_not_hold_up_the_others(scene: Scene) -> None:
+    small = scene.create(f"{scene.orders}-small", max_message_bytes="300")
+    compacted = scene.create(f"{scene.orders}-compacted", cleanup_policy="compact")
+    to_small, to_compacted = TopicPartition(small, 0), TopicPartition(compacted, 0)
+    letters = [copy(to_small, index, b"k", b"%d" % index * (999 if index in (3, 7) else 1)) for index in range(10)]
+    letters += [copy(to_compacted, index, None if index == 2 else b"%d" % index, b"v") for index in range(4)]
+    letters += [copy(scene.at(), 0, None, b"v"), copy(scene.at(5), 0, None, b"v")]
+    scene.letters(*letters)
+    assert scene.redrive("--all", code=1) == {
+        ("sent", small): 8,
+        ("sent", compacted): 3,
+        ("sent", scene.orders): 1,
+        ("failed", "MESSAGE_TOO_LARGE"): 2,
+        ("failed", "INVALID_RECORD"): 1,
+        ("failed", "the topic does not have partition 5"): 1,
+    }
+    assert scene.values(to_small) == [b"%d" % index for index in range(10) if index not in (3, 7)]
+    assert [it.key for it in scene.read(to_compacted)] == [b"0", b"1", b"3"]
+    assert sum(scene.redrive("--all", code=1).values()) == len(letters)
+    assert len(scene.read(to_small)) == 8
+
+
+def test_many_records_are_read_from_where_they_were_in_parts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.write(scene.at(), *(Record(timestamp=5, value=b"%d" % index * 100) for index in range(40)))
+    wanted = [39, *range(0, 39, 3)]
+    scene.letters(*(reference(scene.at(), offset) for offset in wanted))
+    monkeypatch.setattr(originals, "MAX_BYTES", 450)
+    monkeypatch.setattr(originals, "_NEAR", 5)
+    assert scene.redrive("--all") == {("sent", scene.orders): len(wanted)}
+    assert [it.value for it in scene.read(scene.at(), 40)] == [b"%d" % offset * 100 for offset in wanted]
+
+
+def test_records_go_no_faster_than_they_may(scene: Scene) -> None:
+    @attrs.define(eq=False)
+    class Clock:
+        now_s: float = 0.0
+
+        def monotonic(self) -> float:
+            return self.now_s
+
+        def sleep(self, seconds: float) -> None:
+            assert seconds < 1, "it is behind"
+            self.now_s += seconds
+
+    scene.letters(*(copy(scene.at(), index, b"k", b"v") for index in range(50)))
+    clock = Clock()
+    with Cluster(scene.broker.address, clock=clock) as cluster:
+        options = RedriveOptions(rate_per_s=10)
+        assert Redrive(cluster, scene.dlq, Selection(), options, lambda: 0).run().sent == 50
+    assert 4.5 < clock.now_s < 5.5
+
+
+def test_another_redrive_of_the_topic_ends_the_first(scene: Scene) -> None:
+    scene.letters(*(copy(scene.at(), index, b"k", b"%d" % index) for index in range(1_200)))
+
+    def progress(done: int, _: int) -> None:
+        if done == 1_100:
+            assert scene.redrive("--all") == {
+                ("skipped", "sent by an earlier redrive"): 1_000,
+                ("sent", scene.orders): 200,
+            }
+
+    work = Redrive(scene.cluster, scene.dlq, Selection(), RedriveOptions(), lambda: 0, progress)
+    with pytest.raises(ClientError, match="has ended: another one has begun"):
+        work.run()
+    assert work.report.sent == 1_000
+    assert scene.values(scene.at()) == [b"%d" % index for index in range(1_200)]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@attrs.define(eq=False)
+class Life:
+    """Of a client that is killed at its n-th request: before that is sent, or after, without reading the answer."""
+
+    last: int
+    is_sent: bool
+    requests: int = 0
+
+    def connect(self, address: Address, timeout_s: float) -> Transport:
+        return Mortal(connect_plain_text(address, timeout_s), self)
+
+
+@attrs.define(eq=False)
+class Mortal:
+    socket: Transport
+    life: Life
+
+    def settimeout(self, value: float | None) -> None:
+        self.socket.settimeout(value)
+
+    def sendall(self, data: Buffer) -> None:
+        self.life.requests += 1
+        if self.life.requests < self.life.last or (self.life.requests == self.life.last and self.life.is_sent):
+            self.socket.sendall(data)
+        if self.life.requests >= self.life.last:
+            raise Killed
+
+    def recv_into(self, buffer: memoryview) -> int:
+        return self.socket.recv_into(buffer)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_kill_at_any_request_loses_and_doubles_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+) -> None:
+    monkeypatch.setattr(redriving, "MAX_LETTERS", 2)
+    found_half_done = 0
+    for last in count(1):
+        orders = scene.create(f"{scene.orders}-{last}", 2)
+        dlq = scene.create(f"{scene.dlq}-{last}")
+        at = [TopicPartition(orders, index) for index in (0, 1)]
+        scene.write(at[1], Record(timestamp=5, value=b"original"))
+        letters = [copy(at[index % 2], index, b"k", b"%d" % index) for index in range(4)]
+        scene.write(TopicPartition(dlq, 0), *letters, reference(at[1], 0))
+        life = Life(last, is_sent)
+        try:
+            with Cluster(scene.broker.address, connect=life.connect) as cluster:
+                Redrive(cluster, dlq, Selection(), RedriveOptions(), lambda: 0).run()
+            break
+        except Killed:
+            pass
+        found = sum(len(scene.read(it)) for it in at) - 1
+        found_half_done += 0 < found < 5
+        with Cluster(scene.broker.address) as cluster:
+            work = Redrive(cluster, dlq, Selection(), RedriveOptions(), lambda: 0)
+            assert work.run().is_whole
+            assert sum(work.report.counts.values()) == 5
+        assert [scene.values(it) for it in at] == [[b"0", b"2"], [b"original", b"1", b"3", b"original"]], last
+    assert last > 20
+    assert found_half_done > 5
+
+
+def configure(scene: Scene, group: str, dead_letter_topic: str) -> None:
+    """What the group rejects goes there, without the record."""
+    configs = [AlterableConfig("errors.deadletterqueue.topic.name", 0, dead_letter_topic)]
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(ConfigResourceType.GROUP, group, configs)])
+    assert scene.cluster.call(request).responses[0].error_code == ErrorCode.NONE
+
+
+def reject(scene: Scene, group: str, offset: int) -> None:
+    """A member rejects the only record of partition 0 that nobody has had, and there is a letter."""
+    before = len(scene.read(TopicPartition(scene.dlq, 0)))
+    address = scene.broker.address
+    with share_partition(address, group, scene.orders) as state, RawClient(address) as client:
+        member = ShareRequests(f"member-{offset}", state.topic_id, group)
+        fetched = client.call(member.fetch_request([0], max_wait_ms=5_000), member.version)
+        assert acquired(fetched) == [(offset, offset, 1)]
+        member.epoch += 1
+        acked = client.call(member.acknowledge_request((offset, offset, REJECT)), member.version)
+        assert acked.error_code == ErrorCode.NONE
+    eventually(lambda: len(scene.read(TopicPartition(scene.dlq, 0))) > before, "the letter is there")
