@@ -29,8 +29,9 @@ def redrive(
         except BaseException as error:
             if work.report.counts:
                 _tell(work.report, options, as_json=as_json)
-            if isinstance(error, ClientError) and not options.is_dry and (work.report.sent or error.may_pass):
-                error.message += ". The same command goes on: what was sent is not sent again"
+            # What may pass may have come between a commit and its answer.
+            if not options.is_dry and (work.report.sent or (isinstance(error, ClientError) and error.may_pass)):
+                click.echo("the same command goes on: what was sent is not sent again", err=True)
             raise
     _tell(work.report, options, as_json=as_json)
     if not work.report.is_whole:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import attrs
 import pytest
 from click.testing import CliRunner, Result
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kwire_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -26,6 +28,7 @@ from kwire.admin.dead_letters import originals, redriving, topics
 from kwire.admin.dead_letters.letters import Selection, Span, read_span
 from kwire.admin.dead_letters.redriving import COUNT_HEADER, Redrive, RedriveOptions
 from kwire.cli import main
+from kwire.cli.dlq import redriving as cli_redriving
 from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
 from kwire.client.errors import ClientError
 from kwire.client.offsets import LATEST, IsolationLevel, list_offsets
@@ -274,6 +277,45 @@ def test_what_is_not_there_is_told_in_a_line(scene: Scene, arguments: list[str],
     assert scene(*(it.replace("DLQ", scene.dlq) for it in arguments), code=1).stderr == told.replace("DLQ", scene.dlq)
 
 
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@attrs.define(eq=False)
+class Life:
+    """Of a client that is killed at its n-th request: before that is sent, or after, without reading the answer."""
+
+    last: int
+    is_sent: bool
+    requests: int = 0
+    death: Callable[[], BaseException] = Killed
+
+    def connect(self, address: Address, timeout_s: float) -> Transport:
+        return Mortal(connect_plain_text(address, timeout_s), self)
+
+
+@attrs.define(eq=False)
+class Mortal:
+    socket: Transport
+    life: Life
+
+    def settimeout(self, value: float | None) -> None:
+        self.socket.settimeout(value)
+
+    def sendall(self, data: Buffer) -> None:
+        self.life.requests += 1
+        if self.life.requests < self.life.last or (self.life.requests == self.life.last and self.life.is_sent):
+            self.socket.sendall(data)
+        if self.life.requests >= self.life.last:
+            raise self.life.death()
+
+    def recv_into(self, buffer: memoryview) -> int:
+        return self.socket.recv_into(buffer)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
 # Sent again
 
 
@@ -373,6 +415,56 @@ def test_letters_whose_record_is_gone_are_told(scene: Scene) -> None:
     }
 
 
+def delete_before(scene: Scene, at: TopicPartition, offset: int) -> None:
+    wanted = DeleteRecordsTopic(at.topic, [DeleteRecordsPartition(at.partition, offset)])
+    response = scene.cluster.call(DeleteRecordsRequest([wanted], 10_000), node_id=scene.cluster.leader(at))
+    assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_records_and_letters_that_were_deleted_are_passed_over(scene: Scene) -> None:
+    scene.write(scene.at(), *(Record(timestamp=5, value=b"%d" % index) for index in range(4)))
+    scene.letters(*(reference(scene.at(), index) for index in range(4)))
+    delete_before(scene, scene.at(), 2)
+    assert scene.redrive("--all", code=1) == {
+        ("sent", scene.orders): 2,
+        ("skipped", "its record is gone: it is before the start of the log"): 2,
+    }
+    at = TopicPartition(scene.dlq, 0)
+    delete_before(scene, at, 1)
+    # A reader that began before them goes on behind them.
+    assert [it.offset for it in read_span(scene.cluster, Span(at, 0, 4))] == [1, 2, 3]
+
+
+def test_a_broker_that_is_lost_in_the_midst_is_told_with_what_was_sent(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.letters(*(copy(scene.at(), index, b"k", b"%d" % index) for index in range(1_200)))
+
+    life = Life(1_000_000, is_sent=False, death=lambda: ConnectionResetError(104, "Connection reset by peer"))
+
+    def connect(bootstrap: str, *, timeout_s: float) -> Cluster:
+        return Cluster(bootstrap, timeout_s=0.2, connect=life.connect)
+
+    def progress(done: int, _: int) -> None:
+        if done == 1_100:
+            life.last = 0
+
+    @contextmanager
+    def bar(_: str) -> Iterator[Any]:
+        yield progress
+
+    monkeypatch.setattr(cli_redriving, "Cluster", connect)
+    monkeypatch.setattr(cli_redriving, "counting_bar", bar)
+    result = scene("redrive", scene.dlq, "--all", code=1)
+    assert words(result)[1] == ["sent", "1000", scene.orders, "-"]
+    goes_on, error = result.stderr.splitlines()
+    assert goes_on == "the same command goes on: what was sent is not sent again"
+    assert "Connection reset by peer" in error
+    monkeypatch.undo()
+    assert scene.redrive("--all")["sent", scene.orders] == 200
+    assert scene.values(scene.at()) == [b"%d" % index for index in range(1_200)]
+
+
 def test_records_that_are_refused_do_not_hold_up_the_others(scene: Scene) -> None:
     small = scene.create(f"{scene.orders}-small", max_message_bytes="300")
     compacted = scene.create(f"{scene.orders}-compacted", cleanup_policy="compact")
@@ -440,44 +532,6 @@ def test_another_redrive_of_the_topic_ends_the_first(scene: Scene) -> None:
         work.run()
     assert work.report.sent == 1_000
     assert scene.values(scene.at()) == [b"%d" % index for index in range(1_200)]
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-@attrs.define(eq=False)
-class Life:
-    """Of a client that is killed at its n-th request: before that is sent, or after, without reading the answer."""
-
-    last: int
-    is_sent: bool
-    requests: int = 0
-
-    def connect(self, address: Address, timeout_s: float) -> Transport:
-        return Mortal(connect_plain_text(address, timeout_s), self)
-
-
-@attrs.define(eq=False)
-class Mortal:
-    socket: Transport
-    life: Life
-
-    def settimeout(self, value: float | None) -> None:
-        self.socket.settimeout(value)
-
-    def sendall(self, data: Buffer) -> None:
-        self.life.requests += 1
-        if self.life.requests < self.life.last or (self.life.requests == self.life.last and self.life.is_sent):
-            self.socket.sendall(data)
-        if self.life.requests >= self.life.last:
-            raise Killed
-
-    def recv_into(self, buffer: memoryview) -> int:
-        return self.socket.recv_into(buffer)
-
-    def close(self) -> None:
-        self.socket.close()
 
 
 @pytest.mark.parametrize("is_sent", [False, True])
