@@ -51,6 +51,7 @@ from kwire.replication.in_sync import InSyncReplicas
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.share_state.persister import CoordinatorPersister, Persister
 from kwire.share_state.service import ShareStateService
+from kwire.sharing.counts import SharingCounts
 from kwire.sharing.dead_letters import DeadLetters
 from kwire.sharing.service import SharingService
 from kwire.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -270,6 +271,7 @@ class Broker:
             persister,
             metadata.beside,
         )
+        sharing_counts = SharingCounts()
         broker = cls(
             clock=clock,
             log_dirs=log_dirs,
@@ -285,8 +287,11 @@ class Broker:
             sharing=SharingService(
                 persister,
                 group_settings,
-                DeadLetters(metadata, partitions, group_settings, peers_of(metadata, "dead-letters"), clock),
+                DeadLetters(
+                    metadata, partitions, group_settings, peers_of(metadata, "dead-letters"), clock, sharing_counts
+                ),
                 clock,
+                sharing_counts,
                 max_sessions=config.group_share_max_share_sessions,
             ),
             peers=peers_of(metadata, "administration"),

@@ -122,10 +122,11 @@ class Load(Generic[S]):
 
 @attrs.define(eq=False)
 class Loading(Generic[S]):
-    """`then` are the machine's steps that wait until it is active."""
+    """`began_ms` is on the monotonic clock. `then` are the machine's steps that wait until it is active."""
 
     leader_epoch: int
     load: Load[S]
+    began_ms: int
     then: list[Callable[[S], list[Effect]]] = attrs.field(factory=list)
 
 

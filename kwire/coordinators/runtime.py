@@ -13,7 +13,7 @@ task loads shards, in slices.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import Generic, TypeVar
@@ -24,6 +24,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.errors import CorruptLogError
 
 from kwire.clock import Clock
+from kwire.coordinators.durations import Durations
 from kwire.coordinators.effects import Append, Effect, Now, Reply, response_error
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.loading import (
@@ -99,6 +100,7 @@ class CoordinatorRuntime(Generic[S]):
         self._sleeps_until_ms: int | None = None
         self._wake = trio.Event()
         self._to_load = trio.Event()
+        self.load_times = Durations()
 
     def now(self) -> Now:
         return Now(self.clock.now_ms(), self.clock.monotonic_ms())
@@ -159,6 +161,10 @@ class CoordinatorRuntime(Generic[S]):
 
     def is_loading(self, index: int) -> bool:
         return isinstance(self._state(index), Loading)
+
+    def states(self) -> Sequence[State[S]]:
+        """Of every partition, by its number. Empty while the topic does not exist, or before the first request."""
+        return self._states
 
     def in_service(self) -> list[tuple[int, S]]:
         """The partitions with an active coordinator, and their shards."""
@@ -292,7 +298,9 @@ class CoordinatorRuntime(Generic[S]):
             self._states[index] = Elsewhere()
         else:
             self.topic.watch_markers(index, partial(self._marked, index))
-            self._states[index] = Loading(epoch, Load(self.topic, index, self._make_shard(index)))
+            self._states[index] = Loading(
+                epoch, Load(self.topic, index, self._make_shard(index)), self.clock.monotonic_ms()
+            )
             self._to_load.set()
 
     def _advance(self, index: int, time: Slice) -> bool:
@@ -311,6 +319,7 @@ class CoordinatorRuntime(Generic[S]):
             return True
         shard = state.load.shard
         self._states[index] = Active(state.leader_epoch, shard)
+        self.load_times.add(self.clock.monotonic_ms() - state.began_ms)
         self.perform(index, shard.loaded(now=self.now()))
         for step in state.then:
             self.perform(index, step(shard))

@@ -85,6 +85,9 @@ class Group(Protocol):
     @property
     def type(self) -> GroupType: ...
 
+    def state_name(self) -> str:
+        """As in ListGroups."""
+
     @property
     def is_empty(self) -> bool:
         """Whether it has no members; then it is removed with its last offset."""

@@ -47,6 +47,7 @@ from kwire.coordinators.effects import Effect
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
 from kwire.groups.config import GroupConfig, MigrationPolicy
+from kwire.groups.counts import GroupCounts
 from kwire.groups.group import MemberContext
 from kwire.groups.settings import GroupSettings
 from kwire.groups.shard import GroupShard
@@ -101,11 +102,14 @@ class GroupService:
         beside: Beside,
     ) -> None:
         shard_config = group_config(config)
+        self.counts = GroupCounts()
         self.runtime = CoordinatorRuntime(
             topic,
             clock,
             "groups",
-            lambda _: GroupShard(shard_config, topics, settings.of_consumer_group, settings.of_share_group),
+            lambda _: GroupShard(
+                shard_config, topics, settings.of_consumer_group, settings.of_share_group, self.counts
+            ),
             self._do_other,
         )
         self._persister = persister

@@ -46,6 +46,7 @@ from kwire.groups.classic.joining import Join
 from kwire.groups.classic.kind import ClassicKind
 from kwire.groups.config import ConsumerGroupSettings, GroupConfig, ShareGroupSettings
 from kwire.groups.consumer.kind import ConsumerKind
+from kwire.groups.counts import GroupCounts
 from kwire.groups.draft import Draft
 from kwire.groups.group import Group, GroupKind, MemberContext
 from kwire.groups.migration import Migration
@@ -64,7 +65,10 @@ MAX_RECORDS_PER_CLEANUP_BATCH = 1_000
 
 
 class GroupShard:
-    """`settings` returns the settings of a consumer group by its id, `share_settings` those of a share group."""
+    """`settings` returns the settings of a consumer group by its id, `share_settings` those of a share group.
+
+    `counts` is shared by all shards of a broker.
+    """
 
     def __init__(
         self,
@@ -72,20 +76,22 @@ class GroupShard:
         topics: Topics,
         settings: Callable[[str], ConsumerGroupSettings],
         share_settings: Callable[[str], ShareGroupSettings],
+        counts: GroupCounts | None = None,
     ) -> None:
         self.config = config
+        self._counts = counts = GroupCounts() if counts is None else counts
         self.groups: dict[str, Group] = {}
         self._timers = Deadlines()
         self._cleanup = Deadline(self._clean_up)
-        self._classic = ClassicKind(config, self.groups, self._timers)
+        self._classic = ClassicKind(config, self.groups, self._timers, counts)
         self._migration = Migration(config, self.groups, topics, self._classic)
-        self._consumer = ConsumerKind(config, self.groups, self._timers, topics, settings, self._migration)
-        self._share = ShareKind(config, self.groups, self._timers, topics, share_settings)
+        self._consumer = ConsumerKind(config, self.groups, self._timers, topics, settings, self._migration, counts)
+        self._share = ShareKind(config, self.groups, self._timers, topics, share_settings, counts)
         kinds: tuple[GroupKind, ...] = (self._classic, self._consumer, self._share)
         self._kinds = {kind.type: kind for kind in kinds}
         self._kind_of_records = {record_type: kind for kind in kinds for record_type in kind.record_types}
-        self._offsets = Offsets(config, self.groups, self._classic.make_simple_group)
-        self._committing = Committing(config, self.groups, self._offsets, self._committed_by)
+        self._offsets = Offsets(config, self.groups, self._classic.make_simple_group, counts)
+        self._committing = Committing(config, self.groups, self._offsets, self._committed_by, counts)
 
     # Start, time, end
 
@@ -282,6 +288,11 @@ class GroupShard:
 
     # Administration
 
+    @property
+    def offset_count(self) -> int:
+        """How many offsets are committed, in all groups."""
+        return self._offsets.store.count
+
     def describe(self, group_ids: Iterable[str], *, api_version: int) -> list[DescribedGroup]:
         """DescribeGroups, an API for classic groups only."""
         return self._classic.describe(group_ids, api_version=api_version)
@@ -346,6 +357,7 @@ class GroupShard:
         records: list[KeyedRecord] = []
         for group in self.groups.values():
             expired, nothing_left = self._offsets.expired(group, step.now.wall_ms)
+            self._counts.offset_expirations += len(expired)
             records += [change.record() for change in expired]
             if nothing_left and group.is_empty and group.type.expires:
                 records += self._tombstones(group)

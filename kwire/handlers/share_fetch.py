@@ -53,6 +53,7 @@ _MODES: Final = frozenset(AcquireMode)
 
 async def handle(broker: Broker, request: ShareFetchRequest, context: Context) -> ShareFetchResponse:
     sharing = broker.sharing
+    sharing.counts.fetches += 1
     asked = [
         (SharedPartition(topic.topic_id, partition.partition_index), partition.acknowledgement_batches)
         for topic in request.topics
@@ -71,6 +72,7 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: Context) -
             has_acknowledgements=bool(to_acknowledge),
         )
     except KafkaError as error:
+        sharing.counts.failed_fetches += 1
         if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED and request.max_wait_ms > 0:
             await ParkedFetch(request.max_wait_ms / 1000)  # as in Kafka: it would ask again at once
         return ShareFetchResponse(error_code=error.code, error_message=error.message)
@@ -85,15 +87,17 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: Context) -
     acknowledged = dict(await acknowledging.outcomes())
     if request.share_session_epoch == FINAL_EPOCH:
         await close_session(broker, member)
-    leader_moved = False
+    leader_moved = has_failed = False
     answers: list[tuple[SharedPartition, PartitionData]] = []
     for shared, data, failure in fetch.answers():
         if failure is not None:
+            has_failed = True
             data.error_code, data.error_message = failure.code, failure.message
             leader_moved |= tell_leader(data, failure)
         has_records = bool(data.acquired_records)
         if session.must_respond(shared, has_records=has_records, has_error=failure is not None):
             answers.append((shared, data))
+    sharing.counts.failed_fetches += has_failed
     known = dict(answers)
     for shared, failure in acknowledged.items():
         if shared not in known:

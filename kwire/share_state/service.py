@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from kwire_protocol.wire import Uuid
 from kwire.beside import Slices
 from kwire.clock import Clock
 from kwire.config.server import ServerConfig
+from kwire.coordinators.durations import Durations
 from kwire.coordinators.effects import Effect, response_error
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
@@ -25,7 +27,7 @@ from kwire.replicas.partition import Acknowledgement
 from kwire.replicas.table import PartitionTable
 from kwire.share_state.config import ShareStateConfig
 from kwire.share_state.effects import Prune
-from kwire.share_state.kinds import Asked, Kind, Result
+from kwire.share_state.kinds import WRITE, Asked, Kind, Result
 from kwire.share_state.state import SharePartitionKey
 from kwire.waits import Slot
 
@@ -60,6 +62,9 @@ class ShareStateService:
         self._partitions = partitions
         self._beside = metadata.beside
         self._clock = clock
+        self.requests: Counter[str] = Counter()
+        """How many share-partitions were asked about, by the kind's name."""
+        self.write_times = Durations()
         self._write_timeout_ms = config.share_coordinator_write_timeout_ms
 
         def partition_count(topic_id: Uuid) -> int | None:
@@ -78,6 +83,7 @@ class ShareStateService:
         """The response to a whole request. It is empty, as Kafka's, without a group id or without any partition."""
         if not request.group_id or not all(topic.partitions for topic in request.topics):
             return kind.response({})
+        began_ms = self._clock.monotonic_ms()
         results: dict[Uuid, dict[int, Result]] = {}
         waiting: dict[int, list[SharePartitionKey]] = {}
         slices = Slices(self._beside, PARTITIONS_PER_TURN)
@@ -96,17 +102,24 @@ class ShareStateService:
             if error is not None:
                 for key in waiting[index]:
                     results[key.topic_id][key.partition] = kind.refused(key.partition, error)
+        self._took(kind, began_ms)
         return kind.response(results)
 
     async def answer_one(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> Result:
         """The result for one share-partition of this broker's own request."""
+        began_ms = self._clock.monotonic_ms()
         index, result = self._perform(kind, key, asked)
         if result.error_code == ErrorCode.NONE:
-            until_ms = self._clock.monotonic_ms() + self._write_timeout_ms
+            until_ms = began_ms + self._write_timeout_ms
             error = await self._outcome(self._when_committed(index), until_ms)
             if error is not None:
-                return kind.refused(key.partition, error)
+                result = kind.refused(key.partition, error)
+        self._took(kind, began_ms)
         return result
+
+    def _took(self, kind: Kind, began_ms: int) -> None:
+        if kind is WRITE:
+            self.write_times.add(self._clock.monotonic_ms() - began_ms)
 
     def forget_topic(self, name: str, topic_id: Uuid) -> None:
         """The topic was deleted, and with it the states of its partitions."""
@@ -121,6 +134,7 @@ class ShareStateService:
             index, shard = self.runtime.find(key.text)
         except KafkaError as error:
             return -1, kind.refused(key.partition, error)
+        self.requests[kind.name] += 1
         slot: Slot[Result] = Slot()
         self.runtime.perform(index, getattr(shard, kind.name)(key, asked, slot, now=self.runtime.now()))
         return index, slot.value

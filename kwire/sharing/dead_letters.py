@@ -41,6 +41,7 @@ from kwire.peers import Peers
 from kwire.replicas.partition import ALL_IN_SYNC
 from kwire.replicas.roles import NO_LEADER
 from kwire.replicas.validation import check_produced
+from kwire.sharing.counts import SharingCounts
 from kwire.sharing.effects import DeadLetter
 from kwire.sharing.letter_records import letters, read_originals
 from kwire.transactions.sending import TIMEOUT_S, on_set
@@ -76,12 +77,14 @@ class DeadLetters:
         settings: GroupSettings,
         peers: Peers,
         clock: Clock,
+        counts: SharingCounts,
     ) -> None:
         self._metadata = metadata
         self._partitions = partitions
         self._settings = settings
         self._peers = peers
         self._clock = clock
+        self._counts = counts
         self._copying = 0
         self._waiting: deque[Slot[None]] = deque()
         self._told: set[tuple[str, str, str]] = set()
@@ -101,9 +104,12 @@ class DeadLetters:
                 done = await self._copy(group_id, settings, topic, partition, letter)
             except KafkaError as error:
                 if error.code in _PASSING:
+                    self._counts.failed_copies += 1
                     raise
+                self._counts.lost_dead_letters += letter.last_offset - letter.first_offset + 1
                 self._tell(group_id, partition, letter, name, error)
                 return letter.last_offset
+            self._counts.dead_letters += done - letter.first_offset + 1
             return done
 
     async def _copy(

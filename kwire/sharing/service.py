@@ -31,6 +31,7 @@ from kwire.share_state.persister import Persister
 from kwire.share_state.state import SharePartitionKey
 from kwire.sharing.acknowledgements import AcknowledgementBatch
 from kwire.sharing.acquiring import AcquiredRange, Fetched
+from kwire.sharing.counts import SharingCounts
 from kwire.sharing.dead_letters import DeadLetters
 from kwire.sharing.effects import Acknowledged, DeadLetter, Effect, Ended, StateBatch, Wake, Write
 from kwire.sharing.led import LedSharePartition
@@ -70,9 +71,11 @@ class SharingService:
         settings: GroupSettings,
         dead_letters: DeadLetters,
         clock: Clock,
+        counts: SharingCounts,
         *,
         max_sessions: int,
     ) -> None:
+        self.counts = counts
         self.sessions = ShareSessions(max_sessions)
         self._persister = persister
         self._settings = settings
@@ -89,6 +92,9 @@ class SharingService:
         """How many share partitions there are."""
         return len(self._led)
 
+    def share_partitions(self) -> list[LedSharePartition]:
+        return list(self._led.values())
+
     # Fetching
 
     def lead(self, group_id: str, partition: Partition) -> LedSharePartition:
@@ -100,7 +106,7 @@ class SharingService:
         key = SharePartitionKey(group_id, partition.topic_id, partition.index)
         led = self._led.get(key)
         if led is None:
-            machine = SharePartition(role.leader_epoch, self._limits(group_id))
+            machine = SharePartition(role.leader_epoch, self._limits(group_id), self.counts)
             led = self._led[key] = LedSharePartition(key, partition, machine, self._changed)
             partition.waiters[led] = None
             drive(self._initialize(led))
@@ -132,8 +138,15 @@ class SharingService:
 
     async def _initialize(self, led: LedSharePartition) -> None:
         key, machine = led.key, led.machine
+        began_ms = self._clock.monotonic_ms()
         try:
-            state = await self._persister.read(key.group_id, key.topic_id, key.partition, machine.leader_epoch)
+            try:
+                state = await self._persister.read(key.group_id, key.topic_id, key.partition, machine.leader_epoch)
+            except KafkaError:
+                self.counts.failed_reads += 1
+                raise
+            finally:
+                self.counts.reads.add(self._clock.monotonic_ms() - began_ms)
             if led.ended is not None:
                 return
             start_offset = state.start_offset
@@ -238,6 +251,7 @@ class SharingService:
 
     async def _write(self, led: LedSharePartition, write: Write) -> None:
         error = ErrorCode.NONE
+        began_ms = self._clock.monotonic_ms()
         try:
             await self._persister.write(
                 led.key.group_id,
@@ -251,8 +265,10 @@ class SharingService:
             )
         except KafkaError as failure:
             error = failure.code
+            self.counts.failed_writes += 1
         finally:
             led.writes -= 1
+        self.counts.writes.add(self._clock.monotonic_ms() - began_ms)
         self._do(led, led.machine.written(write, error, now_ms=self._clock.monotonic_ms()))
         self._drop_if_unused(led)
 

@@ -118,6 +118,11 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def partition_count(self) -> int:
+        """Of all sessions together: a partition counts in each of them."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
     def get(self, group_id: str, member_id: str) -> ShareSession | None:
         return self._sessions.get(SessionKey(group_id, member_id))
 

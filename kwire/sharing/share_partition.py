@@ -57,6 +57,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.coordinators.deadlines import Deadline, Deadlines
 from kwire.sharing.acknowledgements import AcknowledgementBatch, check
 from kwire.sharing.acquiring import AcquiredRange, Acquiring, Fetched
+from kwire.sharing.counts import SharingCounts
 from kwire.sharing.effects import Acknowledged, DeadLetter, Effect, Ended, StateBatch, Token, Wake, Write
 from kwire.sharing.in_flight import InFlight, InFlightBatch, Lock, Run
 from kwire.sharing.states import (
@@ -147,6 +148,8 @@ class SharePartition:
     leader_epoch: int
     limits: ShareLimits
     """May be set at any time."""
+    counts: SharingCounts = attrs.field(factory=SharingCounts)
+    """Of all share partitions of the broker."""
     status: Status = Status.INITIALIZING
     state_epoch: int = -1
     in_flight: InFlight = attrs.field(factory=lambda: InFlight(0, 0))
@@ -280,6 +283,7 @@ class SharePartition:
         for batch, first, last, kind in plan:
             cause = Cause.REJECTED if kind == AcknowledgeType.REJECT else Cause.DELIVERY_COUNT
             for run in batch.isolate(first, last):
+                self.counts.acknowledged[kind] += run.last - run.first + 1
                 if kind == AcknowledgeType.RENEW:
                     self._unlock(run)
                     run.lock = renewal
@@ -397,6 +401,7 @@ class SharePartition:
 
     def _come_back(self, run: Run, write: Write, now_ms: int) -> None:
         """A record whose lock has timed out."""
+        self.counts.timed_out += run.last - run.first + 1
         self._unlock(run)
         self.in_flight.change(run, self._released(run.delivery_count))
         self._persist(run, write, Cause.DELIVERY_COUNT)

@@ -109,6 +109,9 @@ class ClassicGroup:
     _supporters: dict[str, int] = attrs.field(factory=dict)
     """Protocol name -> how many members support it."""
 
+    def state_name(self) -> str:
+        return self.state.value
+
     @property
     def is_empty(self) -> bool:
         return self.state is GroupState.EMPTY
@@ -132,7 +135,7 @@ class ClassicGroup:
         return ListedGroup(
             group_id=self.group_id,
             protocol_type=self.protocol_type or "",
-            group_state=self.state.value,
+            group_state=self.state_name(),
             group_type=self.type.value,
         )
 

@@ -22,6 +22,7 @@ from kwire.groups.classic.membership import Membership
 from kwire.groups.classic.rebalance import Rebalancing
 from kwire.groups.classic.records import RECORD_TYPE, GroupChange, load_group, read_group
 from kwire.groups.config import GroupConfig
+from kwire.groups.counts import GroupCounts
 from kwire.groups.group import Group, GroupType
 
 FIRST_VERSION_DESCRIBING_MISSING_AS_ERROR = 6
@@ -33,10 +34,10 @@ class ClassicKind:
     type: Final = GroupType.CLASSIC
     record_types: Final = (RECORD_TYPE,)
 
-    def __init__(self, config: GroupConfig, groups: dict[str, Group], timers: Deadlines) -> None:
+    def __init__(self, config: GroupConfig, groups: dict[str, Group], timers: Deadlines, counts: GroupCounts) -> None:
         self._config = config
         self._groups = ClassicGroups(groups)
-        self._rebalancing = Rebalancing(config, timers)
+        self._rebalancing = Rebalancing(config, timers, counts)
         self._joining = Joining(config, self._groups, self._rebalancing)
         self._membership = Membership(self._groups, self._rebalancing)
 

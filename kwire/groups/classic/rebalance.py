@@ -28,6 +28,7 @@ from kwire.coordinators.effects import Step
 from kwire.groups.classic.group import ClassicGroup, GroupState, Member
 from kwire.groups.classic.records import empty_generation_record
 from kwire.groups.config import GroupConfig
+from kwire.groups.counts import GroupCounts
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Rebalancing:
 
     config: GroupConfig
     timers: Deadlines
+    counts: GroupCounts
 
     # Members
 
@@ -234,6 +236,7 @@ class Rebalancing:
             member.assignment = assignment.get(member.member_id, b"")
         self._answer_all_syncs(step, group, ErrorCode.NONE)
         group.transition_to(GroupState.STABLE, step.now.wall_ms)
+        self.counts.rebalances[group.type] += 1
 
     def refuse_assignment(self, step: Step, group: ClassicGroup, error: ErrorCode) -> None:
         """The assignment could not be recorded: pending requests get the error, and the group tries again."""

@@ -27,6 +27,7 @@ from kwire.groups.consumer.heartbeats import Heartbeats
 from kwire.groups.consumer.member import MemberMetadata
 from kwire.groups.consumer.membership import Membership
 from kwire.groups.consumer.regexes import Regexes
+from kwire.groups.counts import GroupCounts
 from kwire.groups.group import Group, MemberContext
 from kwire.groups.migration import Migration
 from kwire.groups.modern.epochs import Epochs
@@ -51,10 +52,11 @@ class ConsumerKind(ModernKind[ConsumerGroup]):
         topics: Topics,
         settings: Callable[[str], ConsumerGroupSettings],
         migration: Migration,
+        counts: GroupCounts,
     ) -> None:
         of_kind = Groups(ConsumerGroup, groups)
         self._topics = topics
-        self._assigning = Assigning(config, topics, settings, Epochs(topics))
+        self._assigning = Assigning(config, topics, settings, Epochs(topics, counts))
         membership = Membership(of_kind, timers, settings, self._assigning, migration)
         super().__init__(of_kind, membership)
         regexes = Regexes(config, topics)

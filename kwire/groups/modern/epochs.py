@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from kwire.coordinators.effects import Now
+from kwire.groups.counts import GroupCounts
 from kwire.groups.draft import Draft
 from kwire.groups.modern.changes import AssignmentEpoch, GroupEpoch
 from kwire.groups.modern.group import ModernGroup
@@ -27,6 +28,7 @@ AnyGroup = ModernGroup[Any, Any, Any, Any]
 @attrs.define(eq=False)
 class Epochs:
     topics: Topics
+    counts: GroupCounts
     _hashed: tuple[int, set[str], int] = attrs.field(init=False, factory=lambda: (-1, set(), 0))
     """The version of the topics, names and their hash, as last computed."""
 
@@ -39,6 +41,7 @@ class Epochs:
         needed |= new_hash != group.metadata_hash
         if needed:
             draft.change(group, group.changes.epoch(group.group_id, GroupEpoch(group.epoch + 1, new_hash)))
+            self.counts.rebalances[group.type] += 1
             log.info("group %a: epoch %d", group.group_id, group.epoch)
         draft.did(None, partial(setattr, group, "topics_version", -1))
         group.topics_version = self.topics.version

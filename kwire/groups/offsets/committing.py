@@ -27,6 +27,7 @@ from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.effects import ProducerIdAndEpoch, Step, Token
 from kwire.groups.config import GroupConfig
+from kwire.groups.counts import GroupCounts
 from kwire.groups.group import CheckPartition, Committer, Group, accept_all
 from kwire.groups.offsets.records import NO_EXPIRY, CommittedOffset, OffsetChange
 from kwire.groups.offsets.store import Offsets
@@ -45,6 +46,7 @@ class Committing:
     groups: dict[str, Group]
     offsets: Offsets
     committed_by: Callable[[Step, Group, str], None]
+    counts: GroupCounts
 
     def commit(self, step: Step, request: OffsetCommitRequest, api_version: int, token: Token) -> None:
         try:
@@ -68,6 +70,7 @@ class Committing:
             for topic in request.topics
         ]
         self.offsets.append(step, changes)
+        self.counts.offset_commits += len(changes)
         step.reply_when_appended(
             token, OffsetCommitResponse(topics=answers), lambda error: commit_error(request, error)
         )
@@ -90,6 +93,7 @@ class Committing:
             )
             for topic in request.topics
         ]
+        self.counts.offset_commits += len(changes)
         self.offsets.append(step, changes, ProducerIdAndEpoch(request.producer_id, request.producer_epoch))
         step.reply_when_appended(
             token, TxnOffsetCommitResponse(topics=answers), lambda error: txn_commit_error(request, error)

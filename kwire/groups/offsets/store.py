@@ -35,6 +35,7 @@ from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.coordinators.effects import ProducerIdAndEpoch, Step, Token
 from kwire.groups.config import GroupConfig
+from kwire.groups.counts import GroupCounts
 from kwire.groups.group import Group
 from kwire.groups.offsets.pending import PendingOffsets
 from kwire.groups.offsets.records import NO_EXPIRY, CommittedOffset, OffsetChange
@@ -51,15 +52,19 @@ class OffsetStore:
     """Offsets by group, topic and partition; empty dictionaries are removed."""
 
     by_group: dict[str, GroupOffsets] = attrs.field(factory=dict)
+    count: int = 0
+    """How many there are."""
 
     def apply(self, change: OffsetChange) -> None:
         if change.offset is not None:
             topics = self.by_group.setdefault(change.group_id, {})
-            topics.setdefault(change.topic, {})[change.partition] = change.offset
+            partitions = topics.setdefault(change.topic, {})
+            self.count += change.partition not in partitions
+            partitions[change.partition] = change.offset
             return
         topics = self.by_group.get(change.group_id, {})
         partitions = topics.get(change.topic, {})
-        partitions.pop(change.partition, None)
+        self.count -= partitions.pop(change.partition, None) is not None
         if not partitions:
             topics.pop(change.topic, None)
         if not topics:
@@ -82,6 +87,7 @@ class Offsets:
     config: GroupConfig
     groups: dict[str, Group]
     make_simple_group: MakeSimpleGroup
+    counts: GroupCounts
     store: OffsetStore = attrs.field(factory=OffsetStore)
     pending: PendingOffsets = attrs.field(factory=PendingOffsets)
 
@@ -150,6 +156,7 @@ class Offsets:
                     changes.append(OffsetChange(request.group_id, topic.name, index, None))
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
         self.append(step, changes)
+        self.counts.offset_deletions += len(changes)
         step.reply_when_appended(
             token, OffsetDeleteResponse(topics=topics), lambda error: OffsetDeleteResponse(error_code=error)
         )

@@ -17,6 +17,7 @@ from kwire.coordinators.deadlines import Deadlines
 from kwire.coordinators.effects import Step, Token
 from kwire.groups.assignors.assignor import Partitions
 from kwire.groups.config import GroupConfig, ShareGroupSettings
+from kwire.groups.counts import GroupCounts
 from kwire.groups.group import Group, MemberContext
 from kwire.groups.modern.epochs import Epochs
 from kwire.groups.modern.groups import Groups
@@ -43,11 +44,12 @@ class ShareKind(ModernKind[ShareGroup]):
         timers: Deadlines,
         topics: Topics,
         settings: Callable[[str], ShareGroupSettings],
+        counts: GroupCounts,
     ) -> None:
         of_kind = Groups(ShareGroup, groups)
         self._topics = topics
         self._initializing = Initializing(config, of_kind, topics)
-        assigning = Assigning(topics, settings, Epochs(topics))
+        assigning = Assigning(topics, settings, Epochs(topics, counts))
         membership = Membership(of_kind, timers, settings, assigning)
         super().__init__(of_kind, membership)
         self._heartbeats = Heartbeats(config, of_kind, settings, assigning, self._initializing, membership)

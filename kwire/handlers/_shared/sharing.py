@@ -59,6 +59,8 @@ class Acknowledging:
 
     def __init__(self, broker: Broker, context: Context, member: SessionKey, asked: Asked, *, may_renew: bool) -> None:
         find = finder(broker, context, Operation.READ)
+        self._counts = broker.sharing.counts
+        self._counts.acknowledges += bool(asked)
         self._outcomes: dict[SharedPartition, Slot[ErrorCode] | KafkaError] = {}
         for shared, batches in asked:
             try:
@@ -82,6 +84,7 @@ class Acknowledging:
             else:
                 code = await outcome
                 errors[shared] = None if code is ErrorCode.NONE else KafkaError(code)
+        self._counts.failed_acknowledges += any(error is not None for error in errors.values())
         return errors
 
 

@@ -44,6 +44,7 @@ from kwire.groups.classic.group import ClassicGroup
 from kwire.groups.classic.groups import ClassicGroups
 from kwire.groups.classic.records import RECORD_TYPE, read_group
 from kwire.groups.config import ConsumerGroupSettings, GroupConfig, ShareGroupSettings
+from kwire.groups.counts import GroupCounts
 from kwire.groups.group import MemberContext
 from kwire.groups.records import read_head
 from kwire.groups.shard import GroupShard
@@ -73,6 +74,7 @@ class ShardDriver:
         """Of all consumer groups."""
         self.share_settings = ShareGroupSettings()
         """Of all share groups."""
+        self.counts = GroupCounts()
         self.shard = self.new_shard()
         self.now_ms = 0
         """Of the monotonic clock."""
@@ -90,7 +92,7 @@ class ShardDriver:
         self.run(self.shard.loaded(now=self.now))
 
     def new_shard(self) -> GroupShard:
-        return GroupShard(self.config, self.topics, lambda _: self.settings, lambda _: self.share_settings)
+        return GroupShard(self.config, self.topics, lambda _: self.settings, lambda _: self.share_settings, self.counts)
 
     def replayed(self, log: Iterable[LoggedRecord | EndedTransaction] | None = None) -> GroupShard:
         """Another shard, from the driver's log or another one."""

@@ -40,8 +40,11 @@ class Crew:
     is_empty: bool
     type = CREW
 
+    def state_name(self) -> str:
+        return "Idle" if self.is_empty else "Sailing"
+
     def listed(self) -> ListedGroup:
-        return ListedGroup(self.group_id, "", "Idle" if self.is_empty else "Sailing", self.type.value)
+        return ListedGroup(self.group_id, "", self.state_name(), self.type.value)
 
     def check_commit(self, committer: Committer) -> CheckPartition:
         if committer.member_id != MEMBER:
