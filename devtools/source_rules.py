@@ -86,6 +86,7 @@ ALLOWED = (
     _may("storage/kwire_storage/disk/open_files.py", "threads", "a lock: logs are recovered in several threads"),
     _may("kwire/clock.py", "clock chance", "the clock and the dice, handed to everybody else"),
     _may("kwire/network/server.py", "network", "binds and accepts"),
+    _may("kwire/metrics/endpoint.py", "network", "accepts, and answers in a worker thread"),
     _may("kwire/network/poll.py", "network", "asks which sockets are ready"),
     _may("kwire/network/processor.py", "network", "is given sockets"),
     _may("kwire/network/transport.py", "network surroundings", "receives, sends and sendfiles on its socket"),
@@ -132,6 +133,7 @@ ALLOWED = (
     _may("kwire/testing/", "disk threads", "a broker in a thread on a temporary folder"),
 )
 CATCH_ALL_ALLOWED = {
+    "kwire/metrics/endpoint.py": "a bug in reading a metric ends that request, never the broker",
     "kwire/network/connection.py": "a bug in a handler closes that connection, never the broker",
     "kwire/pipeline/replay/run.py": "what ends the work is raised by the job, in the thread that started it",
     "kwire/pipeline/stream.py": "what ends a batch is raised by the job, in the thread that started it",

@@ -12,9 +12,11 @@ import ipaddress
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -36,6 +38,9 @@ from kwire.network.server import BoundListener, Server, bind, listen
 from kwire.replication.connection import Connect, connect_plain_text
 from kwire.turns import in_this_task
 from kwire.workers import Worker
+
+if TYPE_CHECKING:
+    from kwire.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +171,22 @@ def bind_all(config: ServerConfig) -> list[BoundListener]:
     return bound
 
 
+@contextmanager
+def metrics_listener(config: ServerConfig) -> Iterator[BoundListener | None]:
+    """Binds the listener of kwire.metrics.listen, if that is set, and closes it after the block. Raises StartError."""
+    listener = config.kwire_metrics_listen
+    if listener is None:
+        yield None
+        return
+    try:
+        bound = bind(listener, config)
+    except OSError as error:
+        raise StartError(f"{listener.name} cannot be {listener.host}:{listener.port}: {error.strerror}") from error
+    with bound.sock:
+        _warn_of_strangers(bound, "see all metrics")
+        yield bound
+
+
 def listen_all(config: ServerConfig, listeners: Sequence[BoundListener]) -> None:
     """From now on clients can connect. Raises StartError."""
     try:
@@ -185,9 +206,11 @@ def serve(
     beside: Body,
     close: Callable[[Broker], None] | None = None,
     connect: Connect = connect_plain_text,
+    metrics: BoundListener | None = None,
 ) -> None:
     """Serves until `beside` cancels the scope that it is passed, then closes the broker, or calls `close` for that.
-    `beside` is a task that starts when clients can connect. `connect` connects to a leader that is followed.
+    `beside` is a task that starts when clients can connect. `connect` connects to a leader that is followed. `metrics`
+    is the listener of `metrics_listener`.
 
     Raises StartError, and BrokerEnded if the broker stopped by itself.
     """
@@ -198,18 +221,27 @@ def serve(
             broker.on_fatal = nursery.cancel_scope.cancel
 
             def on_ready() -> None:
+                if metrics is not None:
+                    nursery.start_soon(_metrics_endpoint(broker, metrics).run)
                 nursery.start_soon(beside, nursery.cancel_scope)
 
             await Server(broker, listeners, processor, connect=connect).serve(on_ready=on_ready)
 
     try:
-        listen_all(broker.config, listeners)
+        listen_all(broker.config, listeners if metrics is None else [*listeners, metrics])
         processor.host(main)
     finally:
         processor.close()
         (close or close_broker)(broker)
     if broker.fatal is not None:
         raise BrokerEnded(broker.fatal)
+
+
+def _metrics_endpoint(broker: Broker, listener: BoundListener) -> MetricsEndpoint:
+    from kwire.metrics.endpoint import MetricsEndpoint  # Most brokers have none, and need not load Python's http.
+
+    log.info("metrics are at http://%s/metrics", listener.address)
+    return MetricsEndpoint(broker, listener.sock)
 
 
 async def hand_over(broker: Broker) -> None:
@@ -255,30 +287,34 @@ def run_until_signalled(
     config = _with_whole_paths(config)
     files = descriptors.open_files(config)
     disks = {path: RealDisk(path, files) for path in {config.metadata_log_dir, *config.log_dirs}}
-    listeners = bind_all(config)
-    broker = open_broker(config, disks, SystemClock(), listeners)
-    for listener in listeners:
-        if not ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback:
-            log.warning(
-                "listening on %s without authentication: anyone who reaches this address can read and change all data",
-                listener.address,
-            )
+    with metrics_listener(config) as metrics:
+        listeners = bind_all(config)
+        broker = open_broker(config, disks, SystemClock(), listeners)
+        for listener in listeners:
+            _warn_of_strangers(listener, "read and change all data")
 
-    async def stop_when_signalled(scope: trio.CancelScope) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            # Objects that exist by now are permanent, so the garbage collector need not scan them again.
-            gc.freeze()
-            addresses = ", ".join(listener.address for listener in listeners)
-            announce(
-                f"kwire {kwire.__version__} listening on {addresses} (node {config.node_id}, "
-                f"cluster {broker.metadata.cluster_id}, data in {folders})"
-            )
-            log.info("stopping: %s", await _reason_to_stop(signals, stops_with_stdin=stops_with_stdin))
-            await hand_over(broker)
-            scope.cancel()
+        async def stop_when_signalled(scope: trio.CancelScope) -> None:
+            with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                # Objects that exist by now are permanent, so the garbage collector need not scan them again.
+                gc.freeze()
+                addresses = ", ".join(listener.address for listener in listeners)
+                announce(
+                    f"kwire {kwire.__version__} listening on {addresses} (node {config.node_id}, "
+                    f"cluster {broker.metadata.cluster_id}, data in {folders})"
+                )
+                log.info("stopping: %s", await _reason_to_stop(signals, stops_with_stdin=stops_with_stdin))
+                await hand_over(broker)
+                scope.cancel()
 
-    serve(broker, listeners, beside=stop_when_signalled)
+        serve(broker, listeners, beside=stop_when_signalled, metrics=metrics)
     log.info("stopped")
+
+
+def _warn_of_strangers(listener: BoundListener, what: str) -> None:
+    if not ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback:
+        log.warning(
+            "listening on %s without authentication: anyone who reaches this address can %s", listener.address, what
+        )
 
 
 async def _reason_to_stop(signals: AsyncIterator[int], *, stops_with_stdin: bool) -> str:

@@ -35,6 +35,7 @@ class Worker(Enum):
     SNAPSHOT = "snapshot"
     METADATA = "metadata"
     ZOOKEEPER = "zookeeper"
+    METRICS = "metrics"
     STOP = "stop"
 
 
@@ -123,6 +124,12 @@ DUTIES = {
         is_given="a `Keeper`, for any thread, and values",
         files="none",
         at_once="one for what the metadata service asks, one for news",
+    ),
+    Worker.METRICS: Duty(
+        does="answers one request for metrics",
+        is_given="a socket of its own, and the values",
+        files="none",
+        at_once="two",
     ),
     Worker.STOP: Duty(
         does="syncs logs at a clean stop, after the event loop has ended",

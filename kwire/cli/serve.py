@@ -19,7 +19,7 @@ Examples:
   kwire serve --nodes 4                         four brokers, on ports 9092 to 9095
   kwire serve --config server.properties --set log.retention.hours=24
 
-Settings have Kafka's names. --set overrides the file; --listen and --data-dir override both.
+Settings have Kafka's names. --set overrides the file; --listen, --data-dir and --metrics-listen override both.
 SIGINT (Ctrl-C) and SIGTERM stop the broker cleanly. Acknowledged records survive a kill of the broker at any
 time. By default they may be lost in a power cut, as in Kafka; flush.messages=1 makes them durable.
 """
@@ -48,6 +48,11 @@ time. By default they may be lost in a power cut, as in Kafka; flush.messages=1 
     "folders. [default: ./data]",
 )
 @click.option(
+    "--metrics-listen",
+    metavar="HOST:PORT",
+    help="Serve metrics for Prometheus at this address, over HTTP, without authentication. [default: off]",
+)
+@click.option(
     "--set",
     "settings",
     multiple=True,
@@ -72,6 +77,7 @@ def serve(
     config_file: Path | None,
     listen: tuple[str, ...],
     data_dirs: tuple[str, ...],
+    metrics_listen: str | None,
     settings: tuple[str, ...],
     nodes: str | None,
     log_level: str,
@@ -86,7 +92,7 @@ def serve(
     import logging
 
     from kwire.cli.log_lines import LineFormatter
-    from kwire.config.server import ConfigError
+    from kwire.config.server import METRICS_LISTEN, ConfigError
 
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter())
@@ -94,8 +100,10 @@ def serve(
     if nodes is not None:
         from kwire.cli.serve_nodes import serve_nodes
 
-        serve_nodes(nodes, config_file, listen, data_dirs, settings, log_level)
+        serve_nodes(nodes, config_file, listen, data_dirs, metrics_listen, settings, log_level)
         return
+    if metrics_listen is not None:
+        settings = (*settings, f"{METRICS_LISTEN}={metrics_listen}")
     try:
         config = _configure(config_file, listen, data_dirs, settings)
     except ConfigError as error:

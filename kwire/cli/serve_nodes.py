@@ -16,6 +16,7 @@ MOST_NODES: Final = 64
 OF_EACH_NODE: Final = (
     "broker.id",
     "kwire.cluster.dir",
+    "kwire.metrics.listen",
     "listeners",
     "advertised.listeners",
     "log.dir",
@@ -38,6 +39,7 @@ def serve_nodes(
     config_file: Path | None,
     listen: Sequence[str],
     data_dirs: Sequence[str],
+    metrics_listen: str | None,
     settings: Sequence[str],
     log_level: str,
 ) -> None:
@@ -47,7 +49,14 @@ def serve_nodes(
     from kwire.supervisor import NodeFailed, node_command, supervise
 
     count = _count(nodes)
-    host, port = _address(listen)
+    if len(listen) > 1:
+        raise click.UsageError("--nodes takes one --listen: the nodes listen on that port and on the ones after it")
+    addresses = _addresses(listen[0] if listen else "127.0.0.1:9092", count)
+    metrics = (
+        [[]] * count
+        if metrics_listen is None
+        else [[f"--metrics-listen={address}"] for address in _addresses(metrics_listen, count)]
+    )
     folder = _folder(data_dirs, count)
     given = _names(config_file, settings)
     taken = [name for name in OF_EACH_NODE if name in given]
@@ -63,11 +72,12 @@ def serve_nodes(
             [
                 *common,
                 f"--set=node.id={node_id}",
-                f"--listen={host}:{port + node_id - 1 if port else 0}",
+                f"--listen={address}",
                 f"--data-dir={folder / f'node-{node_id}'}",
+                *of_metrics,
             ]
         )
-        for node_id in range(1, count + 1)
+        for node_id, address, of_metrics in zip(range(1, count + 1), addresses, metrics, strict=True)
     ]
 
     def announce(lines: list[str]) -> None:
@@ -91,13 +101,12 @@ def _count(nodes: str) -> int:
     return int(nodes)
 
 
-def _address(listen: Sequence[str]) -> tuple[str, int]:
-    if len(listen) > 1:
-        raise click.UsageError("--nodes takes one --listen: the nodes listen on that port and on the ones after it")
-    host, colon, port = (listen[0] if listen else "127.0.0.1:9092").rpartition(":")
+def _addresses(first: str, count: int) -> list[str]:
+    """That of the first node, and the ones after it. Port 0 is a free one for each."""
+    host, colon, port = first.rpartition(":")
     if not colon or not host or not port.isdecimal():
-        raise click.UsageError(f"{listen[0]!r} is not an address to listen on: write host:port")
-    return host, int(port)
+        raise click.UsageError(f"{first!r} is not an address to listen on: write host:port")
+    return [f"{host}:{int(port) + number if int(port) else 0}" for number in range(count)]
 
 
 def _folder(data_dirs: Sequence[str], count: int) -> Path:

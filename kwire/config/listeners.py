@@ -17,8 +17,10 @@ from kwire_protocol.kafka_error import quoted
 from kwire.config.definition import ConfigError
 
 _LISTENER: Final = re.compile(r"([^:/]*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)", re.ASCII)
+_ADDRESS: Final = re.compile(r"\[?([0-9a-zA-Z\-%._:]+)\]?:([0-9]+)", re.ASCII)
 _WILDCARDS: Final = ("", "0.0.0.0", "::")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MAX_PORT: Final = 65535
 DEFAULT_PROTOCOL: Final = "PLAINTEXT"
 
 
@@ -55,6 +57,16 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     return protocols
 
 
+def parse_address(configuration: str, text: str) -> Listener:
+    """The address host:port, as a listener that has the configuration's name. Raises ConfigError."""
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None or int(match[2]) > MAX_PORT:
+        raise ConfigError(
+            f"{configuration} is {quoted(text)}: an address is written host:port, with a port from 0 to {MAX_PORT}"
+        )
+    return Listener(configuration, match[1], int(match[2]))
+
+
 def parse_listeners(
     configuration: str, texts: Iterable[str], protocols: Mapping[str, str], controllers: Iterable[str] = ()
 ) -> tuple[Listener, ...]:
@@ -68,8 +80,8 @@ def parse_listeners(
         name, host, port = match[1].upper(), match[2], int(match[3])
         if name in left_out:
             continue
-        if not 0 <= port <= 65535:
-            raise ConfigError(f"{configuration} has {quoted(text)}: a port is a number from 0 to 65535")
+        if not 0 <= port <= MAX_PORT:
+            raise ConfigError(f"{configuration} has {quoted(text)}: a port is a number from 0 to {MAX_PORT}")
         if name not in protocols:
             raise ConfigError(
                 f"{configuration} has {quoted(text)}: give the name {name} a protocol in "

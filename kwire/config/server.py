@@ -22,6 +22,7 @@ from kwire.config.listeners import (
     check_advertisable,
     check_bindable,
     inter_broker_listener,
+    parse_address,
     parse_listeners,
     parse_protocol_map,
 )
@@ -37,11 +38,12 @@ from kwire.config.tables.broker import (
 )
 from kwire.config.zookeeper import ZooKeeperConfig
 
-__all__ = ["ConfigError", "Listener", "ServerConfig", "load_config"]
+__all__ = ["METRICS_LISTEN", "ConfigError", "Listener", "ServerConfig", "load_config"]
 
 log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
+METRICS_LISTEN = "kwire.metrics.listen"
 
 
 @attrs.frozen
@@ -62,6 +64,8 @@ class ServerConfig:
     """kwire.log.max.open.files; 0: see `kwire.descriptors`."""
     kwire_log_reserve_bytes: int
     """kwire.log.reserve.bytes, of each log dir."""
+    kwire_metrics_listen: Listener | None
+    """kwire.metrics.listen; None: nowhere."""
     kwire_spin_us: int
     """kwire.spin.us, microseconds."""
     broker_rack: str | None
@@ -219,6 +223,7 @@ class ServerConfig:
             kwire_cluster_dir=read.optional_text("kwire.cluster.dir"),
             kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
             kwire_log_reserve_bytes=read.int("kwire.log.reserve.bytes"),
+            kwire_metrics_listen=_metrics_listener(read),
             kwire_spin_us=read.int("kwire.spin.us"),
             broker_rack=read.optional_text("broker.rack"),
             listeners=listeners,
@@ -421,6 +426,11 @@ def _zookeeper(read: _Reader) -> ZooKeeperConfig | None:
         ssl_truststore_location=read.optional_text("zookeeper.ssl.truststore.location"),
         ssl_endpoint_identification_algorithm=read.text("zookeeper.ssl.endpoint.identification.algorithm"),
     )
+
+
+def _metrics_listener(read: _Reader) -> Listener | None:
+    address = read.optional_text(METRICS_LISTEN)
+    return None if address is None else parse_address(METRICS_LISTEN, address)
 
 
 def _check_log_dirs(paths: tuple[str, ...]) -> None:

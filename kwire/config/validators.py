@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from kwire.config.definition import ConfigError, Value, invalid
+from kwire.config.listeners import parse_address
 
 _THROTTLED_REPLICA: Final = re.compile(r"\d+:\d+")
 
@@ -120,6 +121,16 @@ class ThrottledReplicas:
             ",".join(value),
             f"{name} must be the literal '*' or a list of replicas as partition:broker, such as 0:1,0:2",
         )
+
+
+@attrs.frozen
+class HostAndPort:
+    """An address, as `kwire.config.listeners.parse_address` reads it."""
+
+    def check(self, name: str, value: Value) -> None:
+        if value is not None:
+            assert isinstance(value, str)
+            parse_address(name, value)
 
 
 @attrs.frozen

@@ -19,7 +19,7 @@ from kwire import descriptors
 from kwire.clock import SystemClock
 from kwire.config.server import ServerConfig, load_config
 from kwire.network.server import BoundListener
-from kwire.running import Body, bind_all, hand_over, open_broker, serve
+from kwire.running import Body, bind_all, hand_over, metrics_listener, open_broker, serve
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -37,6 +37,7 @@ class Broker:
     on_disk: without a data_dir, use a temporary folder instead of memory. It is removed at the end.
     settings: Kafka's broker settings, such as {"num.partitions": "3"}.
     port: 0 picks a free port.
+    metrics: serve metrics over HTTP on a free port, at `metrics_url`.
 
     `start` raises kwire.running.StartError or kwire.config.server.ConfigError if the broker cannot start.
     """
@@ -46,6 +47,7 @@ class Broker:
     settings: Mapping[str, str] = attrs.field(factory=dict)
     port: int = 0
     host: str = "127.0.0.1"
+    metrics: bool = False
     _thread: threading.Thread | None = attrs.field(default=None, init=False)
     _running: _Running | None = attrs.field(default=None, init=False)
     _temporary: tempfile.TemporaryDirectory[str] | None = attrs.field(default=None, init=False)
@@ -54,6 +56,13 @@ class Broker:
     def address(self) -> str:
         """`host:port`, for a client's bootstrap.servers."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def metrics_url(self) -> str:
+        """For Prometheus, or a browser. Only while the broker runs with `metrics`."""
+        assert self._running is not None, "the broker is not running"
+        assert self._running.metrics is not None, "the broker was started without metrics"
+        return f"http://{self._running.metrics}/metrics"
 
     def start(self) -> Broker:
         """Starts the broker. Clients can connect when this returns."""
@@ -119,30 +128,28 @@ class Broker:
     def _open(self, config: ServerConfig, disk: Disk, listeners: list[BoundListener]) -> broker_module.Broker:
         return open_broker(config, disk, SystemClock(), listeners)
 
-    def _serve(self, broker: broker_module.Broker, listeners: list[BoundListener], beside: Body) -> None:
-        serve(broker, listeners, beside=beside)
+    def _serve(
+        self,
+        broker: broker_module.Broker,
+        listeners: list[BoundListener],
+        beside: Body,
+        metrics: BoundListener | None,
+    ) -> None:
+        serve(broker, listeners, beside=beside, metrics=metrics)
 
     def _run(self, disk: Disk, started: _Started) -> None:
+        of_metrics = {"kwire.metrics.listen": f"{self.host}:0"} if self.metrics else {}
         try:
             config = load_config(
                 "",
-                settings=[f"{name}={value}" for name, value in {**_SETTINGS, **self.settings}.items()],
+                settings=[f"{name}={value}" for name, value in {**_SETTINGS, **of_metrics, **self.settings}.items()],
                 listen=[f"{self.host}:{self.port}"],
                 data_dirs=[] if self.data_dir is None else [str(Path(self.data_dir).absolute())],
             )
             if isinstance(disk, RealDisk):
                 disk.open_files = descriptors.open_files(config)
-            listeners = bind_all(config)
-            broker = self._open(config, disk, listeners)
-
-            async def tell(scope: trio.CancelScope) -> None:
-                running = started.running = _Running(listeners[0].port, trio.lowlevel.current_trio_token(), scope)
-                started.event.set()
-                await running.stop.wait()
-                await hand_over(broker)
-                scope.cancel()
-
-            self._serve(broker, listeners, tell)
+            with metrics_listener(config) as metrics:
+                self._open_and_serve(config, disk, started, metrics)
         except BaseException as error:
             if started.running is None:
                 started.error = error
@@ -150,12 +157,34 @@ class Broker:
             else:
                 started.running.error = error
 
+    def _open_and_serve(
+        self, config: ServerConfig, disk: Disk, started: _Started, metrics: BoundListener | None
+    ) -> None:
+        listeners = bind_all(config)
+        broker = self._open(config, disk, listeners)
+
+        async def tell(scope: trio.CancelScope) -> None:
+            running = started.running = _Running(
+                listeners[0].port,
+                trio.lowlevel.current_trio_token(),
+                scope,
+                None if metrics is None else metrics.address,
+            )
+            started.event.set()
+            await running.stop.wait()
+            await hand_over(broker)
+            scope.cancel()
+
+        self._serve(broker, listeners, tell, metrics)
+
 
 @attrs.define(eq=False)
 class _Running:
     port: int
     token: trio.lowlevel.TrioToken
     scope: trio.CancelScope
+    metrics: str | None
+    """Where metrics are served, host:port."""
     stop: trio.Event = attrs.field(factory=trio.Event)
     """Set in the loop's thread."""
     error: BaseException | None = None

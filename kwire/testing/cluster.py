@@ -136,7 +136,9 @@ class ClusterNode(Broker):
         )
         return self._membership
 
-    def _serve(self, broker: RunningBroker, listeners: list[BoundListener], beside: Body) -> None:
+    def _serve(
+        self, broker: RunningBroker, listeners: list[BoundListener], beside: Body, metrics: BoundListener | None
+    ) -> None:
         def close(broker: RunningBroker) -> None:
             self._membership = None
             if self._is_killed:
@@ -146,7 +148,7 @@ class ClusterNode(Broker):
 
         network = self.network or Network(lambda _: None)
         connect = partial(network.connect_to_leader, broker.config.node_id)
-        serve(broker, listeners, beside=beside, close=close, connect=connect)
+        serve(broker, listeners, beside=beside, close=close, connect=connect, metrics=metrics)
 
 
 @attrs.define(eq=False)

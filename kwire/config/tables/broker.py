@@ -17,7 +17,7 @@ from kwire.config.tables.rows import INT, LONG, STRING, row
 from kwire.config.tables.server import SERVER_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.config.tables.zookeeper import ZOOKEEPER_CONFIGS
-from kwire.config.validators import NonEmptyText, Range
+from kwire.config.validators import HostAndPort, NonEmptyText, Range
 
 KWIRE_CONFIGS: Final = table(
     row(
@@ -50,6 +50,14 @@ KWIRE_CONFIGS: Final = table(
         Range(0),
         "Disk space reserved in each log dir, so that on a full disk topics can be deleted and the broker can stop "
         "cleanly. 0 reserves none.",
+    ),
+    row(
+        "kwire.metrics.listen",
+        STRING,
+        None,
+        HostAndPort(),
+        "Where to serve metrics over HTTP, for Prometheus: host:port, without authentication. Port 0 picks a free one. "
+        "Not set: nowhere.",
     ),
     row(
         "kwire.spin.us",

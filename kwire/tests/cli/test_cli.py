@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -101,6 +102,7 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
         (["--set", "num.partitions=many"], "num.partitions"),
         (["--set", "nonsense"], "name=value"),
         (["--listen", "9092"], "host:port"),
+        (["--metrics-listen", "9404"], "kwire.metrics.listen is '9404': an address is written host:port"),
         (["--config", "/nowhere/server.properties"], "does not exist"),
     ],
 )
@@ -145,6 +147,16 @@ def test_a_listener_beyond_loopback_is_warned_of(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_metrics_are_where_the_flag_says(tmp_path: Path) -> None:
+    with serving("--metrics-listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as (process, _):
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        url = re.search(r"metrics are at (\S+)$", said)
+        assert url is not None, said
+        with urllib.request.urlopen(url[1], timeout=TIMEOUT_S) as answer:
+            assert b"kafka_server_group_coordinator_metrics_group_count" in answer.read()
 
 
 def test_a_disk_that_fails_under_the_metadata_log_ends_the_broker_with_an_exit_code(tmp_path: Path) -> None:

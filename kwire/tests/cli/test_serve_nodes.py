@@ -65,8 +65,9 @@ def serving(folder: Path, *arguments: str) -> Iterator[Nodes]:
 
 
 def test_nodes_are_one_cluster_and_one_that_was_killed_is_started_again(tmp_path: Path) -> None:
-    with serving(tmp_path, "--nodes", "2") as nodes:
+    with serving(tmp_path, "--nodes", "2", "--metrics-listen", "127.0.0.1:0") as nodes:
         assert len(nodes.addresses) == 2
+        assert len(set(re.findall(r"metrics are at http://127.0.0.1:(\d+)/", nodes.log.read_text()))) == 2
         eventually(lambda: nodes.in_service() == [1, 2], "both are in service")
         (first,) = nodes.pids(1)
         os.kill(first, signal.SIGKILL)
@@ -112,6 +113,8 @@ def test_a_node_that_cannot_start_ends_all_and_says_why(tmp_path: Path) -> None:
         (["--nodes", "0"], "--nodes takes a number from 1 to 64, or auto: '0' is neither"),
         (["--nodes", "many"], "--nodes takes a number from 1 to 64, or auto: 'many' is neither"),
         (["--nodes", "2", "--set", "node.id=3"], "node.id is different for each node, and --nodes chooses it"),
+        (["--nodes", "2", "--metrics-listen", "9404"], "'9404' is not an address to listen on: write host:port"),
+        (["--nodes", "2", "--set", "kwire.metrics.listen=a:1"], "kwire.metrics.listen is different for each node"),
         (["--nodes", "2", "--listen", "127.0.0.1:1"], "--nodes takes one --listen"),
         (["--nodes", "2", "--data-dir", "a", "--data-dir", "b"], "--nodes takes one --data-dir"),
     ],

@@ -1,0 +1,159 @@
+"""Serves the metrics over HTTP, to Prometheus and whoever else asks, in the formats of prometheus_client.
+
+The connection is accepted in the loop, which reads the metrics for it at once, in slices. A worker thread gets the
+socket and the values, reads the request, and writes the answer by prometheus_client's handler. So no thread touches
+what belongs to the loop, and neither waits for the other.
+
+A connection is for one request. MAX_AT_ONCE are answered at a time, the others wait in the listener's backlog. One that
+has not got its answer after TIMEOUT_S is cut off, however slowly it still talks. The metrics are read at most once in
+FRESH_S, however many ask.
+
+There is no authentication: by default nothing listens, and `kwire.running` warns if it is not on loopback.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import trio
+from prometheus_client import MetricsHandler
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.metrics_core import Metric as PrometheusMetric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from kwire import workers
+from kwire.metrics import reading
+from kwire.metrics.metric import Family, MetricType, Times
+from kwire.workers import Worker
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+
+log = logging.getLogger(__name__)
+
+MAX_AT_ONCE: Final = 2
+TIMEOUT_S: Final = 5.0
+FRESH_S: Final = 0.2
+"""How old the answer may be. Reading ten thousand groups takes 5 ms of the loop's time."""
+RETRY_ACCEPT_S: Final = 1.0
+"""The wait before accepting is tried again when file descriptors have run out."""
+
+
+class MetricsEndpoint:
+    """`sock` is a listening socket that does not block; the caller closes it after `run`."""
+
+    def __init__(self, broker: Broker, sock: socket.socket) -> None:
+        self._broker = broker
+        self._sock = sock
+        self._room = trio.Semaphore(MAX_AT_ONCE)
+        self._reading = trio.Lock()
+        self._families: list[Family] = []
+        self._read_at = -math.inf
+        self._limiter = trio.CapacityLimiter(MAX_AT_ONCE)
+
+    async def run(self) -> None:
+        """Answers until it is cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._room.acquire()
+                nursery.start_soon(self._answer, await self._accept())
+
+    async def _accept(self) -> socket.socket:
+        while True:
+            await trio.lowlevel.wait_readable(self._sock)
+            try:
+                return self._sock.accept()[0]
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                log.error("cannot accept a connection for metrics: %s", error.strerror)
+                await trio.sleep(RETRY_ACCEPT_S)
+
+    async def _answer(self, sock: socket.socket) -> None:
+        try:
+            with sock:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_cut_off, sock)
+                    families = await self._read()
+                    await workers.run(Worker.METRICS, answer, sock, families, limiter=self._limiter)
+                    nursery.cancel_scope.cancel()
+        except Exception:
+            log.exception("metrics could not be read")
+        finally:
+            self._room.release()
+
+    async def _read(self) -> list[Family]:
+        async with self._reading:
+            if trio.current_time() - self._read_at > FRESH_S:
+                self._families = await reading.read(self._broker)
+                self._read_at = trio.current_time()
+            return self._families
+
+
+async def _cut_off(sock: socket.socket) -> None:
+    """Ends what a thread does with the socket, after the time-out, or when the broker stops."""
+    try:
+        await trio.sleep(TIMEOUT_S)
+    finally:
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+
+def answer(sock: socket.socket, families: list[Family]) -> None:
+    """Reads one request from the socket, and answers it with the metrics. In a worker thread."""
+    with suppress(OSError):  # The client is gone, or was cut off.
+        _Request(sock, families)
+        sock.shutdown(socket.SHUT_WR)
+
+
+class _Request(MetricsHandler):
+    """Its constructor does all of the work, as that of any request handler of Python's http.server."""
+
+    server_version = "kwire"
+    sys_version = ""
+
+    def __init__(self, sock: socket.socket, families: list[Family]) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(_Families(families))
+        super().__init__(sock, ("", 0), None)  # type: ignore[arg-type] # There is no server, and none is asked for.
+
+
+class _Families(Collector):
+    def __init__(self, families: list[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[PrometheusMetric]:
+        return map(exposed, self._families)
+
+    def describe(self) -> Iterator[PrometheusMetric]:
+        """The same without values, so that a request can ask for some by their names."""
+        return (exposed(Family(family.metric, ())) for family in self._families)
+
+
+def exposed(family: Family) -> PrometheusMetric:
+    """The family as prometheus_client wants it."""
+    metric = family.metric
+    match metric.type:
+        case MetricType.COUNTER:
+            counter = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+            for labels, value in family.samples:
+                assert not isinstance(value, Times)
+                counter.add_metric(labels, value)
+            return counter
+        case MetricType.GAUGE:
+            gauge = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+            for labels, value in family.samples:
+                assert not isinstance(value, Times)
+                gauge.add_metric(labels, value)
+            return gauge
+        case MetricType.SUMMARY:
+            summary = SummaryMetricFamily(metric.name, metric.help, labels=metric.labels)
+            for labels, value in family.samples:
+                assert isinstance(value, Times)
+                summary.add_metric(labels, value.count, value.sum_s)
+            return summary
