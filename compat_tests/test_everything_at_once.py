@@ -33,6 +33,7 @@ def test_everything_at_once_loses_nothing_and_leaves_nothing(java: JavaHost) -> 
     assert account.complaints == []
     assert account.records > 100 * SECONDS
     assert account.counts["SIGKILLs of the broker"] > 0
+    assert account.counts["answers with metrics"] > SECONDS
 
 
 @pytest.mark.parametrize("name", mistakes.MISTAKES)

@@ -31,7 +31,7 @@ from ..java_host import JavaHost
 from ..sigkill.ledger import Ledger, Mark, Spot
 from ..transactions.asking import end_offset, group_offset, is_stable, open_transactions
 from ..waiting import eventually
-from . import judging, keeper, kept, tinker, transactor, vanishing
+from . import judging, keeper, kept, scraper, tinker, transactor, vanishing
 from .admin import EARLIEST, LATEST, Admin
 from .reading import read
 from .transactions import Began, Ended, Transactions
@@ -215,6 +215,7 @@ class Conductor:
             *((CONSUMER_OFFSETS, number) for number in range(int(SETTINGS["offsets.topic.num.partitions"]))),
             *((TRANSACTION_STATE, number) for number in range(int(SETTINGS["transaction.state.log.num.partitions"]))),
         ]
+        self._made["scraper"] = lambda: scraper.Order(self.broker.metrics_url)
         self._made["tinker"] = lambda: tinker.Order(bootstrap, fixed, own, folders, self._seed())
 
     def _transactor(self, number: int) -> transactor.Order:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import attrs
 
+from devtools.ports import free_port
+
 from ..brokers import SETTINGS, KwireServe
 from .mistakes import VARIABLE
 
@@ -50,7 +52,9 @@ class BrokerUnderTest(KwireServe):
 
     def __init__(self, root: Path, *more_folders: Path, complain: Callable[[str], None], guarded: bool) -> None:
         """`guarded` has each worker held to its duty (kwire/tests/ownership_guard.py)."""
-        super().__init__(root, FAST, *more_folders)
+        metrics = f"127.0.0.1:{free_port()}"
+        super().__init__(root, FAST | {"kwire.metrics.listen": metrics}, *more_folders)
+        self.metrics_url = f"http://{metrics}/metrics"
         if guarded:
             self.kwire = _WATCHED
         self._complain = complain
