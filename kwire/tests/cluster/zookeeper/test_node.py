@@ -558,14 +558,17 @@ def test_a_node_connects_with_tls_and_its_certificate(with_tls: WithTls, nodes: 
 def test_a_server_or_a_node_whose_certificate_is_not_trusted_is_refused(
     with_tls: WithTls, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = {"zookeeper_connection_timeout_ms": 2_000}
     # The machine trusts the server, and the truststore does not.
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
-    untrusted = with_tls(**short, zookeeper_ssl_truststore_location=tmp_path / "other.pem")
+    untrusted = with_tls(
+        # The reason is known after the first handshake, which takes a second or two beside other tests.
+        zookeeper_connection_timeout_ms=5_000,
+        zookeeper_ssl_truststore_location=tmp_path / "other.pem",
+    )
     with pytest.raises(TimedOutError, match=r"timed out \(.*certificate verify failed"):
         join(untrusted, 1)
-    nameless = attrs.evolve(with_tls(**short), ssl_keystore_location=None)
+    nameless = attrs.evolve(with_tls(zookeeper_connection_timeout_ms=1_000), ssl_keystore_location=None)
     with pytest.raises(TimedOutError, match="cannot reach ZooKeeper"):
         join(nameless, 1)
 
