@@ -270,6 +270,7 @@ class Broker:
             group_settings,
             persister,
             metadata.beside,
+            metadata.create_topics,
         )
         sharing_counts = SharingCounts()
         broker = cls(

@@ -167,6 +167,19 @@ class ServerConfig:
     group_share_partition_max_record_locks: int
     group_share_record_lock_duration_ms: int
     group_share_session_timeout_ms: int
+    group_streams_assignment_interval_ms: int
+    group_streams_heartbeat_interval_ms: int
+    group_streams_initial_rebalance_delay_ms: int
+    group_streams_max_assignment_interval_ms: int
+    group_streams_max_heartbeat_interval_ms: int
+    group_streams_max_session_timeout_ms: int
+    group_streams_max_size: int
+    group_streams_max_standby_replicas: int
+    group_streams_min_assignment_interval_ms: int
+    group_streams_min_heartbeat_interval_ms: int
+    group_streams_min_session_timeout_ms: int
+    group_streams_num_standby_replicas: int
+    group_streams_session_timeout_ms: int
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
     offsets_retention_ms: int
@@ -326,6 +339,19 @@ class ServerConfig:
             group_share_partition_max_record_locks=read.int("group.share.partition.max.record.locks"),
             group_share_record_lock_duration_ms=read.int("group.share.record.lock.duration.ms"),
             group_share_session_timeout_ms=read.int("group.share.session.timeout.ms"),
+            group_streams_assignment_interval_ms=read.int("group.streams.assignment.interval.ms"),
+            group_streams_heartbeat_interval_ms=read.int("group.streams.heartbeat.interval.ms"),
+            group_streams_initial_rebalance_delay_ms=read.int("group.streams.initial.rebalance.delay.ms"),
+            group_streams_max_assignment_interval_ms=read.int("group.streams.max.assignment.interval.ms"),
+            group_streams_max_heartbeat_interval_ms=read.int("group.streams.max.heartbeat.interval.ms"),
+            group_streams_max_session_timeout_ms=read.int("group.streams.max.session.timeout.ms"),
+            group_streams_max_size=read.int("group.streams.max.size"),
+            group_streams_max_standby_replicas=read.int("group.streams.max.standby.replicas"),
+            group_streams_min_assignment_interval_ms=read.int("group.streams.min.assignment.interval.ms"),
+            group_streams_min_heartbeat_interval_ms=read.int("group.streams.min.heartbeat.interval.ms"),
+            group_streams_min_session_timeout_ms=read.int("group.streams.min.session.timeout.ms"),
+            group_streams_num_standby_replicas=read.int("group.streams.num.standby.replicas"),
+            group_streams_session_timeout_ms=read.int("group.streams.session.timeout.ms"),
             offset_metadata_max_bytes=read.int("offset.metadata.max.bytes"),
             offsets_retention_check_interval_ms=read.int("offsets.retention.check.interval.ms"),
             offsets_retention_ms=read.int("offsets.retention.minutes") * MINUTE_MS,

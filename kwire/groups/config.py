@@ -79,6 +79,22 @@ class ShareGroupSettings:
 
 
 @attrs.frozen
+class StreamsGroupSettings:
+    """What one streams group may set for itself (streams.* of its configuration); else the broker's group.streams.*.
+
+    The defaults are Kafka 4's.
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    """How long a target assignment stands at least, before it is computed again (KIP-1263)."""
+    num_standby_replicas: int = 0
+    initial_rebalance_delay_ms: int = 3_000
+    """How long an empty group waits for company before its first assignment."""
+
+
+@attrs.frozen
 class GroupConfig:
     """Defaults are Kafka 4's, except the initial rebalance delay: here the first consumer does not wait 3 s."""
 
@@ -102,6 +118,8 @@ class GroupConfig:
     """group.share.max.size: the maximum size of share groups."""
     share_initialize_retry_interval_ms: int = 30_000
     """group.share.initialize.retry.interval.ms: when states are asked for again if there was no answer."""
+    streams_max_size: int = 2**31 - 1
+    """group.streams.max.size: the maximum size of streams groups."""
     new_member_join_timeout_ms: int = 5 * MINUTE_MS
     """How long a member that never had an answer may stay parked in JoinGroup (a constant in Kafka)."""
     offset_metadata_max_length: int = 4_096

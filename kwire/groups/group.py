@@ -27,6 +27,7 @@ class GroupType(Enum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
+    STREAMS = "streams"
 
     @property
     def expires(self) -> bool:
@@ -34,11 +35,11 @@ class GroupType(Enum):
         return self is not GroupType.SHARE
 
 
-CheckPartition: TypeAlias = Callable[[Uuid, int], ErrorCode]
-"""Whether an offset may be committed for a partition of a topic: NONE, or the error."""
+CheckPartition: TypeAlias = Callable[[str, Uuid, int], ErrorCode]
+"""Whether an offset may be committed for a partition of a topic, by name and id: NONE, or the error."""
 
 
-def accept_all(_topic_id: Uuid, _partition: int) -> ErrorCode:
+def accept_all(_topic: str, _topic_id: Uuid, _partition: int) -> ErrorCode:
     """A `CheckPartition` without objections."""
     return ErrorCode.NONE
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from functools import partial
+from typing import TypeVar
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -52,9 +53,12 @@ from kwire.groups.consumer.member import (
 from kwire.groups.draft import Draft
 from kwire.groups.group import Group
 from kwire.groups.modern.changes import AssignmentEpoch, GroupEpoch
+from kwire.groups.streams.group import StreamsGroup
 from kwire.groups.topics import Topics
 
 log = logging.getLogger(__name__)
+
+G = TypeVar("G", bound=Group)
 
 _LATEST = ConsumerProtocolSubscription.versions[-1]
 
@@ -83,14 +87,21 @@ class Migration:
         if not isinstance(group, ClassicGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(group_id)} is not a consumer group.")
         if group.is_empty:
-            log.info("group %a: an empty classic group becomes a consumer group", group_id)
-            consumer = self._put(draft, ConsumerGroup(group_id))
-            for record in self.classic.tombstones(group_id):
-                draft.did(record, _nothing)
-        else:
-            consumer = self._upgrade(draft, group)
+            return self._replace_empty_classic(draft, group, ConsumerGroup(group_id))
+        consumer = self._upgrade(draft, group)
         draft.then(partial(self._retire_classic, group))
         return consumer
+
+    def _replace_empty_classic(self, draft: Draft, group: ClassicGroup, successor: G) -> G:
+        group_id = group.group_id
+        log.info("group %a: an empty classic group becomes a %s group", group_id, successor.type.value)
+        # Before the group is gone from the dictionary.
+        tombstones = self.classic.tombstones(group_id)
+        self._put(draft, successor)
+        for record in tombstones:
+            draft.did(record, _nothing)
+        draft.then(partial(self._retire_classic, group))
+        return successor
 
     def _retire_classic(self, group: ClassicGroup, step: Step) -> None:
         self.classic.give_up(step, group)
@@ -171,22 +182,37 @@ class Migration:
         found = {name: self.topics.find(name) for name in assignment}
         return {topic.topic_id: assignment[name] for name, topic in found.items() if topic is not None}
 
+    # To a streams group
+
+    def streams_group(self, draft: Draft, group_id: str) -> StreamsGroup:
+        """The group for a member of an application that joins: made, in place of an empty classic group, or as it is.
+
+        Raises KafkaError(GROUP_ID_NOT_FOUND) if there is another group. As in Kafka, only empty groups are converted.
+        """
+        group = self.groups.get(group_id)
+        if isinstance(group, StreamsGroup):
+            return group
+        if group is None:
+            return self._put(draft, StreamsGroup(group_id))
+        if not isinstance(group, ClassicGroup) or not group.is_empty:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(group_id)} is not a streams group.")
+        return self._replace_empty_classic(draft, group, StreamsGroup(group_id))
+
     # To a classic group
 
-    def classic_may_replace(self, group_id: str) -> bool:
-        """Whether a member that joins with the classic protocol finds no consumer group, or an empty one."""
+    def replaceable_by_classic(self, group_id: str) -> ConsumerGroup | StreamsGroup | None:
+        """The empty group that a classic one can take the place of."""
         group = self.groups.get(group_id)
-        return not isinstance(group, ConsumerGroup) or group.is_empty
+        return group if isinstance(group, (ConsumerGroup, StreamsGroup)) and group.is_empty else None
 
-    def make_room_for_classic(self, draft: Draft, group_id: str) -> None:
-        """Removes an empty consumer group, so that a classic one can take its place."""
-        group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            log.info("group %a: an empty consumer group becomes a classic group", group_id)
-            for removal in group.removals():
-                draft.did(removal.record(), _nothing)
-            del self.groups[group_id]
-            draft.did(None, partial(self.groups.__setitem__, group_id, group))
+    def make_room_for_classic(self, draft: Draft, group: ConsumerGroup | StreamsGroup) -> None:
+        """Removes an empty group, so that a classic one can take its place."""
+        group_id = group.group_id
+        log.info("group %a: an empty %s group becomes a classic group", group_id, group.type.value)
+        for removal in group.removals():
+            draft.did(removal.record(), _nothing)
+        del self.groups[group_id]
+        draft.did(None, partial(self.groups.__setitem__, group_id, group))
 
     def may_downgrade(self, group: ConsumerGroup, leaving: Collection[str], *, joining: int = 0) -> bool:
         """Whether the group becomes a classic one without the members that leave, and `joining` classic ones more."""
@@ -242,7 +268,7 @@ class Migration:
         ConsumerProtocolAssignment(topics).write(w, version)
         return w.getvalue()
 
-    def _put(self, draft: Draft, group: ConsumerGroup) -> ConsumerGroup:
+    def _put(self, draft: Draft, group: G) -> G:
         before = self.groups.get(group.group_id)
         self.groups[group.group_id] = group
         if before is None:

@@ -8,9 +8,9 @@ version, then the fields of that version. A record without a value is a tombston
     2           what a classic group is     classic/records.py
     3-8, 16     what a consumer group is    consumer/changes.py
     10-15       what a share group is       share/changes.py
+    17, 19-23   what a streams group is     streams/changes.py
 
-What the last two have in common is in modern/changes.py. The other types belong to kinds of groups that kwire does not
-have, and are skipped.
+What the last three have in common is in modern/changes.py. Other types are skipped.
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ from kwire_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDel
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kwire_protocol.messages.share_group_describe import DescribedGroup as DescribedShareGroup
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kwire_protocol.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
+from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
@@ -60,6 +62,9 @@ from kwire.groups.share_states import (
     StatesToInitialize,
     ToDelete,
 )
+from kwire.groups.streams.creating import CreateTopics, InternalTopicCreation
+from kwire.groups.streams.heartbeats import Answer
+from kwire.groups.streams.topology import InternalTopic as StreamsTopic
 from kwire.groups.topics import Topics
 from kwire.waits import Slot, drive
 
@@ -78,6 +83,7 @@ def group_config(config: ServerConfig) -> GroupConfig:
         consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         share_max_size=config.group_share_max_size,
         share_initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
+        streams_max_size=config.group_streams_max_size,
         offset_metadata_max_length=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_ms,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
@@ -100,6 +106,7 @@ class GroupService:
         settings: GroupSettings,
         persister: StateKeeper,
         beside: Beside,
+        create_topics: CreateTopics,
     ) -> None:
         shard_config = group_config(config)
         self.counts = GroupCounts()
@@ -108,13 +115,20 @@ class GroupService:
             clock,
             "groups",
             lambda _: GroupShard(
-                shard_config, topics, settings.of_consumer_group, settings.of_share_group, self.counts
+                shard_config,
+                topics,
+                settings.of_consumer_group,
+                settings.of_share_group,
+                settings.of_streams_group,
+                self.counts,
             ),
             self._do_other,
         )
         self._persister = persister
         self._beside = beside
         self._clock = clock
+        self._settings = settings
+        self._internal_topics = InternalTopicCreation(create_topics, beside, clock.monotonic_ms)
 
     # Requests
 
@@ -142,6 +156,24 @@ class GroupService:
         if len(effects) == 1 and slot.is_set:
             return slot.value
         return self.runtime.durable(index, slot)
+
+    def streams_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, member: MemberContext
+    ) -> Answer | Coroutine[Slot[Any], None, Answer]:
+        """Most heartbeats change nothing, and are answered without a wait."""
+        index, shard = self._find_named(request.group_id)
+        slot: Slot[Answer] = Slot()
+        effects = shard.streams_heartbeat(request, member, slot, now=self.runtime.now())
+        self.runtime.perform(index, effects)
+        if len(effects) == 1 and slot.is_set:
+            return slot.value
+        return self.runtime.durable(index, slot)
+
+    def create_internal_topics(self, group_id: str, topics: Sequence[StreamsTopic]) -> Mapping[str, str]:
+        """Creates what an `Answer` asks for, beside the caller. Returns why topics could not be created lately."""
+        interval_ms = self._settings.of_streams_group(group_id).heartbeat_interval_ms
+        self._internal_topics.begin(topics, retry_after_ms=2 * interval_ms)
+        return self._internal_topics.failures([it.name for it in topics])
 
     async def join(self, request: JoinGroupRequest, member: MemberContext) -> JoinGroupResponse:
         index, shard = self._find_named(request.group_id)
@@ -236,6 +268,10 @@ class GroupService:
     def describe_share(self, group_id: str) -> DescribedShareGroup:
         _, shard = self.runtime.find(group_id)
         return shard.describe_share(group_id)
+
+    def describe_streams(self, group_id: str) -> DescribedStreamsGroup:
+        _, shard = self.runtime.find(group_id)
+        return shard.describe_streams(group_id)
 
     def list_groups(self, *, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         return [group for shard in self.runtime.all_shards() for group in shard.list_groups(states=states, types=types)]

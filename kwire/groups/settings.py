@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from kwire.config.definition import ConfigError, Value
 from kwire.config.tables.resource import GROUP_CONFIGS
-from kwire.groups.config import ConsumerGroupSettings, ShareGroupSettings, SharePartitionSettings
+from kwire.config.tables.rows import MAX_INT
+from kwire.groups.config import (
+    ConsumerGroupSettings,
+    ShareGroupSettings,
+    SharePartitionSettings,
+    StreamsGroupSettings,
+)
 from kwire.metadata.image import Changes, ConfigResourceType
 
 if TYPE_CHECKING:
@@ -22,6 +28,7 @@ class GroupSettings:
         self._metadata = metadata
         self._consumer: dict[str, ConsumerGroupSettings] = {}
         self._share: dict[str, ShareGroupSettings] = {}
+        self._streams: dict[str, StreamsGroupSettings] = {}
         self._share_partitions: dict[str, SharePartitionSettings] = {}
         metadata.watch(self._changed)
 
@@ -79,6 +86,49 @@ class GroupSettings:
                     config.group_share_assignment_interval_ms,
                     config.group_share_min_assignment_interval_ms,
                     config.group_share_max_assignment_interval_ms,
+                ),
+            )
+        return settings
+
+    def of_streams_group(self, group_id: str) -> StreamsGroupSettings:
+        settings = self._streams.get(group_id)
+        if settings is None:
+            config = self._metadata.config
+            settings = self._streams[group_id] = StreamsGroupSettings(
+                session_timeout_ms=self._value(
+                    group_id,
+                    "streams.session.timeout.ms",
+                    config.group_streams_session_timeout_ms,
+                    config.group_streams_min_session_timeout_ms,
+                    config.group_streams_max_session_timeout_ms,
+                ),
+                heartbeat_interval_ms=self._value(
+                    group_id,
+                    "streams.heartbeat.interval.ms",
+                    config.group_streams_heartbeat_interval_ms,
+                    config.group_streams_min_heartbeat_interval_ms,
+                    config.group_streams_max_heartbeat_interval_ms,
+                ),
+                assignment_interval_ms=self._value(
+                    group_id,
+                    "streams.assignment.interval.ms",
+                    config.group_streams_assignment_interval_ms,
+                    config.group_streams_min_assignment_interval_ms,
+                    config.group_streams_max_assignment_interval_ms,
+                ),
+                num_standby_replicas=self._value(
+                    group_id,
+                    "streams.num.standby.replicas",
+                    config.group_streams_num_standby_replicas,
+                    0,
+                    config.group_streams_max_standby_replicas,
+                ),
+                initial_rebalance_delay_ms=self._value(
+                    group_id,
+                    "streams.initial.rebalance.delay.ms",
+                    config.group_streams_initial_rebalance_delay_ms,
+                    0,
+                    MAX_INT,
                 ),
             )
         return settings
@@ -154,4 +204,5 @@ class GroupSettings:
         if any(kind in (ConfigResourceType.GROUP, ConfigResourceType.BROKER) for kind, _ in changes.configs):
             self._consumer.clear()
             self._share.clear()
+            self._streams.clear()
             self._share_partitions.clear()

@@ -35,6 +35,8 @@ from kwire_protocol.messages.offset_delete import OffsetDeleteRequest
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kwire_protocol.messages.share_group_describe import DescribedGroup as DescribedShareGroup
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kwire_protocol.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
+from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from kwire_protocol.messages.sync_group import SyncGroupRequest
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire_protocol.records import NO_PRODUCER_ID
@@ -44,7 +46,7 @@ from kwire.coordinators.deadlines import Deadline, Deadlines
 from kwire.coordinators.effects import Effect, KeyedRecord, Now, Step, Token, response_error
 from kwire.groups.classic.joining import Join
 from kwire.groups.classic.kind import ClassicKind
-from kwire.groups.config import ConsumerGroupSettings, GroupConfig, ShareGroupSettings
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig, ShareGroupSettings, StreamsGroupSettings
 from kwire.groups.consumer.kind import ConsumerKind
 from kwire.groups.counts import GroupCounts
 from kwire.groups.draft import Draft
@@ -57,6 +59,7 @@ from kwire.groups.offsets.store import Offsets
 from kwire.groups.records import read_head
 from kwire.groups.share.kind import ShareKind
 from kwire.groups.share_states import Outcome
+from kwire.groups.streams.kind import StreamsKind
 from kwire.groups.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -65,7 +68,8 @@ MAX_RECORDS_PER_CLEANUP_BATCH = 1_000
 
 
 class GroupShard:
-    """`settings` returns the settings of a consumer group by its id, `share_settings` those of a share group.
+    """`settings` returns the settings of a consumer group by its id, `share_settings` those of a share group, and
+    `streams_settings` those of a streams group.
 
     `counts` is shared by all shards of a broker.
     """
@@ -76,6 +80,7 @@ class GroupShard:
         topics: Topics,
         settings: Callable[[str], ConsumerGroupSettings],
         share_settings: Callable[[str], ShareGroupSettings],
+        streams_settings: Callable[[str], StreamsGroupSettings],
         counts: GroupCounts | None = None,
     ) -> None:
         self.config = config
@@ -87,7 +92,10 @@ class GroupShard:
         self._migration = Migration(config, self.groups, topics, self._classic)
         self._consumer = ConsumerKind(config, self.groups, self._timers, topics, settings, self._migration, counts)
         self._share = ShareKind(config, self.groups, self._timers, topics, share_settings, counts)
-        kinds: tuple[GroupKind, ...] = (self._classic, self._consumer, self._share)
+        self._streams = StreamsKind(
+            config, self.groups, self._timers, topics, streams_settings, self._migration, counts
+        )
+        kinds: tuple[GroupKind, ...] = (self._classic, self._consumer, self._share, self._streams)
         self._kinds = {kind.type: kind for kind in kinds}
         self._kind_of_records = {record_type: kind for kind in kinds for record_type in kind.record_types}
         self._offsets = Offsets(config, self.groups, self._classic.make_simple_group, counts)
@@ -201,6 +209,16 @@ class GroupShard:
         """The partitions of a share group that have an initialized state."""
         return self._share.initialized(group_id)
 
+    # Streams groups
+
+    def streams_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, context: MemberContext, token: Token, *, now: Now
+    ) -> list[Effect]:
+        """Replies with an `Answer` of `streams/heartbeats.py`."""
+        step = Step(now)
+        self._streams.heartbeat(step, request, context, token)
+        return step.effects
+
     # Members that use the classic protocol, of classic groups or of consumer groups
 
     def join(
@@ -209,19 +227,20 @@ class GroupShard:
         """`member_uuid` is a fresh UUID as text; a new member id ends with it."""
         step = Step(now)
         join = Join.of(request, context, token, member_uuid)
+        empty = self._migration.replaceable_by_classic(request.group_id)
         group = self._consumer.find(request.group_id)
-        if group is None:
+        if group is None and empty is None:
             self._classic.join(step, join)
         elif not join.has_valid_session_timeout(self.config):
             join.refuse(step, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
-        elif group.is_empty and request.member_id:
+        elif empty is not None and request.member_id:
             join.refuse(step, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-        elif group.is_empty:
+        elif empty is not None:
             draft = Draft()
-            self._migration.make_room_for_classic(draft, group.group_id)
+            self._migration.make_room_for_classic(draft, empty)
             draft.then(lambda later: self._classic.join(later, join))
             draft.append(step, lambda later, error: join.refuse(later, response_error(error), request.member_id))
-        else:
+        elif group is not None:
             self._consumer.join_classic(step, group, join)
         return step.effects
 
@@ -304,6 +323,10 @@ class GroupShard:
     def describe_share(self, group_id: str) -> DescribedShareGroup:
         """ShareGroupDescribe."""
         return self._share.describe(group_id)
+
+    def describe_streams(self, group_id: str) -> DescribedStreamsGroup:
+        """StreamsGroupDescribe."""
+        return self._streams.describe(group_id)
 
     def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """All groups, or those in one of the states and of one of the types, ignoring case."""

@@ -1,7 +1,7 @@
 """The cluster's features: the levels that this broker supports, and those of a new cluster (KIP-584, KIP-1022).
 
 A feature's level is a FeatureLevelRecord of the metadata log, and UpdateFeatures changes it. Only what kwire serves is
-listed: `streams.version` and `kraft.version`, which Apache Kafka 4.3 has as well, are not.
+listed: `kraft.version`, which Apache Kafka 4.3 has as well, is not.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ GROUP_VERSION: Final = "group.version"
 SHARE_VERSION: Final = "share.version"
 """1: share groups of KIP-932."""
 
+STREAMS_VERSION: Final = "streams.version"
+"""1: streams groups of KIP-1071."""
+
 SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {
     METADATA_VERSION: (7, 30),
     TRANSACTION_VERSION: (0, 2),
     ELR_VERSION: (0, 1),
     GROUP_VERSION: (0, 1),
     SHARE_VERSION: (0, 1),
+    STREAMS_VERSION: (0, 1),
 }
 """The features that this broker can do, from level to level, as Apache Kafka 4.3.1. Level 0 is a feature that is off.
 
@@ -37,7 +41,7 @@ metadata.version 30 is 4.3-IV0, the level whose record versions `records.py` wri
 INITIAL_LEVELS: Final[Mapping[str, int]] = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
 """What a cluster begins with: the highest, as Kafka's StorageTool has it."""
 
-BEGUN_LATER: Final = frozenset({METADATA_VERSION, TRANSACTION_VERSION, GROUP_VERSION, SHARE_VERSION})
+BEGUN_LATER: Final = frozenset({METADATA_VERSION, TRANSACTION_VERSION, GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION})
 """What also begins with that level in a log dir of an earlier kwire, whose log never had a level for it.
 
 Kafka takes that for 0 until an administrator upgrades, since brokers of the earlier version may still run beside the

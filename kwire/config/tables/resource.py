@@ -1,4 +1,4 @@
-"""Configurations of groups and client metrics. Those of streams groups and of client metrics have no effect.
+"""Configurations of groups and client metrics. Those of client metrics have no effect.
 
 They are stored and described as in Kafka.
 """
@@ -9,24 +9,6 @@ from typing import Final
 
 from kwire.config.definition import ConfigDefinition, ConfigType, Validator, Value, table
 from kwire.config.validators import ListOf, OneOf, Range
-
-_SHARE_WITH_EFFECT: Final = frozenset(
-    {
-        "errors.deadletterqueue.copy.record.enable",
-        "errors.deadletterqueue.topic.name",
-        "kwire.share.release.delay.max.ms",
-        "kwire.share.release.delay.ms",
-        "share.assignment.interval.ms",
-        "share.auto.offset.reset",
-        "share.delivery.count.limit",
-        "share.heartbeat.interval.ms",
-        "share.isolation.level",
-        "share.partition.max.record.locks",
-        "share.record.lock.duration.ms",
-        "share.renew.acknowledge.enable",
-        "share.session.timeout.ms",
-    }
-)
 
 _BOOLEAN, _INT, _STRING, _LIST = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.STRING, ConfigType.LIST
 
@@ -46,7 +28,6 @@ def _group(
         validator,
         documentation,
         broker_synonyms=tuple((synonym, 1) for synonym in synonyms),
-        has_effect=name.startswith("consumer.") or name in _SHARE_WITH_EFFECT,
     )
 
 

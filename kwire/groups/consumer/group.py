@@ -184,7 +184,7 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
         if epoch > current.epoch:
             raise KafkaError(stale)
 
-        def check(topic_id: Uuid, partition: int) -> ErrorCode:
+        def check(_topic: str, topic_id: Uuid, partition: int) -> ErrorCode:
             assigned_in = current.assignment_epoch(topic_id, partition)
             return stale if assigned_in is None or epoch < assigned_in else ErrorCode.NONE
 

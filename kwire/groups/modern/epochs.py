@@ -37,17 +37,20 @@ class Epochs:
 
         Returns whether there is one.
         """
-        new_hash = self._hash(set(topics))
+        new_hash = self.hash_of(set(topics))
         needed |= new_hash != group.metadata_hash
         if needed:
-            draft.change(group, group.changes.epoch(group.group_id, GroupEpoch(group.epoch + 1, new_hash)))
-            self.counts.rebalances[group.type] += 1
-            log.info("group %a: epoch %d", group.group_id, group.epoch)
+            self.enter(draft, group, GroupEpoch(group.epoch + 1, new_hash))
         draft.did(None, partial(setattr, group, "topics_version", -1))
         group.topics_version = self.topics.version
         return needed
 
-    def _hash(self, names: set[str]) -> int:
+    def enter(self, draft: Draft, group: AnyGroup, epoch: GroupEpoch) -> None:
+        draft.change(group, group.changes.epoch(group.group_id, epoch))
+        self.counts.rebalances[group.type] += 1
+        log.info("group %a: epoch %d", group.group_id, group.epoch)
+
+    def hash_of(self, names: set[str]) -> int:
         """Of these topics. Members that join one after the other mostly subscribe to the same ones."""
         version = self.topics.version
         if self._hashed[:2] != (version, names):

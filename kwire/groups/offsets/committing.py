@@ -112,7 +112,7 @@ class Committing:
         for partition in topic.partitions:
             if _java_length(partition.committed_metadata) > self.config.offset_metadata_max_length:
                 yield partition.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE
-            elif error := check(topic.topic_id, partition.partition_index):
+            elif error := check(topic.name, topic.topic_id, partition.partition_index):
                 yield partition.partition_index, error
             else:
                 offset = _committed(partition, topic.topic_id, now_ms, expire_ms)

@@ -12,11 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from typing import Final
 
 import attrs
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal import streams_group as records
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages import streams_group_heartbeat as wire
+
+MAX_SUBTOPOLOGIES: Final = 1_000
+MAX_TOPICS: Final = 10_000
+"""Named by all subtopologies. Apache Kafka has no such bounds; the coordinator goes through all of them."""
 
 
 class StatusCode(IntEnum):
@@ -79,6 +85,12 @@ class Topology:
 
     epoch: int
     subtopologies: Mapping[str, TopologyPart]
+    readers: Mapping[str, str] = attrs.field(init=False, eq=False, repr=False)
+    """Topic -> the subtopology that reads it."""
+
+    @readers.default
+    def _readers(self) -> Mapping[str, str]:
+        return {topic: name for name, part in self.subtopologies.items() for topic in part.read_topics()}
 
     def required_topics(self) -> frozenset[str]:
         """The topics whose changes concern the group."""
@@ -88,14 +100,18 @@ class Topology:
         )
 
 
-def topology_of(sent: wire.Topology) -> Topology:
-    """What a member has sent.
+def topology_of(sent: wire.Topology | records.StreamsGroupTopologyValue) -> Topology:
+    """What a member has sent, or what a record has.
 
-    Raises KafkaError(STREAMS_INVALID_TOPOLOGY) for one that contradicts itself, and KafkaError(INVALID_REQUEST) for
-    source topics that are patterns: Kafka 4.3.1 does not support these either.
+    Raises KafkaError(STREAMS_INVALID_TOPOLOGY) for one that contradicts itself or is too large, and
+    KafkaError(INVALID_REQUEST) for source topics that are patterns: Kafka 4.3.1 does not support these either.
     """
+    if sent.epoch < 0:
+        raise _invalid("The epoch of a topology must not be negative.")
+    check_size(sent)
     parts: dict[str, TopologyPart] = {}
-    for its in sorted(sent.subtopologies, key=lambda it: it.subtopology_id):
+    sent_parts: list[wire.Subtopology | records.Subtopology] = [*sent.subtopologies]
+    for its in sorted(sent_parts, key=lambda it: it.subtopology_id):
         if its.source_topic_regex:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Regular expressions for source topics are not supported yet.")
         if its.subtopology_id in parts:
@@ -116,7 +132,19 @@ def topology_of(sent: wire.Topology) -> Topology:
     return Topology(sent.epoch, parts)
 
 
-def _internal(topics: Iterable[wire.TopicInfo]) -> tuple[InternalTopic, ...]:
+def check_size(sent: wire.Topology | records.StreamsGroupTopologyValue) -> None:
+    """Raises KafkaError(STREAMS_INVALID_TOPOLOGY) for a topology that is too large."""
+    if len(sent.subtopologies) > MAX_SUBTOPOLOGIES:
+        raise _invalid(
+            f"A topology may have {MAX_SUBTOPOLOGIES} subtopologies, this one has {len(sent.subtopologies)}."
+        )
+    lists = ("source_topics", "repartition_sink_topics", "repartition_source_topics", "state_changelog_topics")
+    count = sum(len(getattr(it, name)) for it in sent.subtopologies for name in lists)
+    if count > MAX_TOPICS:
+        raise _invalid(f"A topology may name {MAX_TOPICS} topics, this one names {count}.")
+
+
+def _internal(topics: Iterable[wire.TopicInfo | records.TopicInfo]) -> tuple[InternalTopic, ...]:
     in_order = sorted(topics, key=lambda it: it.name)
     return tuple(
         InternalTopic(it.name, it.partitions, it.replication_factor, {its.key: its.value for its in it.topic_configs})
@@ -124,7 +152,9 @@ def _internal(topics: Iterable[wire.TopicInfo]) -> tuple[InternalTopic, ...]:
     )
 
 
-def _copartitioned(part: wire.Subtopology, group: wire.CopartitionGroup) -> frozenset[str]:
+def _copartitioned(
+    part: wire.Subtopology | records.Subtopology, group: wire.CopartitionGroup | records.CopartitionGroup
+) -> frozenset[str]:
     """The names of a group, which has positions in the subtopology's lists."""
     repartition = [it.name for it in part.repartition_source_topics]
     names = set()

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Final
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.metadata.features import GROUP_VERSION, SHARE_VERSION
+from kwire.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
 
 CONSUMER: Final = "consumer"
 SHARE: Final = "share"
+STREAMS: Final = "streams"
 
-_FEATURES: Final = {CONSUMER: GROUP_VERSION, SHARE: SHARE_VERSION}
+_FEATURES: Final = {CONSUMER: GROUP_VERSION, SHARE: SHARE_VERSION, STREAMS: STREAMS_VERSION}
 
 
 def check_protocol(broker: Broker, protocol: str) -> None:

@@ -43,7 +43,7 @@ from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
 from kwire.groups.classic.group import ClassicGroup
 from kwire.groups.classic.groups import ClassicGroups
 from kwire.groups.classic.records import RECORD_TYPE, read_group
-from kwire.groups.config import ConsumerGroupSettings, GroupConfig, ShareGroupSettings
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig, ShareGroupSettings, StreamsGroupSettings
 from kwire.groups.counts import GroupCounts
 from kwire.groups.group import MemberContext
 from kwire.groups.records import read_head
@@ -74,6 +74,8 @@ class ShardDriver:
         """Of all consumer groups."""
         self.share_settings = ShareGroupSettings()
         """Of all share groups."""
+        self.streams_settings = StreamsGroupSettings()
+        """Of all streams groups."""
         self.counts = GroupCounts()
         self.shard = self.new_shard()
         self.now_ms = 0
@@ -92,7 +94,14 @@ class ShardDriver:
         self.run(self.shard.loaded(now=self.now))
 
     def new_shard(self) -> GroupShard:
-        return GroupShard(self.config, self.topics, lambda _: self.settings, lambda _: self.share_settings, self.counts)
+        return GroupShard(
+            self.config,
+            self.topics,
+            lambda _: self.settings,
+            lambda _: self.share_settings,
+            lambda _: self.streams_settings,
+            self.counts,
+        )
 
     def replayed(self, log: Iterable[LoggedRecord | EndedTransaction] | None = None) -> GroupShard:
         """Another shard, from the driver's log or another one."""

@@ -1,0 +1,104 @@
+"""Creates the internal topics of streams groups: beside the heartbeat that finds them missing, never in it.
+
+Each of a group's members finds the same topics missing. A topic is asked for once at a time, and not again for a while
+after it could not be created; meanwhile members are told why. Kafka's
+`AutoTopicCreationManager.createStreamsInternalTopics`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+from kwire.beside import Beside
+from kwire.groups.streams.topology import InternalTopic
+from kwire.waits import Slot, drive
+
+log = logging.getLogger(__name__)
+
+MAX_FAILURES: Final = 1_000
+"""So many failures are remembered; Kafka's constant."""
+
+_DEFAULT: Final = -1
+
+CreateTopics = Callable[[CreateTopicsRequest], Coroutine[Slot[Any], None, CreateTopicsResponse]]
+
+
+@attrs.frozen
+class _Failure:
+    until_ms: int
+    """Monotonic."""
+    reason: str
+
+
+@attrs.define(eq=False)
+class InternalTopicCreation:
+    """`now_ms` is the monotonic clock."""
+
+    create_topics: CreateTopics
+    beside: Beside
+    now_ms: Callable[[], int]
+    _under_way: set[str] = attrs.field(init=False, factory=set)
+    _failures: dict[str, _Failure] = attrs.field(init=False, factory=dict)
+    """By topic, the oldest first."""
+
+    def begin(self, topics: Iterable[InternalTopic], *, retry_after_ms: int) -> None:
+        """Creates the topics, except those that are being created, or could not be created lately."""
+        now_ms = self.now_ms()
+        asked = [it for it in topics if it.name not in self._under_way and self._failure(it.name, now_ms) is None]
+        if asked:
+            self._under_way.update(it.name for it in asked)
+            drive(self._create(asked, retry_after_ms))
+
+    def failures(self, names: Collection[str]) -> Mapping[str, str]:
+        """Why topics could not be created lately, by name."""
+        now_ms = self.now_ms()
+        found = {name: self._failure(name, now_ms) for name in names}
+        return {name: failure.reason for name, failure in found.items() if failure is not None}
+
+    def _failure(self, name: str, now_ms: int) -> _Failure | None:
+        failure = self._failures.get(name)
+        if failure is not None and failure.until_ms <= now_ms:
+            del self._failures[name]
+            return None
+        return failure
+
+    async def _create(self, topics: list[InternalTopic], retry_after_ms: int) -> None:
+        await self.beside.next_turn()
+        errors: dict[str, tuple[int, str | None]] = {}
+        try:
+            response = await self.create_topics(CreateTopicsRequest([_creatable(it) for it in topics]))
+            errors = {it.name: (it.error_code, it.error_message) for it in response.topics}
+        except KafkaError as error:
+            errors = dict.fromkeys((it.name for it in topics), (error.code, error.message))
+        finally:
+            self._under_way.difference_update(it.name for it in topics)
+        for name, (code, message) in errors.items():
+            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self._failures.pop(name, None)
+                continue
+            reason = message or ErrorCode(code).name
+            log.warning("topic %a of a streams group is not created: %s", name, reason)
+            self._remember(name, _Failure(self.now_ms() + retry_after_ms, reason))
+
+    def _remember(self, name: str, failure: _Failure) -> None:
+        self._failures.pop(name, None)
+        if len(self._failures) >= MAX_FAILURES:
+            del self._failures[next(iter(self._failures))]
+        self._failures[name] = failure
+
+
+def _creatable(topic: InternalTopic) -> CreatableTopic:
+    configs = [CreatableTopicConfig(name, value) for name, value in topic.configs.items()]
+    return CreatableTopic(topic.name, topic.partitions, topic.replication_factor or _DEFAULT, configs=configs)

@@ -1,0 +1,67 @@
+"""StreamsGroupDescribe: v0, flexible (KIP-1071).
+
+Groups of other kinds are unknown to it: GROUP_ID_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.streams_group_describe import (
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+
+from kwire.handlers._shared.authorization import allows, authorized_operations, check
+from kwire.handlers._shared.group_protocols import STREAMS, check_protocol
+from kwire.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+def handle(broker: Broker, request: StreamsGroupDescribeRequest, context: Context) -> StreamsGroupDescribeResponse:
+    groups = [_describe(broker, context, group_id) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = authorized_operations(
+                    broker, context, ResourceType.GROUP, group.group_id, wanted=True
+                )
+    return StreamsGroupDescribeResponse(groups=groups)
+
+
+def _describe(broker: Broker, context: Context, group_id: str) -> DescribedGroup:
+    try:
+        check_protocol(broker, STREAMS)
+        check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = broker.groups.describe_streams(group_id)
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+    if not all(allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics(group)):
+        return DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="The described group uses topics that the client is not authorized to describe.",
+        )
+    return group
+
+
+def _topics(group: DescribedGroup) -> set[str]:
+    parts = [] if group.topology is None else group.topology.subtopologies or []
+    return {
+        name
+        for part in parts
+        for name in (
+            *part.source_topics,
+            *part.repartition_sink_topics,
+            *(it.name for it in part.repartition_source_topics),
+            *(it.name for it in part.state_changelog_topics),
+        )
+    }

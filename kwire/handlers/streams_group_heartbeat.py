@@ -1,0 +1,201 @@
+"""StreamsGroupHeartbeat: v0, flexible (KIP-1071).
+
+Members join, stay, report their tasks and leave with it. `groups/streams/heartbeats.py` has the rules. Internal topics
+that are missing are created beside it (`groups/streams/creating.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Sized
+from typing import TYPE_CHECKING, Any, Final
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError, quoted
+from kwire_protocol.messages.streams_group_heartbeat import (
+    Status,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Topology,
+)
+
+from kwire.groups.streams.heartbeats import UNCHANGED_MS, Answer
+from kwire.groups.streams.member import JOINING_EPOCH, STATIC_LEAVING_EPOCH
+from kwire.groups.streams.topology import InternalTopic, StatusCode, check_size
+from kwire.handlers._shared.authorization import allows, check
+from kwire.handlers._shared.group_protocols import STREAMS, check_protocol
+from kwire.handlers._shared.members import member_context
+from kwire.security.authorizer import Operation, ResourceType
+from kwire.topic_names import check_topic_name, is_internal
+from kwire.waits import Slot
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+_SHOWN: Final = 3
+
+
+def handle(
+    broker: Broker, request: StreamsGroupHeartbeatRequest, context: Context
+) -> StreamsGroupHeartbeatResponse | Coroutine[Slot[Any], None, StreamsGroupHeartbeatResponse]:
+    try:
+        check_protocol(broker, STREAMS)
+        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        if request.topology is not None:
+            check_size(request.topology)
+            _check_topics(broker, context, request.topology)
+        _check_supported(request)
+        _check(request)
+        answer = broker.groups.streams_heartbeat(request, member_context(broker, context))
+    except KafkaError as error:
+        return _refused(error)
+    if isinstance(answer, Answer):
+        return _with_topics(broker, request, context, answer)
+    return _answered(broker, request, context, answer)
+
+
+async def _answered(
+    broker: Broker,
+    request: StreamsGroupHeartbeatRequest,
+    context: Context,
+    answer: Coroutine[Slot[Any], None, Answer],
+) -> StreamsGroupHeartbeatResponse:
+    try:
+        return _with_topics(broker, request, context, await answer)
+    except KafkaError as error:
+        return _refused(error)
+
+
+def _refused(error: KafkaError) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+
+
+# Internal topics
+
+
+def _with_topics(
+    broker: Broker, request: StreamsGroupHeartbeatRequest, context: Context, answer: Answer
+) -> StreamsGroupHeartbeatResponse:
+    """Creates what is missing, and tells the member why it is still missing."""
+    if answer.to_create:
+        denied = _denied(broker, context, answer.to_create)
+        if denied:
+            _tell(answer.response, f"Unauthorized to CREATE on topics {', '.join(denied)}.")
+        else:
+            failures = broker.groups.create_internal_topics(request.group_id, answer.to_create)
+            if failures:
+                shown = ", ".join(f"{name} ({failures[name]})" for name in list(failures)[:_SHOWN])
+                more = len(failures) - _SHOWN
+                _tell(answer.response, f"Creation failed: {shown}{f' and {more} more' if more > 0 else ''}.")
+    return answer.response
+
+
+def _denied(broker: Broker, context: Context, topics: Iterable[InternalTopic]) -> list[str]:
+    if allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
+        return []
+    return [it.name for it in topics if not allows(broker, context, Operation.CREATE, ResourceType.TOPIC, it.name)]
+
+
+def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
+    statuses = response.status = response.status or []
+    for status in statuses:
+        if status.status_code == StatusCode.MISSING_INTERNAL_TOPICS:
+            status.status_detail = f"{status.status_detail}; {detail}"
+            return
+    statuses.append(Status(StatusCode.MISSING_INTERNAL_TOPICS, detail))
+
+
+# What is refused
+
+
+def _check_topics(broker: Broker, context: Context, topology: Topology) -> None:
+    """Raises KafkaError: STREAMS_INVALID_TOPOLOGY, TOPIC_AUTHORIZATION_FAILED."""
+    names = list(
+        dict.fromkeys(
+            name
+            for part in topology.subtopologies
+            for name in (
+                *part.source_topics,
+                *part.repartition_sink_topics,
+                *(it.name for it in part.repartition_source_topics),
+                *(it.name for it in part.state_changelog_topics),
+            )
+        )
+    )
+    if prohibited := [name for name in names if is_internal(name)]:
+        raise KafkaError(
+            ErrorCode.STREAMS_INVALID_TOPOLOGY,
+            f"Use of Kafka internal topics {','.join(prohibited)} in a Kafka Streams topology is prohibited.",
+        )
+    if invalid := [name for name in names if not _is_valid(name)]:
+        raise KafkaError(
+            ErrorCode.STREAMS_INVALID_TOPOLOGY,
+            f"Topic names {','.join(map(quoted, invalid[:_SHOWN]))} are not valid topic names.",
+        )
+    if not all(allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _is_valid(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except KafkaError:
+        return False
+    return True
+
+
+def _check_supported(request: StreamsGroupHeartbeatRequest) -> None:
+    """Raises KafkaError(INVALID_REQUEST) for what Apache Kafka 4.3.1 does not support yet."""
+    if request.instance_id is not None:
+        raise _invalid("Static membership is not yet supported.")
+    if request.task_offsets is not None:
+        raise _invalid("TaskOffsets are not supported yet.")
+    if request.task_end_offsets is not None:
+        raise _invalid("TaskEndOffsets are not supported yet.")
+    if request.warmup_tasks:
+        raise _invalid("WarmupTasks are not supported yet.")
+    if request.topology is not None and any(it.source_topic_regex for it in request.topology.subtopologies):
+        raise _invalid("Regular expressions for source topics are not supported yet.")
+
+
+def _check(request: StreamsGroupHeartbeatRequest) -> None:
+    """Raises KafkaError: INVALID_REQUEST if the request contradicts itself, STREAMS_INVALID_TOPOLOGY."""
+    if not request.member_id.strip():
+        raise _invalid("MemberId can't be empty.")
+    if not request.group_id.strip():
+        raise _invalid("GroupId can't be empty.")
+    if request.rack_id is not None and not request.rack_id.strip():
+        raise _invalid("RackId can't be empty.")
+    tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    if request.member_epoch == JOINING_EPOCH:
+        if request.rebalance_timeout_ms == UNCHANGED_MS:
+            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        for name, of_role in zip(("Active", "Standby", "Warmup"), tasks, strict=True):
+            if not _is_empty(of_role):
+                raise _invalid(f"{name}Tasks must be empty when (re-)joining.")
+        if request.topology is None:
+            raise _invalid("Topology must be non-null when (re-)joining.")
+        for part in request.topology.subtopologies:
+            for topic in part.state_changelog_topics:
+                if topic.partitions:
+                    raise KafkaError(
+                        ErrorCode.STREAMS_INVALID_TOPOLOGY,
+                        f"Changelog topic {topic.name} must have an undefined partition count, "
+                        f"but it is set to {topic.partitions}.",
+                    )
+    elif request.member_epoch == STATIC_LEAVING_EPOCH:
+        raise _invalid("InstanceId can't be null.")
+    elif request.member_epoch < STATIC_LEAVING_EPOCH:
+        raise _invalid(f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -2.")
+    if any(it is not None for it in tasks) and any(it is None for it in tasks):
+        raise _invalid("If one task-type is non-null, all must be non-null.")
+    if request.member_epoch != JOINING_EPOCH and request.topology is not None:
+        raise _invalid("Topology can only be provided when (re-)joining.")
+
+
+def _is_empty(tasks: Sized | None) -> bool:
+    return tasks is not None and not len(tasks)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
