@@ -330,7 +330,8 @@ class GroupShard:
 
     def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """All groups, or those in one of the states and of one of the types, ignoring case."""
-        wanted_states = {state.strip().lower() for state in states}
+        # Kafka's streams groups are listed as NotReady, and found as not_ready.
+        wanted_states = {state.strip().lower().replace("_", "") for state in states}
         wanted_types = {type_name.lower() for type_name in types}
         return [
             listed

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterable, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError, quoted
+from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.streams_group_heartbeat import (
     Status,
     StreamsGroupHeartbeatRequest,
@@ -130,7 +130,7 @@ def _check_topics(broker: Broker, context: Context, topology: Topology) -> None:
     if invalid := [name for name in names if not _is_valid(name)]:
         raise KafkaError(
             ErrorCode.STREAMS_INVALID_TOPOLOGY,
-            f"Topic names {','.join(map(quoted, invalid[:_SHOWN]))} are not valid topic names.",
+            f"Topic names {','.join(invalid)} are not valid topic names.",
         )
     if not all(allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -187,6 +187,9 @@ def _check(request: StreamsGroupHeartbeatRequest) -> None:
         raise _invalid("InstanceId can't be null.")
     elif request.member_epoch < STATIC_LEAVING_EPOCH:
         raise _invalid(f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -2.")
+    tags = request.client_tags or ()
+    if len({tag.key for tag in tags}) < len(tags):
+        raise _invalid("A client tag must have one value.")
     if any(it is not None for it in tasks) and any(it is None for it in tasks):
         raise _invalid("If one task-type is non-null, all must be non-null.")
     if request.member_epoch != JOINING_EPOCH and request.topology is not None:

@@ -263,14 +263,12 @@ def _check_tasks(configured: ConfiguredTopology, owned: Tasks | None) -> None:
         for name, partitions in tasks.items():
             subtopology = configured.subtopologies.get(name)
             if subtopology is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"Subtopology {quoted(name)} does not exist in the topology."
-                )
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Subtopology {name} does not exist in the topology.")
             for partition in partitions:
                 if not 0 <= partition < subtopology.task_count:
                     raise KafkaError(
                         ErrorCode.INVALID_REQUEST,
-                        f"Task {partition} for subtopology {quoted(name)} is invalid. "
+                        f"Task {partition} for subtopology {name} is invalid. "
                         f"Number of tasks for this subtopology: {subtopology.task_count}",
                     )
 

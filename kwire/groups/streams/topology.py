@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from itertools import pairwise
 from typing import Final
 
 import attrs
@@ -146,6 +147,12 @@ def check_size(sent: wire.Topology | records.StreamsGroupTopologyValue) -> None:
 
 def _internal(topics: Iterable[wire.TopicInfo | records.TopicInfo]) -> tuple[InternalTopic, ...]:
     in_order = sorted(topics, key=lambda it: it.name)
+    for first, second in pairwise(in_order):
+        if first.name == second.name:
+            raise _invalid(f"Internal topic {first.name} is used twice.")
+    for it in in_order:
+        if it.partitions < 0:
+            raise _invalid(f"Internal topic {it.name} must not have {it.partitions} partitions.")
     return tuple(
         InternalTopic(it.name, it.partitions, it.replication_factor, {its.key: its.value for its in it.topic_configs})
         for it in in_order
