@@ -62,9 +62,8 @@ from kwire.groups.share_states import (
     StatesToInitialize,
     ToDelete,
 )
-from kwire.groups.streams.creating import CreateTopics, InternalTopicCreation
-from kwire.groups.streams.heartbeats import Answer
-from kwire.groups.streams.topology import InternalTopic as StreamsTopic
+from kwire.groups.streams_topics import Answer, CreateTopics, InternalTopicCreation
+from kwire.groups.streams_topics import InternalTopic as StreamsTopic
 from kwire.groups.topics import Topics
 from kwire.waits import Slot, drive
 

@@ -214,7 +214,7 @@ class GroupShard:
     def streams_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, context: MemberContext, token: Token, *, now: Now
     ) -> list[Effect]:
-        """Replies with an `Answer` of `streams/heartbeats.py`."""
+        """Replies with an `Answer` of `streams_topics.py`."""
         step = Step(now)
         self._streams.heartbeat(step, request, context, token)
         return step.effects

@@ -1,7 +1,7 @@
 """StreamsGroupHeartbeat: v0, flexible (KIP-1071).
 
 Members join, stay, report their tasks and leave with it. `groups/streams/heartbeats.py` has the rules. Internal topics
-that are missing are created beside it (`groups/streams/creating.py`).
+that are missing are created beside it (`groups/streams_topics.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from kwire_protocol.messages.streams_group_heartbeat import (
     Topology,
 )
 
-from kwire.groups.streams.heartbeats import UNCHANGED_MS, Answer
+from kwire.groups.streams.heartbeats import UNCHANGED_MS
 from kwire.groups.streams.member import JOINING_EPOCH, STATIC_LEAVING_EPOCH
-from kwire.groups.streams.topology import InternalTopic, StatusCode, check_size
+from kwire.groups.streams.topology import StatusCode, check_size
+from kwire.groups.streams_topics import Answer, InternalTopic
 from kwire.handlers._shared.authorization import allows, check
 from kwire.handlers._shared.group_protocols import STREAMS, check_protocol
 from kwire.handlers._shared.members import member_context

@@ -23,7 +23,8 @@ from kwire.groups.modern import changes
 from kwire.groups.modern.changes import GroupEpoch
 from kwire.groups.streams.member import ActiveTasks, CurrentTasks, Endpoint, HeldTasks, MemberState, StreamsMember
 from kwire.groups.streams.tasks import TaskIds, Tasks
-from kwire.groups.streams.topology import InternalTopic, Topology, TopologyPart, topology_of
+from kwire.groups.streams.topology import Topology, TopologyPart, topology_of
+from kwire.groups.streams_topics import InternalTopic
 
 NOT_VALIDATED: Final = -1
 

@@ -32,7 +32,6 @@ from kwire.groups.streams.member import JOINING_EPOCH, CurrentTasks, Endpoint, S
 from kwire.groups.streams.membership import Membership
 from kwire.groups.streams.tasks import TaskIds, Tasks
 from kwire.groups.streams.topology import (
-    InternalTopic,
     Status,
     StatusCode,
     Topology,
@@ -40,19 +39,12 @@ from kwire.groups.streams.topology import (
     topology_after_join,
     topology_of,
 )
+from kwire.groups.streams_topics import Answer
 
 log = logging.getLogger(__name__)
 
 UNCHANGED_MS = -1
 """The rebalance timeout in a request that does not change it."""
-
-
-@attrs.frozen
-class Answer:
-    """The response, and the internal topics that the broker has to create now."""
-
-    response: StreamsGroupHeartbeatResponse
-    to_create: tuple[InternalTopic, ...] = ()
 
 
 @attrs.define(eq=False)

@@ -23,7 +23,8 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
 from kwire.groups.streams.tasks import Subtopology
-from kwire.groups.streams.topology import InternalTopic, Status, StatusCode, Topology, TopologyPart
+from kwire.groups.streams.topology import Status, StatusCode, Topology, TopologyPart
+from kwire.groups.streams_topics import InternalTopic
 
 PartitionCount: TypeAlias = Callable[[str], int | None]
 """How many partitions a topic has, by name; None if it does not exist."""

@@ -24,7 +24,8 @@ from kwire.groups.streams.heartbeats import Heartbeats
 from kwire.groups.streams.member import StreamsMember
 from kwire.groups.streams.membership import Membership
 from kwire.groups.streams.tasks import TaskIds
-from kwire.groups.streams.topology import InternalTopic, Topology, TopologyPart
+from kwire.groups.streams.topology import Topology, TopologyPart
+from kwire.groups.streams_topics import InternalTopic
 from kwire.groups.topics import Topics
 
 

@@ -21,6 +21,8 @@ from kwire_protocol.internal import streams_group as records
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages import streams_group_heartbeat as wire
 
+from kwire.groups.streams_topics import InternalTopic
+
 MAX_SUBTOPOLOGIES: Final = 1_000
 MAX_TOPICS: Final = 10_000
 """Named by all subtopologies. Apache Kafka has no such bounds; the coordinator goes through all of them."""
@@ -41,19 +43,6 @@ class StatusCode(IntEnum):
 class Status:
     code: StatusCode
     detail: str
-
-
-@attrs.frozen
-class InternalTopic:
-    """A topic that the broker creates. `partitions` is 0 if the topology leaves the number to the broker.
-
-    `replication_factor` is 0 for the broker's default.
-    """
-
-    name: str
-    partitions: int = 0
-    replication_factor: int = 0
-    configs: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen

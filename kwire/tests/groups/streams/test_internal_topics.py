@@ -8,7 +8,8 @@ from kwire_protocol.kafka_error import KafkaError
 
 from kwire.groups.streams.internal_topics import ConfiguredTopology, configure
 from kwire.groups.streams.tasks import Subtopology
-from kwire.groups.streams.topology import InternalTopic, Status, StatusCode, Topology, TopologyPart
+from kwire.groups.streams.topology import Status, StatusCode, Topology, TopologyPart
+from kwire.groups.streams_topics import InternalTopic
 
 
 def part(

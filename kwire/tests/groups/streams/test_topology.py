@@ -14,7 +14,6 @@ from kwire_protocol.messages.streams_group_heartbeat import (
 )
 
 from kwire.groups.streams.topology import (
-    InternalTopic,
     Status,
     StatusCode,
     TopologyPart,
@@ -22,6 +21,7 @@ from kwire.groups.streams.topology import (
     topology_after_join,
     topology_of,
 )
+from kwire.groups.streams_topics import InternalTopic
 
 JOIN = Subtopology(
     "1",

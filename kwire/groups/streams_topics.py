@@ -1,4 +1,4 @@
-"""Creates the internal topics of streams groups: beside the heartbeat that finds them missing, never in it.
+"""The internal topics of streams groups, which the broker creates beside the heartbeat that finds them missing.
 
 Each of a group's members finds the same topics missing. A topic is asked for once at a time, and not again for a while
 after it could not be created; meanwhile members are told why. Kafka's
@@ -20,9 +20,9 @@ from kwire_protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
 from kwire.beside import Beside
-from kwire.groups.streams.topology import InternalTopic
 from kwire.waits import Slot, drive
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,27 @@ MAX_FAILURES: Final = 1_000
 _DEFAULT: Final = -1
 
 CreateTopics = Callable[[CreateTopicsRequest], Coroutine[Slot[Any], None, CreateTopicsResponse]]
+
+
+@attrs.frozen
+class InternalTopic:
+    """A topic that the broker creates. `partitions` is 0 if the topology leaves the number to the broker.
+
+    `replication_factor` is 0 for the broker's default.
+    """
+
+    name: str
+    partitions: int = 0
+    replication_factor: int = 0
+    configs: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Answer:
+    """The response to a heartbeat, and the internal topics that the broker has to create now."""
+
+    response: StreamsGroupHeartbeatResponse
+    to_create: tuple[InternalTopic, ...] = ()
 
 
 @attrs.frozen

@@ -1,0 +1,152 @@
+"""Clients of streams groups for tests of the machine: threads of an application, as KIP-1071 has them.
+
+A `Client` sends its topology when it joins, and its tasks when they have changed or when it does not know what arrived.
+It runs what it is told to run, and gives up the rest when a test lets it. A test may lose its answers, or let it fall
+silent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages import streams_group_heartbeat as wire
+from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from kwire_protocol.wire import Writer
+
+from kwire.groups.group import MemberContext
+from kwire.groups.streams_topics import Answer
+from kwire.tests.groups.shard_driver import GROUP, ShardDriver
+
+Task = tuple[str, int]
+
+JOINING, LEAVING = 0, -1
+REBALANCE_TIMEOUT_MS: Final = 60_000
+
+FENCED: Final = frozenset(
+    {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
+)
+
+
+def topology(epoch: int = 0) -> wire.Topology:
+    """Subtopology 0 reads t and writes r, which subtopology 1 reads; 1 has state in c."""
+    return wire.Topology(
+        epoch,
+        [
+            wire.Subtopology("0", source_topics=["t"], repartition_sink_topics=["r"]),
+            wire.Subtopology(
+                "1", repartition_source_topics=[wire.TopicInfo("r")], state_changelog_topics=[wire.TopicInfo("c")]
+            ),
+        ],
+    )
+
+
+def heartbeat(driver: ShardDriver, request: StreamsGroupHeartbeatRequest) -> Answer:
+    """The answer to any heartbeat."""
+    token = driver.token()
+    context = MemberContext("app", "/127.0.0.1", 0)
+    driver.run(driver.shard.streams_heartbeat(request, context, token, now=driver.now))
+    answer = driver.replies[token]
+    assert isinstance(answer, Answer)
+    answer.response.write(Writer(), 0)
+    return answer
+
+
+@attrs.define(eq=False)
+class Client:
+    """One thread. `process` is that of its application instance."""
+
+    driver: ShardDriver
+    member_id: str
+    process: str
+    group: str = GROUP
+    epoch: int = JOINING
+    active: set[Task] = attrs.field(factory=set)
+    standby: set[Task] = attrs.field(factory=set)
+    is_in: bool = False
+    """It was answered, and neither left nor was thrown out since."""
+    reports: bool = True
+    """The next heartbeat has the tasks."""
+    revokes: bool = True
+    """It gives up what it is no longer told to run. Otherwise it goes on running it, and says so."""
+    endpoint: wire.StreamsGroupHeartbeatRequestEndpoint | None = None
+    endpoints_epoch: int = 0
+    endpoints: dict[tuple[str, int], wire.EndpointToPartitions] = attrs.field(factory=dict)
+    statuses: dict[int, str] = attrs.field(factory=dict)
+
+    def request(self, **fields: Any) -> StreamsGroupHeartbeatRequest:
+        request = StreamsGroupHeartbeatRequest(
+            self.group, self.member_id, self.epoch, endpoint_information_epoch=self.endpoints_epoch, **fields
+        )
+        if self.epoch == JOINING:
+            request.topology = topology()
+            request.rebalance_timeout_ms = REBALANCE_TIMEOUT_MS
+            request.process_id, request.user_endpoint = self.process, self.endpoint
+        if self.epoch == JOINING or self.reports:
+            request.active_tasks, request.standby_tasks = _task_ids(self.active), _task_ids(self.standby)
+            request.warmup_tasks = []
+        return request
+
+    def heartbeat(self, *, is_lost: bool = False, **fields: Any) -> ErrorCode:
+        """Sends a heartbeat and takes in the answer, unless that is lost."""
+        answer = heartbeat(self.driver, self.request(**fields))
+        response = answer.response
+        if is_lost:
+            self.reports = True
+            return ErrorCode.NONE
+        error = ErrorCode(response.error_code)
+        if error is ErrorCode.NONE:
+            self._take(response)
+        elif error in FENCED:
+            self.be_out()
+        else:
+            self.reports = True
+        return error
+
+    def _take(self, response: StreamsGroupHeartbeatResponse) -> None:
+        assert response.member_id == self.member_id
+        self.reports = False
+        self.epoch, self.is_in = response.member_epoch, True
+        self.statuses = {it.status_code: it.status_detail for it in response.status or ()}
+        if response.active_tasks is not None:
+            assert response.standby_tasks is not None
+            active, standby = _tasks(response.active_tasks), _tasks(response.standby_tasks)
+            if not self.revokes:
+                active |= self.active - standby
+                standby |= self.standby - active
+            self.active, self.standby, self.reports = active, standby, True
+        if response.partitions_by_user_endpoint is not None:
+            self.endpoints = {
+                (it.user_endpoint.host, it.user_endpoint.port): it for it in response.partitions_by_user_endpoint
+            }
+        self.endpoints_epoch = response.endpoint_information_epoch
+
+    def give_up(self, told: set[Task], standbys: set[Task]) -> None:
+        self.active &= told
+        self.standby &= standbys
+        self.reports = True
+
+    def be_out(self) -> None:
+        """It is no member any more: it joins with its next heartbeat."""
+        self.epoch, self.is_in, self.reports = JOINING, False, True
+        self.active.clear()
+        self.standby.clear()
+        self.endpoints_epoch = 0
+
+    def leave(self, **fields: Any) -> ErrorCode:
+        request = StreamsGroupHeartbeatRequest(self.group, self.member_id, LEAVING, **fields)
+        error = ErrorCode(heartbeat(self.driver, request).response.error_code)
+        self.be_out()
+        return error
+
+
+def _task_ids(tasks: set[Task]) -> list[wire.StreamsGroupHeartbeatRequestTaskIds]:
+    by_subtopology: dict[str, list[int]] = {}
+    for name, partition in sorted(tasks):
+        by_subtopology.setdefault(name, []).append(partition)
+    return [wire.StreamsGroupHeartbeatRequestTaskIds(*it) for it in by_subtopology.items()]
+
+
+def _tasks(told: list[wire.StreamsGroupHeartbeatResponseTaskIds]) -> set[Task]:
+    return {(it.subtopology_id, partition) for it in told for partition in it.partitions}
