@@ -24,9 +24,7 @@ Task = tuple[str, int]
 JOINING, LEAVING = 0, -1
 REBALANCE_TIMEOUT_MS: Final = 60_000
 
-FENCED: Final = frozenset(
-    {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
-)
+FENCED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
 
 def topology(epoch: int = 0) -> wire.Topology:

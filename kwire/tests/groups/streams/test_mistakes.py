@@ -1,0 +1,35 @@
+"""Each deliberate mistake in streams groups is seen by the lives of random groups."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from kwire.tests.groups.streams.mistakes import MISTAKES
+from kwire.tests.groups.streams.test_streams_lives import StreamsLives
+from storage.tests.power_cuts.mutants import Mutant, at_large
+
+SHORT = settings(
+    max_examples=400,
+    stateful_step_count=40,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    print_blob=False,
+)
+
+
+@pytest.mark.parametrize("mutant", MISTAKES, ids=lambda mutant: mutant.name)
+def test_a_mistake_finds_its_place(mutant: Mutant) -> None:
+    with at_large(mutant.change):
+        pass
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mutant", MISTAKES, ids=lambda mutant: mutant.name)
+def test_a_mistake_is_found(mutant: Mutant) -> None:
+    with at_large(mutant.change) as made, pytest.raises(Exception):  # noqa: B017
+        run_state_machine_as_test(seed(1)(StreamsLives), settings=SHORT)
+    assert made.times
