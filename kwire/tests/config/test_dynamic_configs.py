@@ -53,6 +53,15 @@ from kwire_protocol.messages.produce import (
 from kwire_protocol.messages.share_group_describe import DescribedGroup as DescribedShareGroup
 from kwire_protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kwire_protocol.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
+from kwire_protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from kwire_protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Subtopology,
+    TopicInfo,
+)
+from kwire_protocol.messages.streams_group_heartbeat import Topology as StreamsTopology
 from kwire_protocol.record_batch import assign
 from kwire_protocol.records import Record, build_batch, iter_records
 from kwire_protocol.wire import uuid_to_text
@@ -652,6 +661,80 @@ async def a_second_share_member_begins_an_assignment(scene: Scene) -> bool:
     return described.assignment_epoch == described.group_epoch
 
 
+async def join_streams_group(scene: Scene) -> StreamsGroupHeartbeatResponse:
+    """A process that nobody has seen before joins the group "g", with an application that keeps state."""
+    member_id = uuid_to_text(scene.broker.clock.uuid())
+    parts = [Subtopology("0", source_topics=["t"], state_changelog_topics=[TopicInfo("changelog")])]
+    request = StreamsGroupHeartbeatRequest(
+        "g",
+        member_id,
+        0,
+        rebalance_timeout_ms=60_000,
+        topology=StreamsTopology(0, parts),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+        process_id=member_id,
+    )
+    answer = await scene.client.call(request, 0)
+    assert isinstance(answer, StreamsGroupHeartbeatResponse)
+    assert answer.error_code == ErrorCode.NONE
+    return answer
+
+
+async def leave_streams_group(scene: Scene, member_id: str) -> None:
+    await scene.client.call(StreamsGroupHeartbeatRequest("g", member_id, -1), 0)
+
+
+async def described_streams_group(scene: Scene) -> DescribedStreamsGroup:
+    (described,) = (await scene.client.call(StreamsGroupDescribeRequest(["g"]), 0)).groups
+    assert isinstance(described, DescribedStreamsGroup)
+    return described
+
+
+async def streams_heartbeat_interval_ms(scene: Scene) -> int:
+    joined = await join_streams_group(scene)
+    await leave_streams_group(scene, joined.member_id)
+    return joined.heartbeat_interval_ms
+
+
+async def silence_until_a_streams_member_is_removed_ms(scene: Scene) -> int:
+    await join_streams_group(scene)
+    silent_ms = 0
+    while (await described_streams_group(scene)).members:
+        await trio.sleep(1)
+        silent_ms += 1000
+    return silent_ms
+
+
+async def a_second_streams_member_begins_an_assignment(scene: Scene) -> bool:
+    await join_streams_group(scene)
+    await trio.sleep(20)
+    await join_streams_group(scene)
+    await join_streams_group(scene)
+    described = await described_streams_group(scene)
+    return described.assignment_epoch == described.group_epoch
+
+
+async def how_long_the_first_streams_member_waits_s(scene: Scene) -> int:
+    joined = await join_streams_group(scene)
+    waited_s = 0
+    while (described := await described_streams_group(scene)).assignment_epoch != described.group_epoch:
+        await trio.sleep(1)
+        waited_s += 1
+    await leave_streams_group(scene, joined.member_id)
+    return waited_s
+
+
+async def tasks_have_standbys(scene: Scene) -> bool:
+    await join_streams_group(scene)
+    await trio.sleep(5)  # The changelog topic is created, and the group has waited for more members.
+    await join_streams_group(scene)
+    await trio.sleep(5)
+    await join_streams_group(scene)
+    return any(it.target_assignment.standby_tasks for it in (await described_streams_group(scene)).members)
+
+
 BROKER_ROWS: Final[dict[str, Row]] = {
     "errors.deadletterqueue.auto.create.topics.enable": Row(
         "false", "true", a_letter_without_a_topic_is_written, changes(False, True)
@@ -667,6 +750,9 @@ BROKER_ROWS: Final[dict[str, Row]] = {
     ),
     "group.share.assignment.interval.ms": Row(
         "0", "10000", a_second_share_member_begins_an_assignment, changes(True, False)
+    ),
+    "group.streams.assignment.interval.ms": Row(
+        "0", "10000", a_second_streams_member_begins_an_assignment, changes(True, False)
     ),
     "leader.replication.throttled.rate": Row(
         FOREVER,
@@ -737,6 +823,23 @@ GROUP_ROWS: Final[dict[str, Row]] = {
         "45000",
         "60000",
         silence_until_a_share_member_is_removed_ms,
+        lambda before, after: before <= 47_000 and 59_000 < after <= 62_000,
+    ),
+    "streams.assignment.interval.ms": Row(
+        "0", "10000", a_second_streams_member_begins_an_assignment, changes(True, False)
+    ),
+    "streams.heartbeat.interval.ms": Row("5000", "6000", streams_heartbeat_interval_ms, changes(5000, 6000)),
+    "streams.initial.rebalance.delay.ms": Row(
+        "2000",
+        "10000",
+        how_long_the_first_streams_member_waits_s,
+        lambda before, after: 2 <= before <= 3 and 10 <= after <= 11,
+    ),
+    "streams.num.standby.replicas": Row("0", "1", tasks_have_standbys, changes(False, True)),
+    "streams.session.timeout.ms": Row(
+        "45000",
+        "60000",
+        silence_until_a_streams_member_is_removed_ms,
         lambda before, after: before <= 47_000 and 59_000 < after <= 62_000,
     ),
 }

@@ -25,6 +25,7 @@ from kwire.tests.metadata.harness import FakeBroker, context, lacks, open_servic
 TRANSACTION, METADATA, ELR = "transaction.version", "metadata.version", "eligible.leader.replicas.version"
 GROUP = "group.version"
 SHARE = "share.version"
+STREAMS = "streams.version"
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 
 
@@ -111,7 +112,7 @@ def test_the_level_that_a_feature_has_is_no_change(kind: int) -> None:
         pytest.param((METADATA, 7, UNSAFE), ["metadata log", "version 30"], id="metadata down at any price"),
         pytest.param((METADATA, 0, UNSAFE), ["only supports versions 7-30"], id="metadata off"),
         pytest.param((METADATA, 31, UPGRADE), ["only supports versions 7-30"], id="metadata too high"),
-        pytest.param(("streams.version", 1, UPGRADE), ["does not support this feature", TRANSACTION], id="not served"),
+        pytest.param(("kraft.version", 1, UPGRADE), ["does not support this feature", TRANSACTION], id="not served"),
         pytest.param(("x" * 5000, 0, SAFE), ["does not support this feature", "..."], id="unknown and long"),
     ],
 )
@@ -220,7 +221,7 @@ def test_the_folder_of_a_kwire_without_the_feature_begins_with_it(monkeypatch: p
         folder.close()
     opened, folder = open_service(disk)
     assert opened.transaction_version == 2
-    levels = {METADATA: 30, TRANSACTION: 2, GROUP: 1, SHARE: 1}
+    levels = {METADATA: 30, TRANSACTION: 2, GROUP: 1, SHARE: 1, STREAMS: 1}
     assert opened.image.features == levels, "eligible leader replicas wait for an upgrade"
     assert opened.image.brokers[1].features == {
         METADATA: (7, 30),
@@ -228,6 +229,7 @@ def test_the_folder_of_a_kwire_without_the_feature_begins_with_it(monkeypatch: p
         ELR: (0, 1),
         GROUP: (0, 1),
         SHARE: (0, 1),
+        STREAMS: (0, 1),
     }
     folder.close()
     again, _ = open_service(disk)
@@ -238,8 +240,8 @@ def test_clients_are_told_what_is_supported_and_what_is_finalized() -> None:
     opened = service()
     for version, features in (
         (3, {METADATA: (7, 30)}),  # Its clients cannot read a lowest version of 0.
-        (4, {METADATA: (7, 30), TRANSACTION: (0, 2), ELR: (0, 1), GROUP: (0, 1), SHARE: (0, 1)}),
-        (5, {METADATA: (7, 30), TRANSACTION: (0, 2), ELR: (0, 1), GROUP: (0, 1), SHARE: (0, 1)}),
+        (4, {METADATA: (7, 30), TRANSACTION: (0, 2), ELR: (0, 1), GROUP: (0, 1), SHARE: (0, 1), STREAMS: (0, 1)}),
+        (5, {METADATA: (7, 30), TRANSACTION: (0, 2), ELR: (0, 1), GROUP: (0, 1), SHARE: (0, 1), STREAMS: (0, 1)}),
     ):
         response = told(opened, version)
         assert supported(response) == features
@@ -249,6 +251,7 @@ def test_clients_are_told_what_is_supported_and_what_is_finalized() -> None:
             ELR: (1, 1),
             GROUP: (1, 1),
             SHARE: (1, 1),
+            STREAMS: (1, 1),
         }
         assert response.finalized_features_epoch == opened.image.offset
 
@@ -258,7 +261,14 @@ def test_a_change_of_a_level_raises_the_epoch_that_clients_are_told() -> None:
     before = told(opened, 4)
     update(opened, (TRANSACTION, 1, SAFE))
     after = told(opened, 4)
-    assert finalized(after) == {METADATA: (30, 30), TRANSACTION: (1, 1), ELR: (1, 1), GROUP: (1, 1), SHARE: (1, 1)}
+    assert finalized(after) == {
+        METADATA: (30, 30),
+        TRANSACTION: (1, 1),
+        ELR: (1, 1),
+        GROUP: (1, 1),
+        SHARE: (1, 1),
+        STREAMS: (1, 1),
+    }
     assert after.finalized_features_epoch > before.finalized_features_epoch
 
 
@@ -266,5 +276,11 @@ def test_a_feature_that_is_off_is_supported_and_not_finalized() -> None:
     opened = service()
     update(opened, (TRANSACTION, 0, SAFE))
     for version in (3, 4, 5):
-        assert finalized(told(opened, version)) == {METADATA: (30, 30), ELR: (1, 1), GROUP: (1, 1), SHARE: (1, 1)}
+        assert finalized(told(opened, version)) == {
+            METADATA: (30, 30),
+            ELR: (1, 1),
+            GROUP: (1, 1),
+            SHARE: (1, 1),
+            STREAMS: (1, 1),
+        }
     assert supported(told(opened, 4))[TRANSACTION] == (0, 2)

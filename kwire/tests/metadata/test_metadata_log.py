@@ -91,13 +91,14 @@ def test_kafkas_dump_tool_reads_what_we_wrote(tmp_path: Path) -> None:
         '{"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"eligible.leader.replicas.version","featureLevel":1}}',
         '{"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"group.version","featureLevel":1}}',
         '{"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"share.version","featureLevel":1}}',
+        '{"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"streams.version","featureLevel":1}}',
         '"data":{"resourceType":4,"resourceName":"","name":"min.insync.replicas","value":"1"}}',
         '{"type":"REGISTER_BROKER_RECORD","version":4,"data":{"brokerId":1,',
         '"endPoints":[{"name":"PLAINTEXT","host":"127.0.0.1","port":9092,"securityProtocol":0}]',
         '{"type":"TOPIC_RECORD","version":0,"data":{"name":"t",',
         '{"type":"CONFIG_RECORD","version":0,"data":{"resourceType":2,"resourceName":"t","name":"segment.bytes",',
         '{"type":"PARTITION_RECORD","version":2,"data":{"partitionId":1,',
-        '{"type":"PRODUCER_IDS_RECORD","version":0,"data":{"brokerId":1,"brokerEpoch":7,"nextProducerId":1000}}',
+        '{"type":"PRODUCER_IDS_RECORD","version":0,"data":{"brokerId":1,"brokerEpoch":8,"nextProducerId":1000}}',
     ):
         assert expected in dumped, dumped
     assert "Could not decode" not in dumped

@@ -47,6 +47,7 @@ def test_first_start_sets_features_and_registers_this_broker() -> None:
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
         "share.version": 1,
+        "streams.version": 1,
     }
     (broker,) = service.image.live_brokers()
     assert (broker.broker_id, broker.rack, broker.log_dirs) == (1, "r1", (DIRECTORY_ID,))
