@@ -65,6 +65,8 @@ from kwire_protocol.messages import (
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    streams_group_describe,
+    streams_group_heartbeat,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -418,6 +420,30 @@ REQUESTS: dict[str, list[Make]] = {
     "share_group_describe": [
         lambda _: share_group_describe.ShareGroupDescribeRequest([GROUP], include_authorized_operations=True)
     ],
+    "streams_group_heartbeat": [
+        lambda _: streams_group_heartbeat.StreamsGroupHeartbeatRequest(
+            GROUP,
+            "member",
+            0,
+            rebalance_timeout_ms=60_000,
+            topology=streams_group_heartbeat.Topology(
+                0,
+                [
+                    streams_group_heartbeat.Subtopology(
+                        "0",
+                        source_topics=[TOPIC],
+                        state_changelog_topics=[streams_group_heartbeat.TopicInfo("changelog")],
+                    )
+                ],
+            ),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+    ],
+    "streams_group_describe": [
+        lambda _: streams_group_describe.StreamsGroupDescribeRequest([GROUP], include_authorized_operations=True)
+    ],
     "describe_share_group_offsets": [
         lambda _: describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
             [describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(GROUP, None)]
@@ -540,6 +566,8 @@ ASKED: dict[str, set[str]] = {
     "consumer_group_describe": {"DESCRIBE GROUP"},
     "share_group_heartbeat": {READS_A_GROUP, "DESCRIBE TOPIC"},
     "share_group_describe": {"DESCRIBE GROUP"},
+    "streams_group_heartbeat": {READS_A_GROUP, "DESCRIBE TOPIC", "CREATE CLUSTER"},
+    "streams_group_describe": {"DESCRIBE GROUP"},
     "describe_share_group_offsets": {"DESCRIBE GROUP"},
     "alter_share_group_offsets": {"READ GROUP", "READ TOPIC"},
     "delete_share_group_offsets": {"DELETE GROUP", "READ TOPIC"},

@@ -1,0 +1,394 @@
+"""Streams groups by example: the machine alone, and a broker that creates internal topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages import streams_group_heartbeat as wire
+from kwire_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from kwire_protocol.messages.streams_group_describe import DescribedGroup, StreamsGroupDescribeRequest
+from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+from kwire.beside import Beside
+from kwire.groups.config import GroupConfig, StreamsGroupSettings
+from kwire.groups.streams.group import StreamsGroup
+from kwire.groups.streams.member import MemberState
+from kwire.groups.streams.topology import MAX_SUBTOPOLOGIES, MAX_TOPICS, StatusCode, topology_of
+from kwire.groups.streams_topics import MAX_FAILURES, InternalTopic, InternalTopicCreation
+from kwire.security.authorizer import Operation, ResourceType
+from kwire.security.principal import Principal
+from kwire.tests.groups.broker_in_trio import InTrio, with_broker
+from kwire.tests.groups.shard_driver import GROUP, ShardDriver
+from kwire.tests.groups.streams.clients import REBALANCE_TIMEOUT_MS, Client, heartbeat, topology
+from kwire.tests.groups.topics import FakeTopics
+from kwire.waits import Slot
+
+AT_ONCE = StreamsGroupSettings(assignment_interval_ms=0, initial_rebalance_delay_ms=0)
+
+
+@pytest.fixture
+def driver() -> ShardDriver:
+    driver = ShardDriver(GroupConfig(), FakeTopics(t=2, r=2, c=2))
+    driver.wall_ahead_ms = 1_700_000_000_000
+    driver.streams_settings = AT_ONCE
+    return driver
+
+
+def streams_group(driver: ShardDriver) -> StreamsGroup:
+    group = driver.shard.groups[GROUP]
+    assert isinstance(group, StreamsGroup)
+    return group
+
+
+# The machine
+
+
+def test_the_first_members_wait_for_company(driver: ShardDriver) -> None:
+    driver.streams_settings = attrs.evolve(AT_ONCE, initial_rebalance_delay_ms=3_000)
+    a, b = Client(driver, "a", "a"), Client(driver, "b", "b")
+    for client in (a, b):
+        assert client.heartbeat() is ErrorCode.NONE
+        assert (client.epoch, client.active) == (1, set())
+        assert client.statuses == {
+            StatusCode.ASSIGNMENT_DELAYED: "Assignment delayed due to the configured initial rebalance delay."
+        }
+    driver.advance(3_000)
+    assert streams_group(driver).assignment_epoch == 3, "without a heartbeat"
+    for client in (a, b):
+        client.heartbeat()
+    assert [len(client.active) for client in (a, b)] == [2, 2]
+    assert a.active | b.active == {(name, partition) for name in "01" for partition in range(2)}
+
+
+def test_a_task_moves_once_its_member_has_given_it_up(driver: ShardDriver) -> None:
+    a, b = Client(driver, "a", "a", revokes=False), Client(driver, "b", "b")
+    a.heartbeat()
+    b.heartbeat()
+    assert b.active == set()
+    a.heartbeat()
+    kept = {task for task in a.active if task[1] in streams_group(driver).current["a"].assigned.active.get(task[0], {})}
+    assert streams_group(driver).current["a"].state is MemberState.UNREVOKED_TASKS
+    a.heartbeat()
+    b.heartbeat()
+    assert b.active == set(), "a still runs them"
+    a.give_up(kept, set())
+    a.heartbeat()
+    b.heartbeat()
+    assert len(b.active) == 2
+    assert not a.active & b.active
+
+
+def test_a_member_that_does_not_give_up_tasks_is_removed(driver: ShardDriver) -> None:
+    a, b = Client(driver, "a", "a", revokes=False), Client(driver, "b", "b")
+    for client in (a, b, a):
+        client.heartbeat()
+    for _ in range(REBALANCE_TIMEOUT_MS // 10_000):
+        driver.advance(10_000)
+        if "a" in streams_group(driver).members:
+            a.heartbeat()
+        b.heartbeat()
+    assert streams_group(driver).members.keys() == {"b"}
+    b.heartbeat()
+    assert len(b.active) == 4
+    assert a.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_lost_answer_is_given_again(driver: ShardDriver) -> None:
+    client = Client(driver, "a", "a")
+    client.heartbeat()
+    driver.topics.create("t", 3)
+    driver.topics.create("r", 3)
+    driver.topics.create("c", 3)
+    for _ in range(3):
+        client.heartbeat(is_lost=True)
+    assert client.heartbeat() is ErrorCode.NONE
+    assert client.epoch == streams_group(driver).epoch
+
+
+def test_all_members_are_told_to_end_until_the_last_one_has_left(driver: ShardDriver) -> None:
+    a, b = Client(driver, "a", "a"), Client(driver, "b", "b")
+    a.heartbeat()
+    b.heartbeat()
+    a.leave(shutdown_application=True)
+    b.heartbeat()
+    assert b.statuses == {
+        StatusCode.SHUTDOWN_APPLICATION: "Streams group member a encountered a fatal error and requested a shutdown "
+        "for the entire application."
+    }
+    b.leave()
+    b.heartbeat()
+    assert b.statuses == {}
+
+
+def test_standbys_follow_the_setting_and_have_other_processes(driver: ShardDriver) -> None:
+    a, b = Client(driver, "a", "a"), Client(driver, "b", "b")
+    for client in (a, b, a, b):
+        client.heartbeat()
+    driver.streams_settings = attrs.evolve(AT_ONCE, num_standby_replicas=1)
+    for _ in range(3):
+        a.heartbeat()
+        b.heartbeat()
+    assert {("1", 0), ("1", 1)} == a.standby | b.standby
+    assert not a.standby & a.active
+    assert not b.standby & b.active
+
+
+def test_endpoints_of_other_members_are_told_when_they_change(driver: ShardDriver) -> None:
+    endpoint = wire.StreamsGroupHeartbeatRequestEndpoint("host", 9)
+    a, b = Client(driver, "a", "a", endpoint=endpoint), Client(driver, "b", "b")
+    a.heartbeat()
+    b.heartbeat()
+    assert {it.topic: it.partitions for it in b.endpoints["host", 9].active_partitions} == {"t": [0, 1], "r": [0, 1]}
+    answer = heartbeat(driver, b.request()).response
+    assert answer.partitions_by_user_endpoint is None, "it knows"
+    for _ in range(2):
+        a.heartbeat()
+        b.heartbeat()
+    topics = {it.topic: it.partitions for it in b.endpoints["host", 9].active_partitions}
+    assert sum(map(len, topics.values())) == 2
+
+
+def test_an_empty_classic_group_becomes_a_streams_group_and_back(driver: ShardDriver) -> None:
+    driver.commit({("t", 0): 7})
+    client = Client(driver, "a", "a")
+    assert client.heartbeat() is ErrorCode.NONE
+    assert driver.offset("t", 0) == 7
+    driver.restart()
+    assert streams_group(driver).members.keys() == {"a"}
+    client.leave()
+    driver.stable_group("classic")
+    assert driver.state() == "Stable"
+    assert driver.offset("t", 0) == 7
+    driver.restart()
+    assert driver.state() == "Stable"
+    assert Client(driver, "b", "b").heartbeat() is ErrorCode.GROUP_ID_NOT_FOUND, "it has members"
+
+
+def test_a_classic_member_does_not_join_an_application(driver: ShardDriver) -> None:
+    Client(driver, "a", "a").heartbeat()
+    token = driver.join(version=3)
+    assert driver.joined(token).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_offsets_are_committed_for_tasks_that_the_member_has(driver: ShardDriver) -> None:
+    a = Client(driver, "a", "a")
+    a.heartbeat()
+    old = a.epoch
+    driver.streams_settings = attrs.evolve(AT_ONCE, num_standby_replicas=1)
+    a.heartbeat()
+    assert a.epoch > old
+
+    def commit(topic: str, epoch: int, **how: Any) -> list[ErrorCode]:
+        return driver.commit({(topic, 0): 5}, member_id="a", generation=epoch, **how)
+
+    assert commit("t", old) == [ErrorCode.NONE], "it has had the task since"
+    assert commit("r", old) == [ErrorCode.NONE]
+    assert commit("c", old) == [ErrorCode.STALE_MEMBER_EPOCH], "nobody reads it"
+    assert commit("t", old - 1) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert commit("t", a.epoch + 1) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert commit("t", a.epoch, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
+    in_transaction = driver.commit_transactional({("t", 0): 6}, member_id="a", generation=old - 1)
+    assert in_transaction == [ErrorCode.ILLEGAL_GENERATION]
+    assert driver.delete_offsets(("t", 0)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+    assert driver.delete_offsets(("c", 0)) == [ErrorCode.NONE]
+
+
+def test_topologies_have_bounds() -> None:
+    for parts in (
+        [wire.Subtopology(str(number), source_topics=["t"]) for number in range(MAX_SUBTOPOLOGIES + 1)],
+        [wire.Subtopology("0", source_topics=[f"t{number}" for number in range(MAX_TOPICS + 1)])],
+    ):
+        with pytest.raises(KafkaError) as refused:
+            topology_of(wire.Topology(0, parts))
+        assert refused.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
+
+
+# Internal topics
+
+
+@attrs.define(eq=False)
+class Controller:
+    """Creates topics, or fails as a test wants it."""
+
+    error: ErrorCode = ErrorCode.NONE
+    raises: bool = False
+    asked: list[list[str]] = attrs.field(factory=list)
+    now_ms: int = 0
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        self.asked.append([it.name for it in request.topics])
+        if self.raises:
+            raise KafkaError(self.error)
+        results = [CreatableTopicResult(it.name, error_code=self.error) for it in request.topics]
+        return CreateTopicsResponse(topics=results)
+
+    def creation(self, beside: Beside | None = None) -> InternalTopicCreation:
+        return InternalTopicCreation(self.create_topics, beside or Beside(), lambda: self.now_ms)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_topic_that_could_not_be_created_is_not_asked_for_again_at_once(raises: bool) -> None:
+    controller = Controller(ErrorCode.POLICY_VIOLATION, raises)
+    creation, topics = controller.creation(), [InternalTopic("c", 2)]
+    for now_ms, asked in ((0, 1), (9_999, 1), (10_000, 2)):
+        controller.now_ms = now_ms
+        creation.begin(topics, retry_after_ms=10_000)
+        assert creation.failures(["c", "d"]) == {"c": "POLICY_VIOLATION"}
+        assert len(controller.asked) == asked
+    controller.error, controller.raises, controller.now_ms = ErrorCode.NONE, False, 30_000
+    creation.begin(topics, retry_after_ms=10_000)
+    assert creation.failures(["c"]) == {}
+
+
+def test_a_topic_is_asked_for_once_at_a_time() -> None:
+    controller = Controller()
+    slots: list[Slot[None]] = []
+
+    class Later(Beside):
+        def next_turn(self) -> Slot[None]:
+            slots.append(Slot())
+            return slots[-1]
+
+    creation = controller.creation(Later())
+    for _ in range(3):
+        creation.begin([InternalTopic("c", 2)], retry_after_ms=10_000)
+    slots[0].set(None)
+    assert (len(slots), controller.asked) == (1, [["c"]])
+
+
+def test_so_many_failures_are_remembered() -> None:
+    controller = Controller(ErrorCode.POLICY_VIOLATION)
+    creation = controller.creation()
+    names = [f"c{number}" for number in range(MAX_FAILURES + 5)]
+    creation.begin([InternalTopic(name, 1) for name in names], retry_after_ms=10_000)
+    assert list(creation.failures(names)) == names[5:]
+
+
+# A broker
+
+
+def joining(name: str, **changelog: Any) -> StreamsGroupHeartbeatRequest:
+    request = StreamsGroupHeartbeatRequest(
+        "g", name, 0, rebalance_timeout_ms=60_000, topology=topology(), process_id=name
+    )
+    request.active_tasks, request.standby_tasks, request.warmup_tasks = [], [], []
+    assert request.topology is not None
+    request.topology.subtopologies[1].state_changelog_topics = [wire.TopicInfo("c", **changelog)]
+    return request
+
+
+async def described(kwire: InTrio) -> DescribedGroup:
+    (group,) = (await kwire.call(StreamsGroupDescribeRequest(["g"]), 0)).groups
+    assert isinstance(group, DescribedGroup)
+    return group
+
+
+async def missing(kwire: InTrio, request: StreamsGroupHeartbeatRequest) -> str | None:
+    response = await kwire.call(request, 0)
+    assert isinstance(response, StreamsGroupHeartbeatResponse)
+    assert response.error_code == ErrorCode.NONE
+    found = [it.status_detail for it in response.status or () if it.status_code == StatusCode.MISSING_INTERNAL_TOPICS]
+    return found[0] if found else None
+
+
+SOON = ("group.streams.initial.rebalance.delay.ms=0", "group.streams.assignment.interval.ms=0")
+
+
+def test_the_broker_creates_internal_topics_as_the_topology_has_them() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t", 3)
+        configs = [wire.KeyValue("cleanup.policy", "compact")]
+        assert await missing(kwire, joining("a", topic_configs=configs)) == "Internal topics are missing: c, r"
+        await trio.testing.wait_all_tasks_blocked()
+        assert await missing(kwire, joining("a", topic_configs=configs)) is None
+        topics = kwire.broker.metadata.image.topics
+        assert [len(topics[name].partitions) for name in ("c", "r")] == [3, 3]
+        assert kwire.broker.metadata.topic_values("c")["cleanup.policy"] == ("compact",)
+        group = await described(kwire)
+        assert group.group_state == "Stable"
+        assert group.topology is not None
+        assert group.topology.subtopologies is not None
+        assert [it.partitions for it in group.topology.subtopologies[1].state_changelog_topics] == [3]
+
+    with_broker(scenario, settings=SOON)
+
+
+def test_members_are_told_why_a_topic_is_not_created() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        wrong = joining("a", topic_configs=[wire.KeyValue("cleanup.policy", "no such policy")])
+        await missing(kwire, wrong)
+        told = await missing(kwire, wrong)
+        assert told is not None
+        assert told.startswith("Internal topics are missing: c; Creation failed: c (")
+        assert "no such policy" in told
+
+    with_broker(scenario, settings=SOON)
+
+
+def test_who_may_not_create_topics_is_told_so() -> None:
+    class Cautious:
+        allows_all = False
+
+        def allows(self, _who: Principal, operation: Operation, _type: ResourceType, name: str) -> bool:
+            return operation is not Operation.CREATE or name == "r"
+
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        authorizer: Any = Cautious()
+        kwire.broker.authorizer = authorizer
+        for _ in range(2):
+            told = await missing(kwire, joining("a"))
+            assert told == "Internal topics are missing: c, r; Unauthorized to CREATE on topics c."
+        assert "r" not in kwire.broker.metadata.image.topics
+
+    with_broker(scenario, settings=SOON)
+
+
+def test_without_the_feature_there_are_no_streams_groups() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        await missing(kwire, joining("a"))
+        for level, kind, error in ((0, 2, ErrorCode.UNSUPPORTED_VERSION), (1, 1, ErrorCode.NONE)):
+            update = FeatureUpdateKey("streams.version", level, upgrade_type=kind)
+            assert (await kwire.call(UpdateFeaturesRequest(feature_updates=[update]), 1)).error_code == ErrorCode.NONE
+            assert (await kwire.call(joining("a"), 0)).error_code == error
+            assert (await described(kwire)).error_code == error
+
+    with_broker(scenario, settings=SOON)
+
+
+def test_a_broker_may_be_told_not_to_serve_streams_groups() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        assert (await kwire.call(joining("a"), 0)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+    with_broker(scenario, settings=["group.coordinator.rebalance.protocols=classic,consumer"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"instance_id": "i"}, "Static membership is not yet supported."),
+        ({"task_offsets": []}, "TaskOffsets are not supported yet."),
+        ({"member_id": " "}, "MemberId can't be empty."),
+        ({"rack_id": ""}, "RackId can't be empty."),
+        ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs must be provided in first request."),
+        ({"active_tasks": None}, "ActiveTasks must be empty when (re-)joining."),
+        ({"topology": None}, "Topology must be non-null when (re-)joining."),
+        ({"member_epoch": -3}, "MemberEpoch is -3, but must be greater than or equal to -2."),
+        ({"member_epoch": 2, "standby_tasks": None}, "If one task-type is non-null, all must be non-null."),
+        ({"member_epoch": 2}, "Topology can only be provided when (re-)joining."),
+    ],
+)
+def test_requests_that_contradict_themselves_are_refused(fields: dict[str, Any], message: str) -> None:
+    async def scenario(kwire: InTrio) -> None:
+        response = await kwire.call(attrs.evolve(joining("a"), **fields), 0)
+        assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, message)
+
+    with_broker(scenario)
