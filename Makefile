@@ -72,8 +72,9 @@ soak-cluster-bank: # the bank over three nodes, 70 kills in each form
 	@$(BIN)/python -m compat_tests.bank --cluster local --kills 70
 	@$(BIN)/python -m compat_tests.bank --cluster zookeeper --kills 70
 
-soak-streams: # 20 kills
-	@$(BIN)/python -m compat_tests.streams
+soak-streams: # 20 kills with each protocol
+	@$(BIN)/python -m compat_tests.streams --protocol classic
+	@$(BIN)/python -m compat_tests.streams --protocol streams
 
 soak-jobs: # the pipeline's jobs and their broker, 200 kills
 	@$(BIN)/python -m spark_tests.pipeline.kills $(ARGS)

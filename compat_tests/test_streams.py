@@ -15,16 +15,19 @@ import click
 import pytest
 
 from .brokers import RestartableBroker
-from .streams import counting
+from .streams import PROTOCOLS, counting
 
-KILLS = int(os.environ.get("KWIRE_STREAMS_KILLS", "2"))
+KILLS = int(os.environ.get("KWIRE_STREAMS_KILLS", "1"))
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.timeout(120 + 60 * KILLS)
 def test_words_are_counted_once_though_streams_and_broker_are_killed(
-    restartable_broker: RestartableBroker, unique: Callable[[str], str], tmp_path: Path
+    restartable_broker: RestartableBroker, unique: Callable[[str], str], tmp_path: Path, protocol: str
 ) -> None:
     seed = int(os.environ.get("KWIRE_STREAMS_SEED", random.randrange(1 << 32)))
     click.echo(f"KWIRE_STREAMS_SEED={seed}")  # which pytest shows when the test fails
-    account = counting.run(restartable_broker, folder=tmp_path, kills=KILLS, seed=seed, name=unique("app"))
+    account = counting.run(
+        restartable_broker, folder=tmp_path, kills=KILLS, seed=seed, name=unique("app"), protocol=protocol
+    )
     assert account.kills.total() == KILLS

@@ -1,6 +1,6 @@
 """`make soak-streams`: the word count of test_streams.py, killed together with the broker for as long as one likes.
 
-python -m compat_tests.streams --kills 20
+python -m compat_tests.streams --kills 20 --protocol streams
 KWIRE_COMPAT=kafka python -m compat_tests.streams --kills 3
 """
 
@@ -13,19 +13,20 @@ from pathlib import Path
 import click
 
 from ..soak import kills_option, seed_option, soak
-from . import counting
+from . import CLASSIC, PROTOCOLS, counting
 
 
 @click.command()
 @kills_option(20)
 @seed_option()
-def main(kills: int, seed: int | None) -> None:
+@click.option("--protocol", type=click.Choice(PROTOCOLS), default=CLASSIC, help="What the application's group speaks.")
+def main(kills: int, seed: int | None, protocol: str) -> None:
     """Kills Kafka Streams and its broker together, again and again, and proves that each word was counted once.
 
     KWIRE_COMPAT=kafka kills Apache Kafka instead. Ends with 1 at the first thing that is wrong.
     """
     with tempfile.TemporaryDirectory(prefix="kwire-streams-") as folder:
-        soak(partial(counting.run, folder=Path(folder)), kills, seed)
+        soak(partial(counting.run, folder=Path(folder), protocol=protocol), kills, seed)
 
 
 if __name__ == "__main__":

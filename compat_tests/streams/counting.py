@@ -19,7 +19,7 @@ from ..confluent import Acknowledgements, producing
 from ..transactions.asking import end_offset
 from ..transactions.librdkafka import Confluent
 from ..waiting import eventually
-from . import WordCount
+from . import CLASSIC, WordCount
 
 PARTITIONS = 3
 WORDS = ("one", "two", "three", "four", "five", "six", "seven")
@@ -84,6 +84,7 @@ def run(
     kills: int,
     seed: int,
     name: str,
+    protocol: str = CLASSIC,
     on_kill: Callable[[Account], None] = lambda account: None,
 ) -> Account:
     """Kills both so many times. Raises AssertionError when a count is wrong.
@@ -95,7 +96,7 @@ def run(
     source, target = f"{name}-lines", f"{name}-counts"
     for topic in (source, target):
         topics.create(broker.bootstrap, topic, partitions=PARTITIONS)
-    program = WordCount(broker.bootstrap, name, source, target, folder)
+    program = WordCount(broker.bootstrap, name, source, target, folder, protocol)
 
     def counted() -> int:
         return sum(end_offset(broker.bootstrap, (target, number), committed=True) for number in range(PARTITIONS))
