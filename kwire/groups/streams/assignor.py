@@ -116,8 +116,9 @@ class _Deal:
         for member in sorted(range(len(had)), key=lambda it: (-len(had[it]), it)):
             quota = least + 1 if more and len(had[member]) > least else least
             more -= quota > least
-            # What somebody else can take over at once is given up first.
-            kept = sorted(had[member], key=lambda task: (bool(self.had_state.get(task)), task))[:quota]
+            # What somebody else can take over at once is given up first. Then, as in Kafka, whole partitions are: with
+            # whole subtopologies, all state could end on one member.
+            kept = sorted(had[member], key=lambda task: (bool(self.had_state.get(task)), task[1], task[0]))[:quota]
             self.actives[member].update(kept)
             left += set(had[member]).difference(kept)
         for task, member in _Promotions(least, more, self.had_state, [len(it) for it in self.actives]).of(left).items():
