@@ -28,6 +28,7 @@ from .share_consumers import (
     polled,
     sharing,
 )
+from .transactions.asking import end_offset
 from .values import numbered
 from .waiting import eventually
 
@@ -254,6 +255,7 @@ def test_with_read_uncommitted_aborted_records_come_too_and_markers_do_not(
         producer.begin_transaction()
         send_all(producer, topic, [b"aborted"])
         producer.abort_transaction()
+    eventually(lambda: end_offset(broker.bootstrap, (topic, 0), committed=False) == 2, "the transaction's marker")
     fill(broker.bootstrap, topic, [b"plain"])
     with sharing(broker.bootstrap, group, topic) as consumer:
         assert deliveries(get(consumer, 2)) == [(0, 1), (2, 1)]
@@ -309,7 +311,7 @@ def test_a_restart_forgets_no_acknowledgement(
 ) -> None:
     broker = restartable_broker
     topic = unique("topic")
-    topics.create(broker.bootstrap, topic)
+    topics.create(broker.bootstrap, topic, replicas=brokers.NODES)  # led by the one that is restarted
     group = make(broker.bootstrap, unique("group"))
     fill(broker.bootstrap, topic, numbered(6))
     with sharing(broker.bootstrap, group, topic) as consumer:
