@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import attrs
 from confluent_kafka import Message
@@ -56,6 +57,9 @@ class Shared:
         # The coordinator does not wait for the last letters.
         eventually(lambda: not self.ledger.without_letters(self.letters()), "every rejection has a letter", pause_s=0.2)
         letters = self.letters()
+        # A member's last line may come a moment after the coordinator knows what it says.
+        with suppress(AssertionError):
+            eventually(lambda: not self.ledger.open(ends, letters), "the last lines", within_s=5)
         self.check(letters)
         lost = self.ledger.open(ends, letters)
         assert not lost, f"nobody accepted {lost[:10]}, and they are no dead letters; {len(lost)} in all"
