@@ -45,7 +45,7 @@ SETTINGS = {
     **(_ONLY_FOR_CLUSTERS if IS_CLUSTER else {}),
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
-    # Members of consumer groups and share groups learn of changes with their next heartbeat; by default every 5 s.
+    # Members of the newer kinds of groups learn of changes with their next heartbeat; by default every 5 s.
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.min.session.timeout.ms": "500",
@@ -55,6 +55,11 @@ SETTINGS = {
     "group.share.min.session.timeout.ms": "500",
     "group.share.assignment.interval.ms": "0",
     "group.share.min.record.lock.duration.ms": "1000",
+    "group.streams.heartbeat.interval.ms": "200",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.min.session.timeout.ms": "500",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
     "share.coordinator.snapshot.update.records.per.snapshot": "5",
     "share.coordinator.state.topic.num.partitions": "4",
