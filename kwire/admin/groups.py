@@ -4,8 +4,8 @@ A group is classic, consumer (KIP-848), share (KIP-932) or streams (KIP-1071), a
 that describes it. So the coordinator is asked first what kind a group is: ListGroups says that from Kafka 3.8 on.
 Brokers before that have classic groups only.
 
-DescribeGroups has no generation, so a classic group has none here. Members of streams groups own tasks rather than
-partitions, and are not described.
+DescribeGroups has no generation, so a classic group has none here. Members of streams groups own tasks. The partitions
+that they own here are those that their active tasks read.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from kwire_protocol.messages.describe_groups import DescribedGroupMember, Descri
 from kwire_protocol.messages.list_groups import ListedGroup as ListedEntry
 from kwire_protocol.messages.list_groups import ListGroupsRequest
 from kwire_protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from kwire_protocol.messages.streams_group_describe import StreamsGroupDescribeRequest, TaskIds
+from kwire_protocol.messages.streams_group_describe import Topology as DescribedTopology
 from kwire_protocol.wire import ProtocolError, Reader
 
 from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
@@ -84,6 +86,15 @@ class ListedGroup:
 
 
 @attrs.frozen
+class MemberTasks:
+    """What a member of a streams group runs: pairs of a subtopology's id and its partitions, by role."""
+
+    active: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    standby: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    warmup: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+@attrs.frozen
 class GroupMember:
     member_id: str
     instance_id: str | None
@@ -100,6 +111,10 @@ class GroupMember:
     partitions: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...] | None
     """What it is to own in the end. None where it is not known apart from `partitions`."""
+    tasks: MemberTasks | None = None
+    """None in other groups than streams groups."""
+    target_tasks: MemberTasks | None = None
+    process_id: str | None = None
 
 
 @attrs.frozen
@@ -114,7 +129,7 @@ class GroupDescription:
     assignment_epoch: int | None
     coordinator_id: int
     members: tuple[GroupMember, ...]
-    """By member id. Empty for streams groups, see above."""
+    """By member id."""
 
     @property
     def is_inactive(self) -> bool:
@@ -169,12 +184,28 @@ class GroupAdmin:
                     return _describe_consumer_group(coordinator, listed)
                 case "share":
                     return _describe_share_group(coordinator, listed)
+                case "streams":
+                    return _describe_streams_group(coordinator, listed)
                 case "classic":
                     return _describe_classic_group(coordinator, listed)
                 case _:
                     return _without_members(listed)
 
-        return self.cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+        found = self.cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+        return self._with_partitions_that_exist(found) if found.kind == STREAMS else found
+
+    def _with_partitions_that_exist(self, group: GroupDescription) -> GroupDescription:
+        """A subtopology has as many tasks as its largest topic has partitions, and others may have fewer."""
+        existing: set[TopicPartition] = set()
+        for topic in sorted({it.topic for member in group.members for it in member.partitions}):
+            try:
+                existing |= {TopicPartition(topic, index) for index in self.cluster.topic(topic).leaders}
+            except ClientError:
+                continue  # It is gone, or hidden from us.
+        members = [
+            attrs.evolve(it, partitions=tuple(at for at in it.partitions if at in existing)) for it in group.members
+        ]
+        return attrs.evolve(group, members=tuple(members))
 
     def delete(self, group_id: str) -> None:
         """Deletes a group and its offsets. Raises GroupNotFound, GroupNotEmpty."""
@@ -220,7 +251,7 @@ def _without_members(listed: ListedGroup) -> GroupDescription:
 
 
 class _Described(Protocol):
-    """What the three responses have in common."""
+    """What the responses have in common."""
 
     error_code: int
     error_message: str | None
@@ -277,6 +308,59 @@ def _describe_share_group(coordinator: BrokerConnection, listed: ListedGroup) ->
         for it in found.members
     ]
     return _with_epochs(listed, found, members)
+
+
+def _describe_streams_group(coordinator: BrokerConnection, listed: ListedGroup) -> GroupDescription:
+    (found,) = coordinator.call(StreamsGroupDescribeRequest([listed.group_id])).groups
+    _check(listed.group_id, found)
+    sources = _sources(found.topology)
+    members = [
+        GroupMember(
+            member_id=it.member_id,
+            instance_id=it.instance_id,
+            client_id=it.client_id,
+            host=_host(it.client_host),
+            rack_id=it.rack_id or None,
+            epoch=it.member_epoch,
+            protocol=CLASSIC if it.is_classic else STREAMS,
+            topics=None,
+            regex=None,
+            partitions=_partitions(
+                (topic, tasks.partitions)
+                for tasks in it.assignment.active_tasks
+                for topic in sources.get(tasks.subtopology_id, ())
+            ),
+            target=None,
+            tasks=_tasks(it.assignment.active_tasks, it.assignment.standby_tasks, it.assignment.warmup_tasks),
+            target_tasks=_tasks(
+                it.target_assignment.active_tasks,
+                it.target_assignment.standby_tasks,
+                it.target_assignment.warmup_tasks,
+            ),
+            process_id=it.process_id,
+        )
+        for it in found.members
+    ]
+    return attrs.evolve(
+        _without_members(listed),
+        state=found.group_state,
+        assignor=found.assignor_name or None,
+        epoch=found.group_epoch,
+        assignment_epoch=found.assignment_epoch,
+        members=_by_id(members),
+    )
+
+
+def _sources(topology: DescribedTopology | None) -> dict[str, list[str]]:
+    """The topics that each subtopology reads."""
+    parts = [] if topology is None else topology.subtopologies or []
+    return {it.subtopology_id: [*it.source_topics, *(of.name for of in it.repartition_source_topics)] for it in parts}
+
+
+def _tasks(*roles: Iterable[TaskIds]) -> MemberTasks:
+    return MemberTasks(
+        *(tuple(sorted((it.subtopology_id, tuple(sorted(it.partitions))) for it in tasks)) for tasks in roles)
+    )
 
 
 class _WithEpochs(Protocol):

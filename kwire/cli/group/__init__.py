@@ -122,8 +122,8 @@ def describe(group_id: str, bootstrap: str, timeout_s: float, as_json: bool) -> 
     """Show the state of GROUP, and for each partition the offset, the end of the log, the lag and the owner.
 
     The offset is what is committed, or in a share group the start offset. A member that owns no partition has a row,
-    too. Classic groups have no epochs, and brokers do not tell their generation. Members of streams groups are not
-    shown yet.
+    too. Classic groups have no epochs, and brokers do not tell their generation. Members of streams groups own the
+    partitions that their active tasks read.
 
     --json prints an object of type "group", then those of type "partition" and "member".
     """

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import attrs
 import click
 
-from kwire.admin.groups import STREAMS, GroupAdmin, GroupDescription, GroupMember, ListedGroup
+from kwire.admin.groups import GroupAdmin, GroupDescription, GroupMember, ListedGroup, MemberTasks
 from kwire.admin.groups_offsets import PartitionProgress, progress
 from kwire.admin.partitions import by_topic
 from kwire.cli.columns import Row, cell, printable, show
@@ -38,6 +38,7 @@ _MEMBER_COLUMNS = {
     "epoch": "EPOCH",
     "protocol": "PROTOCOL",
     "subscription": "SUBSCRIPTION",
+    "tasks": "TASKS",
     "partitions": "PARTITIONS",
     "target": "TARGET",
 }
@@ -60,7 +61,6 @@ def describe(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) 
         found = progress(cluster, group)
     for note in found.notes:
         click.echo(f"note: {printable(note)}", err=True)
-    _note_streams(group)
     if as_json:
         rows = [_group_row(group), *(_partition_json(it) for it in found.partitions)]
         show(rows + [_member_json(it) for it in group.members], {}, as_json=True)
@@ -73,33 +73,27 @@ def describe(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) 
     if rows:
         show(rows, _PARTITION_COLUMNS, as_json=False)
     else:
-        click.echo("it has no offsets" + ("" if group.kind == STREAMS else " and no members"))
+        click.echo("it has no offsets and no members")
 
 
 def show_members(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) -> None:
     with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
         group = GroupAdmin(cluster).describe(group_id)
-    _note_streams(group)
     if as_json:
         show([_member_json(it) for it in group.members], {}, as_json=True)
     elif group.members:
         shown = dict(_MEMBER_COLUMNS)
-        for name in ("instance_id", "epoch", "target"):  # those that most groups have not
+        for name in ("instance_id", "epoch", "tasks", "target"):  # those that most groups have not
             if all(_member_row(it)[name] is None for it in group.members):
                 del shown[name]
         show([_member_row(it) for it in group.members], shown, as_json=False)
-    elif group.kind != STREAMS:
+    else:
         click.echo(printable(f"group {group.group_id} has no members: it is {group.state}"))
 
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
     """orders:0,2 payments:1, as --topic takes them."""
     return " ".join(f"{topic}:{','.join(map(str, found))}" for topic, found in by_topic(partitions).items())
-
-
-def _note_streams(group: GroupDescription) -> None:
-    if group.kind == STREAMS:
-        click.echo("note: members of streams groups are not shown yet", err=True)
 
 
 def _heading(name: str) -> str:
@@ -122,7 +116,7 @@ def _group_row(it: GroupDescription) -> dict[str, object]:
         "epoch": it.epoch,
         "assignment_epoch": it.assignment_epoch,
         "coordinator_id": it.coordinator_id,
-        "members": None if it.kind == STREAMS else len(it.members),
+        "members": len(it.members),
     }
 
 
@@ -158,6 +152,8 @@ def _who(it: GroupMember) -> dict[str, object]:
 
 def _member_row(it: GroupMember) -> Row:
     target = None if it.target is None or it.target == it.partitions else partitions_text(it.target) or "none"
+    if it.target_tasks != it.tasks and it.target_tasks is not None:
+        target = _tasks_text(it.target_tasks) or "none"
     subscribed = [*(it.topics or ()), *(() if it.regex is None else (f"/{it.regex}/",))]
     return {
         **_who(it),
@@ -165,6 +161,7 @@ def _member_row(it: GroupMember) -> Row:
         "epoch": it.epoch,
         "protocol": it.protocol,
         "subscription": ",".join(subscribed) or None,
+        "tasks": None if it.tasks is None else _tasks_text(it.tasks) or "none",
         "partitions": partitions_text(it.partitions) or None,
         "target": target,
     }
@@ -184,6 +181,32 @@ def _member_json(it: GroupMember) -> Row:
         "regex": it.regex,
         "partitions": _places(it.partitions),
         "target": None if it.target is None else _places(it.target),
+        **({} if it.tasks is None else _tasks_json(it)),
+    }
+
+
+def _tasks_text(tasks: MemberTasks) -> str:
+    """active 0:1,2 1:0 standby 1:3: the tasks of a role by subtopology."""
+    roles = [
+        " ".join([role, *(f"{name}:{','.join(map(str, partitions))}" for name, partitions in of_role)])
+        for role, of_role in attrs.asdict(tasks, recurse=False).items()
+        if of_role
+    ]
+    return " ".join(roles)
+
+
+def _tasks_json(it: GroupMember) -> Row:
+    return {
+        "process_id": it.process_id,
+        "tasks": None if it.tasks is None else _roles(it.tasks),
+        "target_tasks": None if it.target_tasks is None else _roles(it.target_tasks),
+    }
+
+
+def _roles(tasks: MemberTasks) -> dict[str, dict[str, list[int]]]:
+    return {
+        role: {name: list(partitions) for name, partitions in of_role}
+        for role, of_role in attrs.asdict(tasks, recurse=False).items()
     }
 
 

@@ -18,6 +18,7 @@ from kwire_protocol.messages import delete_share_group_offsets as delete_share
 from kwire_protocol.messages import describe_groups as classic
 from kwire_protocol.messages import describe_share_group_offsets as share_offsets
 from kwire_protocol.messages import share_group_describe as share
+from kwire_protocol.messages import streams_group_describe as streams
 from kwire_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kwire_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kwire_protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
@@ -97,6 +98,7 @@ class GroupBrokers:
             classic.DescribeGroupsRequest: self._describe_classic,
             consumer.ConsumerGroupDescribeRequest: self._describe_consumer,
             share.ShareGroupDescribeRequest: self._describe_share,
+            streams.StreamsGroupDescribeRequest: self._describe_streams,
             share_offsets.DescribeShareGroupOffsetsRequest: self._share_offsets,
             alter.AlterShareGroupOffsetsRequest: self._alter_share_offsets,
             delete_share.DeleteShareGroupOffsetsRequest: self._delete_share_offsets,
@@ -164,6 +166,18 @@ class GroupBrokers:
         assert it is not None
         found = share.DescribedGroup(0, None, name, it.state, 3, 3, "simple", it.members)
         return share.ShareGroupDescribeResponse(groups=[found])
+
+    def _describe_streams(self, node_id: int, request: Any) -> streams.StreamsGroupDescribeResponse:
+        """Subtopology 0 reads orders and few, and 1 a repartition topic."""
+        (name,) = request.group_ids
+        it = self._at(node_id, name, "streams")
+        assert it is not None
+        parts = [
+            streams.Subtopology("0", ["orders", "few"], ["again"]),
+            streams.Subtopology("1", repartition_source_topics=[streams.TopicInfo("again", 2)]),
+        ]
+        found = streams.DescribedGroup(0, None, name, it.state, 5, 4, streams.Topology(0, parts), it.members)
+        return streams.StreamsGroupDescribeResponse(groups=[found])
 
     def _fetch(self, node_id: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
         (asked,) = request.groups

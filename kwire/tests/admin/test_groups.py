@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages import streams_group_describe as streams
 from kwire_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
 from kwire_protocol.messages.describe_groups import DescribeGroupsRequest
 from kwire_protocol.messages.list_groups import ListGroupsRequest
 
-from kwire.admin.groups import GroupAdmin, GroupDescription, GroupNotEmpty, GroupNotFound
+from kwire.admin.groups import GroupAdmin, GroupDescription, GroupNotEmpty, GroupNotFound, MemberTasks
 from kwire.admin.groups_offsets import delete_offsets, delete_share_offsets, progress
 from kwire.admin.groups_reset import (
     Bounds,
@@ -138,13 +139,29 @@ def test_a_consumer_group_is_described_with_epochs_and_targets() -> None:
     assert [node_id for node_id, _ in brokers.requests(ConsumerGroupDescribeRequest)] == [2]
 
 
-def test_a_share_group_is_described_and_a_streams_group_without_members() -> None:
+def test_a_share_group_is_described() -> None:
     brokers = one_of_each()
     brokers.groups["shared"].members = [share_member("m", ["orders"], {"orders": [1]})]
     found = admin(brokers).describe("shared")
     assert (found.kind, found.epoch, found.assignor, found.members[0].partitions) == ("share", 3, "simple", (P1,))
+
+
+def test_a_streams_group_is_described_with_tasks_and_the_partitions_that_these_read() -> None:
+    brokers = one_of_each()
+    has = streams.Assignment([streams.TaskIds("1", [0]), streams.TaskIds("0", [1, 0])], [streams.TaskIds("1", [1])])
+    target = streams.Assignment([streams.TaskIds("0", [0])])
+    brokers.groups["stream"].members = [
+        streams.Member("m", 4, process_id="p", assignment=has, target_assignment=target)
+    ]
+    brokers.has_topic("orders", (0, 9), (0, 10))
+    brokers.has_topic("few", (0, 1))
     found = admin(brokers).describe("stream")
-    assert (found.kind, found.state, found.members) == ("streams", "NotReady", ())
+    assert (found.kind, found.state, found.epoch, found.assignment_epoch) == ("streams", "NotReady", 5, 4)
+    (it,) = found.members
+    assert it.tasks == MemberTasks((("0", (0, 1)), ("1", (0,))), (("1", (1,)),))
+    assert it.target_tasks == MemberTasks((("0", (0,)),))
+    assert it.partitions == (TopicPartition("few", 0), P0, P1), "without what does not exist"
+    assert (it.epoch, it.protocol, it.process_id) == (4, "streams", "p")
 
 
 @pytest.mark.parametrize("newest", [5, 6])

@@ -10,6 +10,7 @@ import attrs
 import click
 import pytest
 from click.testing import CliRunner, Result
+from kwire_protocol.messages import streams_group_describe as streams
 from kwire_protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
 from kwire_protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
@@ -163,13 +164,28 @@ def test_what_is_not_known_is_noted_beside_what_is(client: Client) -> None:
     result = client("describe", "g")
     assert words(result)[-1] == ["orders", "0", "5", "-", "-", "-", "-", "-"]
     assert result.stderr == "note: there is no topic 'orders'\n"
-    client.brokers.groups["s"] = Group("streams", "NotReady", protocol_type="streams")
-    result = client("describe", "s")
-    assert result.stdout.endswith("\nit has no offsets\n")
-    assert not [line for line in words(result) if line[:1] == ["members"]]
-    assert rows(client("describe", "s", "--json"))[0]["members"] is None
-    for command in ("describe", "members"):
-        assert client(command, "s").stderr == "note: members of streams groups are not shown yet\n"
+
+
+def test_members_of_streams_groups_are_shown_with_their_tasks(client: Client) -> None:
+    has = streams.Assignment([streams.TaskIds("1", [0]), streams.TaskIds("0", [1, 0])], [streams.TaskIds("1", [1])])
+    target = streams.Assignment([streams.TaskIds("0", [0])])
+    members = [
+        streams.Member("a", 4, client_id="client-a", process_id="p", assignment=has, target_assignment=target),
+        streams.Member("b", 4, client_id="client-b"),
+    ]
+    client.brokers.groups["s"] = Group("streams", "Reconciling", members, protocol_type="streams")
+    client.brokers.has_topic("orders", (0, 10), (0, 10))
+    shown = client("members", "s").stdout.splitlines()
+    assert "active 0:0,1 1:0 standby 1:1" in shown[1]
+    assert "orders:0,1" in shown[1]
+    assert shown[1].endswith("active 0:0")
+    assert words(client("members", "s"))[0][-3:] == ["TASKS", "PARTITIONS", "TARGET"]
+    assert rows(client("members", "s", "--json"))[0]["tasks"] == {
+        "active": {"0": [0, 1], "1": [0]},
+        "standby": {"1": [1]},
+        "warmup": {},
+    }
+    assert rows(client("describe", "s", "--json"))[0]["members"] == 2
 
 
 def test_members_are_shown_with_targets_only_where_they_differ(client: Client) -> None:
