@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kwire.tests.log_dirs import kwire
 
 from . import java_host as tools
+from . import streams_members
 from .brokers import NODES, Broker
 from .confluent import fill, quiet, take
 from .java_host import JavaHost
@@ -236,3 +237,26 @@ def test_a_share_group_is_shown_reset_and_deleted(
     assert described("partition") == []
     run("delete", group, "--yes")
     assert f"group '{group}' not found" in run("describe", group, code=1)
+
+
+def test_members_of_a_streams_group_are_shown_with_their_tasks(
+    broker: Broker, run: Groups, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    every_task = {"0": [*range(PARTITIONS)]}
+    with streams_members.coordinator(broker.bootstrap, group) as there:
+        member = streams_members.Member(there, group, "m", streams_members.topology(topic))
+        member.join(user_endpoint=streams_members.endpoint("host", 1))
+        member.settle(PARTITIONS)
+        (row,) = rows(run("members", group, "--json"), "member")
+        assert (row["member_id"], row["process_id"], row["epoch"]) == ("m", "of-m", member.epoch)
+        assert row["tasks"] == row["target_tasks"] == {"active": every_task, "standby": {}, "warmup": {}}
+        assert "active 0:0,1,2" in run("members", group)
+        described = run("describe", group, "--json")
+        (found,) = rows(described, "group")
+        assert (found["kind"], found["state"], found["members"]) == ("streams", "Stable", 1)
+        owned = {(it["topic"], it["partition"]): it["member_ids"] for it in rows(described, "partition")}
+        assert owned == {(topic, partition): ["m"] for partition in range(PARTITIONS)}
+        assert "it has members (NON_EMPTY_GROUP)" in run("delete", group, "--yes", code=1)
+        member.leave()
+    run("delete", group, "--yes")
