@@ -75,7 +75,9 @@ def unfence(state: ClusterState, broker_id: int, broker_epoch: int) -> Records:
     records: Records = [_change(registered, fenced=_NOT_SO)]
     for topic, index, partition in _partitions(state.image, lambda it: it.leader == NO_LEADER):
         if broker_id in partition.replicas:
-            records += _changed(state, topic, index, isr=partition.isr, may_lead=may_lead)
+            # Those that ended together with the last leader are still in the ISR: the new one would wait for them.
+            serving = [it for it in partition.isr if it == broker_id or _serves(state.image, it)]
+            records += _changed(state, topic, index, isr=serving or partition.isr, may_lead=may_lead)
     return records
 
 
@@ -110,6 +112,11 @@ def give_up_replicas(
         if any(map(may_lead, heirs)):
             records += _changed(state, topic, index, isr=others, may_lead=may_lead, unclean={broker_id})
     return records
+
+
+def _serves(image: MetadataImage, broker_id: int) -> bool:
+    registered = image.brokers.get(broker_id)
+    return registered is not None and not registered.fenced
 
 
 def _change(

@@ -127,6 +127,17 @@ def test_several_brokers_that_ended_together_do_not_elect_each_other() -> None:
     assert cluster.fence(1, 2) == [], "that is recorded already"
 
 
+def test_a_leader_that_is_back_does_not_wait_for_replicas_that_ended_with_it() -> None:
+    cluster = Cluster()
+    cluster.add(1, 2)
+    cluster.fence(1, 2)
+    assert (cluster.leaders(), cluster.isrs()) == ([NO_LEADER], [(1, 2)])
+    cluster.unfence(1)
+    assert (cluster.leaders(), cluster.isrs()) == ([1], [(1,)])
+    cluster.unfence(2)
+    assert (cluster.leaders(), cluster.isrs()) == ([1], [(1,)]), "its leader says when it is in sync"
+
+
 def test_a_broker_that_shuts_down_hands_over_and_is_not_elected_again() -> None:
     cluster = Cluster()
     cluster.add(1, 2)
