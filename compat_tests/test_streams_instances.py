@@ -18,7 +18,7 @@ from .brokers import Broker
 from .confluent import fill
 from .streams import CLASSIC, STREAMS, Instances, changelog, repartition
 from .streams.counting import judge
-from .streams_members import described
+from .streams_members import coordinator, described
 from .transactions.librdkafka import Confluent
 from .waiting import eventually
 
@@ -95,7 +95,7 @@ def test_tasks_move_with_their_state_as_instances_come_and_go(
         assert instances.tasks("b") == (ALL_TASKS, set())
         instances.leave("b")
         if protocol == STREAMS:
-            with RawClient(bootstrap) as client:
+            with coordinator(bootstrap, name) as client:
                 eventually(lambda: described(client, name).group_state == "Empty", "all have left")
         instances.start("c")
         assert {owner(word, "c") for word in WORDS} == {"c"}
