@@ -11,6 +11,7 @@ import sys
 import attrs
 
 from kwire.cli import main
+from kwire.metadata.image import TopicImage
 from kwire.replicas.partition import Partition
 from kwire.share_state.records import Update, read_record
 from kwire.share_state.shard import ShareStateShard
@@ -37,6 +38,16 @@ def _tell_nobody(self: SharePartition, letter: DeadLetter) -> list[Effect]:
     return []
 
 
+async def _look_nowhere(
+    self: DeadLetters,
+    group_id: str,
+    topic: TopicImage,
+    partition: Partition,
+    letter: DeadLetter,
+) -> set[int]:
+    return set()
+
+
 async def _copy_the_first(self: DeadLetters, group_id: str, partition: Partition, letter: DeadLetter) -> int:
     await _copy(self, group_id, partition, attrs.evolve(letter, last_offset=letter.first_offset))
     return letter.last_offset
@@ -56,8 +67,11 @@ MISTAKES = {
         ),
         Mistake(
             "letters-sent-again-after-a-restart",
-            "that a record is in the dead-letter topic is not persisted",
-            {"kwire.sharing.share_partition:SharePartition.dead_lettered": _tell_nobody},
+            "that a record is in the dead-letter topic is not persisted, and nobody looks there",
+            {
+                "kwire.sharing.share_partition:SharePartition.dead_lettered": _tell_nobody,
+                "kwire.sharing.dead_letters:DeadLetters._already_there": _look_nowhere,
+            },
         ),
         Mistake(
             "the-first-letter-only",

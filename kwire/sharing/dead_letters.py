@@ -2,8 +2,9 @@
 
 A letter goes to the partition of the topic that has the number of its own partition, modulo their count. It is appended
 here, or by a Produce to the broker that leads that, in both cases with acks=all, and done with when it is committed.
-Until then it is ARCHIVING, and the share coordinator knows: after a crash it is copied again. So each is copied at
-least once, and may be copied twice.
+Until then it is ARCHIVING, and the share coordinator knows: after a crash it is copied again, unless it is there. To
+know that, the partition of the topic is read from its start, if this broker leads it. If another one does, a crash in
+between leaves a letter twice.
 
 `copy` raises what may pass, and is called again after a pause. What cannot pass is logged once, and the letter is given
 up, as in Kafka: its records are archived without a copy. This is so for
@@ -26,6 +27,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+import attrs
 from kwire_protocol.errors import RETRIABLE, ErrorCode
 from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -43,7 +45,7 @@ from kwire.replicas.roles import NO_LEADER
 from kwire.replicas.validation import check_produced
 from kwire.sharing.counts import SharingCounts
 from kwire.sharing.effects import DeadLetter
-from kwire.sharing.letter_records import letters, read_originals
+from kwire.sharing.letter_records import MAX_READ_BYTES, copied, letters, read_originals
 from kwire.transactions.sending import TIMEOUT_S, on_set
 from kwire.waits import Slot
 
@@ -101,7 +103,14 @@ class DeadLetters:
                 return letter.last_offset
             try:
                 topic = await self._topic(name)
-                done = await self._copy(group_id, settings, topic, partition, letter)
+                there = await self._already_there(group_id, topic, partition, letter) if letter.is_doubtful else set()
+                done = letter.first_offset - 1
+                while done + 1 in there:
+                    done += 1
+                if done >= letter.first_offset:
+                    return done
+                last = min(there, default=letter.last_offset + 1) - 1
+                done = await self._copy(group_id, settings, topic, partition, attrs.evolve(letter, last_offset=last))
             except KafkaError as error:
                 if error.code in _PASSING:
                     self._counts.failed_copies += 1
@@ -111,6 +120,33 @@ class DeadLetters:
                 return letter.last_offset
             self._counts.dead_letters += done - letter.first_offset + 1
             return done
+
+    async def _already_there(
+        self, group_id: str, topic: TopicImage, partition: Partition, letter: DeadLetter
+    ) -> set[int]:
+        """Which of the letter's offsets are in the topic, as far as this broker can tell."""
+        index = partition.index % len(topic.partitions)
+        found: set[int] = set()
+        if topic.partitions[index].leader != self._partitions.node_id:
+            return found
+        dead = self._partitions.find(topic.topic_id, index)
+        offset, end = dead.log_start_offset, dead.log_end_offset
+        while 0 <= offset < end:
+            try:
+                piece = dead.read(offset, max_bytes=MAX_READ_BYTES, max_offset=end, min_one_batch=True)
+                content = memoryview(piece.read())
+            except OSError as error:
+                raise dead.storage_error(error) from error
+            except KafkaError as error:
+                if error.code is not ErrorCode.CORRUPT_MESSAGE:
+                    raise
+                return found  # a letter twice is better than none
+            some, offset = copied(content, group_id, partition, letter.first_offset, letter.last_offset)
+            found |= some
+            await self._peers.beside.next_turn()
+            if 0 <= offset < dead.log_start_offset:
+                offset = dead.log_start_offset
+        return found
 
     async def _copy(
         self,

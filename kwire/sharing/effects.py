@@ -78,6 +78,8 @@ class DeadLetter(Effect):
     last_offset: int
     delivery_count: int
     cause: Cause
+    is_doubtful: bool = False
+    """An earlier leader may have copied them, and ended before it could persist that."""
 
 
 @attrs.frozen

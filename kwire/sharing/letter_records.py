@@ -86,6 +86,36 @@ def _records(content: memoryview, position: int, first: int, last: int) -> dict[
         return {}
 
 
+def copied(content: memoryview, group_id: str, partition: Partition, first: int, last: int) -> tuple[set[int], int]:
+    """Which of a partition's offsets have letters of this group in a piece of a dead-letter topic; and the next offset.
+
+    The next offset is -1 if the piece has no whole batch, or one that cannot be read.
+    """
+    found: set[int] = set()
+    following = -1
+    origin = (partition.topic.encode(), b"%d" % partition.index, group_id.encode())
+    try:
+        for position, header in iter_headers(content):
+            following = header.last_offset + 1
+            if header.is_control:
+                continue
+            for record in iter_records(content, position, max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES):
+                told = dict(record.headers)
+                names = (letter_headers.ORIGIN_TOPIC, letter_headers.ORIGIN_PARTITION, letter_headers.GROUP)
+                if tuple(map(told.get, names)) == origin:
+                    found.update(_offset_of(told.get(letter_headers.ORIGIN_OFFSET), first, last))
+    except InvalidBatch:
+        return found, -1
+    return found, following
+
+
+def _offset_of(text: bytes | None, first: int, last: int) -> list[int]:
+    """Anybody may write to a dead-letter topic."""
+    if text is None or not text.isdigit() or len(text) > len(str(last)):
+        return []
+    return [offset] if first <= (offset := int(text)) <= last else []
+
+
 def letters(
     group_id: str,
     partition: Partition,

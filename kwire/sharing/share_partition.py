@@ -20,7 +20,8 @@ acquired or persisted any more.
 
 With a dead-letter topic (KIP-1191) a record that is rejected, or was delivered too often, is ARCHIVING until the driver
 says that it was copied, or that it gives up. Only then ARCHIVED is persisted. ARCHIVING is persisted before the record
-is handed out, so that no record is lost or delivered again. It may be copied twice. A gap is no record, and not copied.
+is handed out, so that no record is lost or delivered again. After a restart it is doubtful whether it was copied
+already, and the driver looks. A gap is no record, and not copied.
 
 A record that comes back can be kept for some time before it is available again, see `ShareLimits.release_delay`. A
 restart does not keep it. Kafka has no such delay.
@@ -214,7 +215,7 @@ class SharePartition:
             if state is ARCHIVING:
                 exceeded = delivery_count >= self.limits.delivery_count_limit
                 cause = Cause.DELIVERY_COUNT if exceeded else Cause.REJECTED
-                effects.append(DeadLetter(first, last, delivery_count, cause))
+                effects.append(DeadLetter(first, last, delivery_count, cause, is_doubtful=True))
         in_flight.may_have_available = True
         in_flight.advance()
         self.in_flight = in_flight

@@ -24,6 +24,7 @@ from kwire.replicas.roles import Follower
 from kwire.share_state.state import ShareState, StateBatch
 from kwire.sharing.dead_letters import ENABLED, MAX_COPYING
 from kwire.sharing.effects import DeadLetter
+from kwire.sharing.letter_records import letters
 from kwire.sharing.states import ARCHIVED, ARCHIVING, Cause
 from kwire.tests.held_clock import Threads
 from kwire.tests.server_in_trio import ServerInTrio, with_server
@@ -349,6 +350,40 @@ def test_after_a_restart_a_letter_is_copied_that_was_not() -> None:
         assert headers(letter)["__dlq.errors.message"] == REJECTED
         await scene.group.produce(b"c")
         assert await member.get() == [(2, 2, 1)]
+
+    story_of(before, disk=disk)
+    story_of(after, disk=disk, is_restarted=True)
+
+
+def test_after_a_restart_a_letter_that_is_there_is_not_copied_again() -> None:
+    """The broker ended between the letter and the state that says so."""
+    disk = MemoryDisk()
+
+    async def before(scene: DeadLetterScene) -> None:
+        await scene.create()
+        scene.lead(False)
+        await scene.name_topic()
+        await scene.group.produce(b"a", b"b", b"c", b"d")
+        member = await scene.group.member()
+        await member.get()
+        assert await member.ack((0, 3, [REJECT])) == E.NONE
+        await scene.settled()
+        scene.lead(True)
+        partition = scene.group.server.partition
+        for offset, group_id in ((1, "g"), (2, "another")):
+            letter = DeadLetter(offset, offset, 1, Cause.REJECTED)
+            await scene.append(*letters(group_id, partition, letter, {}, offset, max_bytes=1_000, now_ms=1), topic=DLQ)
+        scene.lead(False)
+
+    async def after(scene: DeadLetterScene) -> None:
+        member = await scene.group.member("b")
+        assert await member.get() == []
+        await scene.settled()
+        told = [headers(it) for it in scene.letters()]
+        mine = [it["__dlq.errors.offset"] for it in told if it["__dlq.errors.group"] == "g"]
+        assert sorted(mine) == ["0", "1", "2", "3"]
+        assert len(told) == 5
+        assert {it.delivery_state for it in (await scene.settled()).batches} == {ARCHIVED}
 
     story_of(before, disk=disk)
     story_of(after, disk=disk, is_restarted=True)

@@ -102,7 +102,10 @@ def test_what_is_being_copied_is_nobodys() -> None:
 
 def test_after_a_restart_it_is_copied_again() -> None:
     s = scene(0, (0, 4, ARCHIVING, 1), (5, 5, ARCHIVING, 2), limits=LIMITS)
-    assert s.letters == [DeadLetter(0, 4, 1, Cause.REJECTED), DeadLetter(5, 5, 2, Cause.DELIVERY_COUNT)]
+    assert s.letters == [
+        DeadLetter(0, 4, 1, Cause.REJECTED, is_doubtful=True),
+        DeadLetter(5, 5, 2, Cause.DELIVERY_COUNT, is_doubtful=True),
+    ]
     assert s.partition.start_offset == 0
     for letter in s.letters:
         s.follow(s.partition.dead_lettered(letter))
