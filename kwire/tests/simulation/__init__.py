@@ -4,7 +4,8 @@
     network.py        sockets between hosts, with delays, cuts and resets
     keeper.py         the ordered log and the lives, as a service that can be slow, cut off, and expire a session
     node.py           a broker with its disk: starts, stops, is killed, loses power
-    clients.py        producers, readers, group members, each of which writes down what it was promised; an operator
+    clients.py        producers and readers, each of which writes down what it was promised; an operator
+    members.py        members of a group, of both protocols
     ledger.py         the promises, and whether they are kept
     history.py        what brokers have called committed, compared all the time
     faults.py         what goes wrong, drawn from the seed

@@ -21,21 +21,9 @@ from kwire_protocol.messages.end_txn import EndTxnRequest
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
-from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kwire_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kwire_protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kwire_protocol.records import Record, build_batch, iter_headers, iter_records
 from kwire_protocol.wire import ApiMessage, Uuid
 
@@ -515,90 +503,6 @@ class Reader:
             while self.positions.get(index, 0) < end:
                 await self.cluster.persist(partial(self.read, index))
         return self.records
-
-
-@attrs.define(eq=False)
-class Member:
-    """Of a classic group: commits higher and higher offsets for the partitions that it owns."""
-
-    cluster: Cluster
-    ledger: Ledger
-    group: str
-    partitions: int
-    stops: Callable[[], bool]
-    coordinates: Callable[[int], bool]
-    """Whether that node is the group's coordinator, by the metadata log. One that has not heard yet that it is not any
-    more tells what was committed when it was, as Apache Kafka's does."""
-    member_id: str = ""
-
-    async def run(self) -> None:
-        while not self.stops():
-            try:
-                await self._take_part()
-            except Again:
-                await self.cluster.rest()
-
-    async def _take_part(self) -> None:
-        protocols = [JoinGroupRequestProtocol("p", b"")]
-        request = JoinGroupRequest(self.group, 500, 500, self.member_id, None, "consumer", protocols)
-        joined = await self.cluster.ask_coordinator(GROUP, self.group, request)
-        if joined.error_code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID):
-            self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
-            raise Again("another member id")
-        if joined.error_code:
-            raise Again(str(joined.error_code))
-        self.member_id, generation = joined.member_id, joined.generation_id
-        assignments = []
-        if joined.leader == self.member_id:
-            ids = [it.member_id for it in joined.members]
-            assignments = [
-                SyncGroupRequestAssignment(it, bytes(range(number, self.partitions, len(ids))))
-                for number, it in enumerate(ids)
-            ]
-        synced = await self.cluster.ask_coordinator(
-            GROUP,
-            self.group,
-            SyncGroupRequest(self.group, generation, self.member_id, None, "consumer", "p", assignments),
-        )
-        if synced.error_code:
-            raise Again(str(synced.error_code))
-        owned = list(synced.assignment)
-        while not self.stops():
-            # One request after another, so that a commit that was answered came after the last offset it follows.
-            for index in owned:
-                await self._commit_next(index, generation)
-            await trio.sleep(self.cluster.random.uniform(0.05, 0.3))
-
-    async def _commit_next(self, index: int, generation: int) -> None:
-        key = f"{self.group}", index
-        losses = len(self.ledger.losses)
-        before = self.ledger.commits.get(key)
-        wanted = OffsetFetchRequestGroup(
-            self.group, topics=[OffsetFetchRequestTopics(topic_id=self.cluster.topic_id, partition_indexes=[index])]
-        )
-        coordinator = await self.cluster.find_coordinator(GROUP, self.group)
-        request = OffsetFetchRequest(groups=[wanted], require_stable=True)
-        answer = await self.cluster.ask((coordinator.host, coordinator.port), request, at_least=10)
-        if len(self.ledger.losses) > losses:
-            raise Again("something is lost")
-        found = answer.groups[0]
-        if found.error_code or found.topics[0].partitions[0].error_code:
-            raise Again("offsets cannot be fetched")
-        offset = found.topics[0].partitions[0].committed_offset
-        if before is not None and offset < before[1] and not self.coordinates(coordinator.node_id):
-            raise Again("another node is the coordinator")
-        self.ledger.fetched_commit(key, offset, before)
-        before = self.ledger.commits.get(key)
-        topic = OffsetCommitRequestTopic(
-            topic_id=self.cluster.topic_id, partitions=[OffsetCommitRequestPartition(index, offset + 1)]
-        )
-        commit = OffsetCommitRequest(self.group, generation, self.member_id, topics=[topic])
-        committed = await self.cluster.ask_coordinator(GROUP, self.group, commit, at_least=10)
-        if committed.topics[0].partitions[0].error_code:
-            raise Again(str(committed.topics[0].partitions[0].error_code))
-        if len(self.ledger.losses) > losses:
-            raise Again("something is lost")
-        self.ledger.committed(key, generation, offset + 1, before)
 
 
 @attrs.define(eq=False)

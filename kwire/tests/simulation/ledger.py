@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import attrs
+import trio
 from kwire_protocol.records import Record
 
 from kwire.tests.simulation.eligibility import Loss, PartitionId
@@ -14,6 +15,15 @@ from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 UNKNOWN = "unknown"
 COMMITTED = "committed"
 ABORTED = "aborted"
+
+
+@attrs.define
+class Owner:
+    """A member of a group that was told to use a partition, at that time, and may use it until its session ends."""
+
+    member_id: str
+    since: float
+    until: float
 
 
 @attrs.define(eq=False)
@@ -28,6 +38,12 @@ class Ledger:
     """The partitions of each transaction."""
     commits: dict[PartitionId, tuple[int, int]] = attrs.field(factory=dict)
     """The last generation and offset that a group's member committed for a partition."""
+    processed_to: dict[PartitionId, int] = attrs.field(factory=dict)
+    """The highest offset that a group's member was ready to commit for a partition."""
+    committed_at: dict[PartitionId, float] = attrs.field(factory=dict)
+    """When a group's member was last told that its commit was accepted."""
+    owners: dict[PartitionId, Owner] = attrs.field(factory=dict)
+    """The last one of each of a group's partitions, unless it gave it up."""
     acknowledgements: int = 0
     latest: dict[tuple[PartitionId, int], int] = attrs.field(factory=dict)
     """The end that a reader was told last, by isolation level."""
@@ -42,9 +58,15 @@ class Ledger:
                 self.latest[key, level] = 0 if level else min(end, loss.offset)
         if loss.key[0] == CONSUMER_OFFSETS:
             self.commits.clear()
+            self.owners.clear()
 
     def has_lost(self, key: PartitionId) -> bool:
         return any(it.key == key for it in self.losses)
+
+    @property
+    def has_lost_groups(self) -> bool:
+        """Whether a group's coordinator may have forgotten something."""
+        return any(it.key[0] == CONSUMER_OFFSETS for it in self.losses)
 
     def _is_forgiven(self, key: PartitionId, offset: int, sent_at: float) -> bool:
         return any(it.key == key and offset >= it.offset and sent_at <= it.at for it in self.losses)
@@ -71,11 +93,47 @@ class Ledger:
         if before is not None and offset < before[1]:
             raise BrokenPromise(f"{key}: offset {offset} was committed after {before[1]}")
         self.commits[key] = max(self.commits.get(key, (-1, -1)), (generation, offset))
+        self.committed_at[key] = trio.current_time()
 
     def fetched_commit(self, key: PartitionId, offset: int, before: tuple[int, int] | None) -> None:
         """The coordinator says that it was committed. `before` as above."""
         if before is not None and offset < before[1]:
             raise BrokenPromise(f"{key}: the committed offset is {offset}, and {before[1]} was committed")
+        if offset > self.processed_to.get(key, -1):
+            raise BrokenPromise(f"{key}: the committed offset is {offset}, and nobody committed that")
+
+    def processed(self, key: PartitionId, offset: int) -> None:
+        """A member commits it next."""
+        self.processed_to[key] = max(self.processed_to.get(key, -1), offset)
+
+    def owned(self, key: PartitionId, member_id: str, now: float, until: float) -> None:
+        """A member was told to use a group's partition: nobody else may any more."""
+        other = self.owners.get(key)
+        if other is not None and other.member_id != member_id and other.until > now:
+            raise BrokenPromise(
+                f"{key}: {member_id} was told to use it, and {other.member_id} may until {other.until:.3f}"
+            )
+        self.owners[key] = Owner(member_id, now, until)
+
+    def still_owned(self, key: PartitionId, member_id: str, sent_at: float, until: float) -> None:
+        """A heartbeat that was sent then told the member to go on using a partition."""
+        self.check_owner(key, member_id, sent_at, "was told to go on using it")
+        owner = self.owners.get(key)
+        if owner is not None and owner.member_id == member_id:
+            owner.until = max(owner.until, until)
+
+    def check_owner(self, key: PartitionId, member_id: str, sent_at: float, what: str) -> None:
+        """A request of this member that was sent then was accepted."""
+        owner = self.owners.get(key)
+        if owner is not None and owner.member_id != member_id and owner.since < sent_at:
+            raise BrokenPromise(
+                f"{key}: {member_id} {what} at {sent_at:.3f}, and {owner.member_id} has it since {owner.since:.3f}"
+            )
+
+    def given_up(self, key: PartitionId, member_id: str) -> None:
+        owner = self.owners.get(key)
+        if owner is not None and owner.member_id == member_id:
+            del self.owners[key]
 
     def told_latest(self, key: PartitionId, isolation_level: int, offset: int) -> None:
         """A reader never sees an end go back (KIP-207)."""

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.consumer_group import ConsumerGroupCurrentMemberAssignmentKey
 
+from kwire.groups.group import accept_all
 from kwire.metadata.controller.partitions.elections import Elected
 from kwire.replicas.roles import Follower
 from storage.tests.power_cuts.mutants import Change, Function, always, instead, without
@@ -17,6 +19,9 @@ FETCHER = "kwire.replication.fetching:Fetcher"
 FOLLOWED = "kwire.replication.followers:FollowedPartition"
 IN_SYNC = "kwire.replication.in_sync:InSyncReplicas"
 MEMBER = "kwire.cluster.member:ClusterMember"
+CONSUMER_GROUP = "kwire.groups.consumer.group:ConsumerGroup"
+CURRENT_ASSIGNMENT = bytes([0, ConsumerGroupCurrentMemberAssignmentKey.api_key])
+"""How the keys of such records begin."""
 RUNTIME = "kwire.coordinators.runtime:CoordinatorRuntime"
 
 
@@ -147,6 +152,18 @@ def without_waiting(_when_committed: Function) -> Function:
     return lambda *_args: None
 
 
+def unchecked(_check_commit: Function) -> Function:
+    return lambda *_args: accept_all
+
+
+def without_current_assignments(append: Function) -> Function:
+    def mistaken(draft: Any, *more: Any) -> None:
+        draft.records = [it for it in draft.records if it[0][:2] != CURRENT_ASSIGNMENT]
+        append(draft, *more)
+
+    return mistaken
+
+
 MISTAKES: dict[str, Change] = {
     "a leader acknowledges what only it has": instead(f"{LEADER}.committed_end", of_the_leader_alone),
     "a leader acknowledges what one of its followers has": instead(f"{LEADER}.committed_end", of_the_fastest),
@@ -208,6 +225,16 @@ MISTAKES: dict[str, Change] = {
     ),
     "a group commits for members of earlier generations": instead(
         "kwire.groups.classic.group:ClassicGroup.check_commit", always(None)
+    ),
+    "a partition of a consumer group is free before its owner gave it up": instead(
+        f"{CONSUMER_GROUP}.is_free", always(True)
+    ),
+    "a consumer group commits for members of earlier epochs": instead(f"{CONSUMER_GROUP}.check_commit", unchecked),
+    "members of a consumer group have no sessions after a change of the coordinator": instead(
+        "kwire.groups.modern.membership:Membership.start_all", always(None)
+    ),
+    "a consumer group's change of an assignment is not written": instead(
+        "kwire.groups.draft:Draft.append", without_current_assignments
     ),
     "producers are forgotten by a new leader": instead(
         "kwire_storage.producers.states:ProducerStates.apply", always(None)

@@ -23,7 +23,6 @@ from kwire.tests.simulation.clients import (
     Client,
     Cluster,
     HastyProducer,
-    Member,
     Operator,
     Producer,
     Reader,
@@ -35,6 +34,7 @@ from kwire.tests.simulation.history import BrokenPromise, History
 from kwire.tests.simulation.keeper import NAME as KEEPER
 from kwire.tests.simulation.keeper import Keeper
 from kwire.tests.simulation.ledger import Ledger
+from kwire.tests.simulation.members import PROTOCOLS, SESSION_TIMEOUT_MS, Member
 from kwire.tests.simulation.network import Network
 from kwire.tests.simulation.node import Node, Process
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -74,7 +74,11 @@ SETTINGS = (
     "replica.high.watermark.checkpoint.interval.ms=500",
     "log.flush.offset.checkpoint.interval.ms=700",
     "leader.imbalance.check.interval.seconds=1",
-    "group.min.session.timeout.ms=500",
+    f"group.min.session.timeout.ms={SESSION_TIMEOUT_MS}",
+    f"group.consumer.min.session.timeout.ms={SESSION_TIMEOUT_MS}",
+    f"group.consumer.session.timeout.ms={SESSION_TIMEOUT_MS}",
+    "group.consumer.min.heartbeat.interval.ms=100",
+    "group.consumer.heartbeat.interval.ms=100",
     "group.initial.rebalance.delay.ms=0",
     "metadata.log.max.record.bytes.between.snapshots=1500",
     "log.message.timestamp.after.max.ms=9223372036854775807",
@@ -221,6 +225,15 @@ class Simulation:
         def stops() -> bool:
             return self._is_over
 
+        def is_settled() -> bool:
+            """Whether the group has gone on with every partition since the faults."""
+            committed_at = self.ledger.committed_at
+            return all(committed_at.get((GROUP, it), 0.0) > self._faults_end_at for it in range(PARTITIONS))
+
+        def leaves() -> bool:
+            return self._is_over and is_settled()
+
+        protocols = chance.choice(PROTOCOLS)
         coordinates = partial(self._eligibility.leads, (CONSUMER_OFFSETS, java_hash(GROUP) % INTERNAL_PARTITIONS))
         clients: list[Client] = [
             Producer(cluster("a"), self.ledger, PARTITIONS, now_ms, stops),
@@ -229,8 +242,8 @@ class Simulation:
             TransactionalProducer(cluster("d"), self.ledger, PARTITIONS, now_ms, stops),
             Reader(cluster("e"), self.ledger, self.history, PARTITIONS, stops, 0),
             Reader(cluster("f"), self.ledger, self.history, PARTITIONS, stops, 1),
-            Member(cluster("g"), self.ledger, GROUP, PARTITIONS, stops, coordinates),
-            Member(cluster("h"), self.ledger, GROUP, PARTITIONS, stops, coordinates),
+            Member(cluster("g"), self.ledger, GROUP, PARTITIONS, protocols, leaves, coordinates),
+            Member(cluster("h"), self.ledger, GROUP, PARTITIONS, protocols, leaves, coordinates),
             Operator(cluster("i"), ALL_PARTITIONS, [it.node_id for it in self.nodes], stops),
         ]
         faults = Faults(
@@ -255,6 +268,8 @@ class Simulation:
             await client.cluster.close()
             if isinstance(client, Reader):
                 self._readers.append(client)
+        if scope.cancelled_caught and not is_settled():
+            raise BrokenPromise(f"{SETTLED_WITHIN_S:g} s after the last fault, the group does not commit everywhere")
         if scope.cancelled_caught:
             raise BrokenPromise(f"{SETTLED_WITHIN_S:g} s after the last fault, requests are still not answered")
 
