@@ -13,10 +13,10 @@ task loads shards, in slices.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import trio
 from kwire_protocol.errors import ErrorCode
@@ -225,6 +225,16 @@ class CoordinatorRuntime(Generic[S]):
             return False
         deadline_ms = shard.next_deadline_ms()
         return deadline_ms is not None and (self._sleeps_until_ms is None or deadline_ms < self._sleeps_until_ms)
+
+    def answer(self, index: int, slot: Slot[Response]) -> Response | Coroutine[Slot[Any], None, Response]:
+        """The reply itself if nothing is to wait for; else like `durable`.
+
+        A reply that changes nothing may still rest on records that another node, elected now, would not have. Kafka's
+        `CoordinatorRuntime` lets it wait for them too.
+        """
+        if slot.is_set and isinstance(self._state(index), Active) and self.topic.when_committed(index) is None:
+            return slot.value
+        return self.durable(index, slot)
 
     async def durable(self, index: int, slot: Slot[Response]) -> Response:
         """The reply, once its records are as durable as the topic's flush.messages asks. Raises KafkaError."""

@@ -134,27 +134,23 @@ class GroupService:
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, member: MemberContext
     ) -> ConsumerGroupHeartbeatResponse | Coroutine[Slot[Any], None, ConsumerGroupHeartbeatResponse]:
-        """Most heartbeats change nothing, and are answered without a wait."""
+        """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
         index, shard = self._find_named(request.group_id)
         slot: Slot[ConsumerGroupHeartbeatResponse] = Slot()
         member_id = request.member_id or uuid_to_text(self._clock.uuid())
         effects = shard.consumer_heartbeat(request, member, slot, member_id=member_id, now=self.runtime.now())
         self.runtime.perform(index, effects)
-        if len(effects) == 1 and slot.is_set:
-            return slot.value
-        return self.runtime.durable(index, slot)
+        return self.runtime.answer(index, slot)
 
     def share_heartbeat(
         self, request: ShareGroupHeartbeatRequest, member: MemberContext
     ) -> ShareGroupHeartbeatResponse | Coroutine[Slot[Any], None, ShareGroupHeartbeatResponse]:
-        """Most heartbeats change nothing, and are answered without a wait."""
+        """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
         index, shard = self._find_named(request.group_id)
         slot: Slot[ShareGroupHeartbeatResponse] = Slot()
         effects = shard.share_heartbeat(request, member, slot, now=self.runtime.now())
         self.runtime.perform(index, effects)
-        if len(effects) == 1 and slot.is_set:
-            return slot.value
-        return self.runtime.durable(index, slot)
+        return self.runtime.answer(index, slot)
 
     def streams_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, member: MemberContext
