@@ -8,6 +8,10 @@ import pytest
 import trio
 from crc32c import crc32c
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.heartbeat import HeartbeatRequest
@@ -21,7 +25,10 @@ from kwire_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetch
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kwire_protocol.records import Record, build_batch, read_header
 
+from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import java_hash
+from kwire.groups.group import MemberContext
+from kwire.replicas.partition import Acknowledgement
 from kwire.tests.groups.broker_in_trio import START_MS, InTrio, with_broker
 from kwire.waits import at_once
 
@@ -215,3 +222,24 @@ def test_the_coordinator_is_found_and_makes_the_topic() -> None:
         assert len(kwire.broker.metadata.image.topics["__consumer_offsets"].partitions) == 3
 
     with_broker(scenario, coordinates=False)
+
+
+def test_a_heartbeat_waits_for_records_that_are_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be they its own, or those of an earlier one that it rests on."""
+    context = MemberContext("client", "/127.0.0.1", 1)
+    joining = ConsumerGroupHeartbeatRequest(
+        "g", "m", rebalance_timeout_ms=1_000, subscribed_topic_names=[], topic_partitions=[]
+    )
+    staying = ConsumerGroupHeartbeatRequest("g", "m", 2)
+
+    async def scenario(kwire: InTrio) -> None:
+        groups = kwire.broker.groups
+        with monkeypatch.context() as patched:
+            patched.setattr(InternalTopic, "when_committed", lambda *_: Acknowledgement())
+            for request in (joining, staying):
+                answer = groups.consumer_heartbeat(request, context)
+                assert not isinstance(answer, ConsumerGroupHeartbeatResponse)
+                answer.close()
+        assert isinstance(groups.consumer_heartbeat(staying, context), ConsumerGroupHeartbeatResponse)
+
+    with_broker(scenario)
