@@ -155,14 +155,12 @@ class GroupService:
     def streams_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, member: MemberContext
     ) -> Answer | Coroutine[Slot[Any], None, Answer]:
-        """Most heartbeats change nothing, and are answered without a wait."""
+        """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
         index, shard = self._find_named(request.group_id)
         slot: Slot[Answer] = Slot()
         effects = shard.streams_heartbeat(request, member, slot, now=self.runtime.now())
         self.runtime.perform(index, effects)
-        if len(effects) == 1 and slot.is_set:
-            return slot.value
-        return self.runtime.durable(index, slot)
+        return self.runtime.answer(index, slot)
 
     def create_internal_topics(self, group_id: str, topics: Sequence[StreamsTopic]) -> Mapping[str, str]:
         """Creates what an `Answer` asks for, beside the caller. Returns why topics could not be created lately."""

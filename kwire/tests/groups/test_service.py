@@ -22,12 +22,14 @@ from kwire_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kwire_protocol.records import Record, build_batch, read_header
 
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import java_hash
 from kwire.groups.group import MemberContext
+from kwire.groups.streams_topics import Answer
 from kwire.replicas.partition import Acknowledgement
 from kwire.tests.groups.broker_in_trio import START_MS, InTrio, with_broker
 from kwire.waits import at_once
@@ -231,6 +233,7 @@ def test_a_heartbeat_waits_for_records_that_are_not_committed(monkeypatch: pytes
         "g", "m", rebalance_timeout_ms=1_000, subscribed_topic_names=[], topic_partitions=[]
     )
     staying = ConsumerGroupHeartbeatRequest("g", "m", 2)
+    application = StreamsGroupHeartbeatRequest("app", "m", rebalance_timeout_ms=1_000, topology=Topology(0, []))
 
     async def scenario(kwire: InTrio) -> None:
         groups = kwire.broker.groups
@@ -240,6 +243,9 @@ def test_a_heartbeat_waits_for_records_that_are_not_committed(monkeypatch: pytes
                 answer = groups.consumer_heartbeat(request, context)
                 assert not isinstance(answer, ConsumerGroupHeartbeatResponse)
                 answer.close()
+            joined = groups.streams_heartbeat(application, context)
+            assert not isinstance(joined, Answer)
+            joined.close()
         assert isinstance(groups.consumer_heartbeat(staying, context), ConsumerGroupHeartbeatResponse)
 
     with_broker(scenario)
