@@ -152,13 +152,6 @@ def without_waiting(_when_committed: Function) -> Function:
     return lambda *_args: None
 
 
-def as_soon_as_it_is_known(answer: Function) -> Function:
-    def mistaken(runtime: Any, index: int, slot: Any) -> Any:
-        return slot.value if slot.is_set else answer(runtime, index, slot)
-
-    return mistaken
-
-
 def unchecked(_check_commit: Function) -> Function:
     return lambda *_args: accept_all
 
@@ -230,7 +223,6 @@ MISTAKES: dict[str, Change] = {
     "a coordinator answers before its records are committed": instead(
         "kwire.coordinators.internal_topic:InternalTopic.committed", lambda _: _at_once
     ),
-    "a heartbeat is answered before its records are committed": instead(f"{RUNTIME}.answer", as_soon_as_it_is_known),
     "a group commits for members of earlier generations": instead(
         "kwire.groups.classic.group:ClassicGroup.check_commit", always(None)
     ),
