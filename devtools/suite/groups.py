@@ -69,7 +69,7 @@ GROUPS = (
     Group("clients", Unit.MODULE, 140, ("compat_tests/",)),
     # One server for all of them.
     Group("ZooKeeper", Unit.GROUP, 20, ("kwire/tests/cluster/zookeeper/", "kwire/tests/cluster/test_ordered_log")),
-    Group("simulation", Unit.TEST, 90, ("kwire/tests/simulation/",)),
+    Group("simulation", Unit.TEST, 110, ("kwire/tests/simulation/",)),
     Group(
         "clusters",
         Unit.MODULE,

@@ -103,8 +103,11 @@ class Keeper:
     states: dict[tuple[str, Place], tuple[int, int]] = attrs.field(factory=dict)
     """Group and partition -> state epoch and start offset."""
 
-    def answer(self, *errors: ErrorCode) -> None:
-        """Answers the first question. Its partitions fail with these errors in turn; without errors, all succeed."""
+    def answer(self, *errors: ErrorCode) -> dict[Place, ErrorCode]:
+        """Answers the first question. Its partitions fail with these errors in turn; without errors, all succeed.
+
+        Returns what it answered.
+        """
         asked = self.driver.to_initialize.pop(0)
         outcome: dict[Place, ErrorCode] = {}
         for number, (place, start_offset) in enumerate(_places(asked)):
@@ -113,6 +116,7 @@ class Keeper:
                 self.states[asked.group_id, place] = (asked.state_epoch, start_offset)
             outcome[place] = error
         self.driver.run(self.driver.shard.share_states_initialized(asked.group_id, outcome, now=self.driver.now))
+        return outcome
 
     def answer_all(self) -> None:
         while self.driver.to_initialize:

@@ -80,9 +80,10 @@ class ShareLives(RuleBasedStateMachine):
             name: Client(self.driver, name, topics) for name, topics in zip(NAMES, subscriptions, strict=True)
         }
         self.epochs: tuple[int, int, dict[str, int]] = (0, 0, {})
-        self.late: set[Place] = set()
-        """What had no mark any more when its answer came: its topic had gone, or an earlier question had failed. The
-        group does not look at it, and asks again where a member subscribes to it."""
+        self.unknown: set[Place] = set()
+        """States that the group does not know, as in Kafka, until it asks again for a member that subscribes to them.
+        They had no mark any more when their answer came: the topic had gone, or an earlier question had failed. Or the
+        group could not be deleted, members came again, and the question for them failed."""
 
     @property
     def group(self) -> ShareGroup | None:
@@ -147,12 +148,22 @@ class ShareLives(RuleBasedStateMachine):
         if has is None or epoch not in (has.epoch, has.previous_epoch):
             assert response.error_code != ErrorCode.NONE
             assert (self.group is None) if before is None else (group is not None and stored(group) == before)
+        else:
+            # The stranger may have been told what the member was to be told.
+            for client in self.clients.values():
+                client.names_topics |= client.member_id == name
 
     @rule(name=names, topics=st.sampled_from(SUBSCRIPTIONS), at_once=st.booleans())
     def a_client_subscribes(self, name: str, topics: frozenset[str], at_once: bool) -> None:
         self.clients[name].subscribe(topics)
         if at_once:
             self.a_client_heartbeats(name, is_lost=False)
+
+    @rule(name=names, changes=st.lists(st.sampled_from(SUBSCRIPTIONS), min_size=2, max_size=3))
+    def a_client_changes_its_mind(self, name: str, changes: list[frozenset[str]]) -> None:
+        """More often than there are new assignments."""
+        for topics in changes:
+            self.a_client_subscribes(name, topics, at_once=True)
 
     @rule(name=names)
     def a_client_leaves(self, name: str) -> None:
@@ -198,12 +209,19 @@ class ShareLives(RuleBasedStateMachine):
         self._answer(*errors)
 
     def _answer(self, *errors: ErrorCode) -> None:
+        marked = self._marked()
+        answered = self.keeper.answer(*errors)
+        failed = {place for place, error in answered.items() if error}
+        made = answered.keys() - failed
+        self.unknown |= made | {place for place in failed if (GROUP, place) in self.keeper.states}
+        self.unknown -= made & marked
+        if not self.driver.append_error:
+            assert not failed & self._marked(), "the next heartbeat asks for what failed"
+
+    def _marked(self) -> set[Place]:
+        """What the share coordinator is being asked for, as the group sees it."""
         marked = {} if self.group is None else self.group.states.initializing
-        for topic_id, offsets in self.driver.to_initialize[0].start_offsets.items():
-            has_mark = marked[topic_id].partitions if topic_id in marked else frozenset()
-            for partition in offsets:
-                (self.late.discard if partition in has_mark else self.late.add)((topic_id, partition))
-        self.keeper.answer(*errors)
+        return {(topic_id, partition) for topic_id, it in marked.items() for partition in it.partitions}
 
     @precondition(lambda self: self.driver.to_initialize)
     @rule()
@@ -226,7 +244,7 @@ class ShareLives(RuleBasedStateMachine):
         elif not fails:
             assert error is ErrorCode.NONE
             assert self.group is None
-            assert waits or {place for of_group, place in self.keeper.states if of_group == GROUP} <= self.late, (
+            assert waits or {place for of_group, place in self.keeper.states if of_group == GROUP} <= self.unknown, (
                 "no state is left behind"
             )
             # A late answer makes a state that no group knows: as in Kafka, it stays.
@@ -302,6 +320,7 @@ class ShareLives(RuleBasedStateMachine):
         for client in members:
             assert client.epoch == group.epoch == group.assignment_epoch, "everybody is up to date"
             for place in client.assigned:
+                assert self.topics.name_of(place[0]) is not None, "nobody keeps a topic that is gone"
                 holders.setdefault(place, set()).add(client.member_id)
         for client in members:
             for name in client.topics:
@@ -364,7 +383,7 @@ class ShareLives(RuleBasedStateMachine):
                 topic_id in states.deleting
                 or any(topic[1] in partitions for partitions in known)
                 or self._is_asked(topic)
-                or topic in self.late
+                or topic in self.unknown
             ), "the group knows of every state"
 
     def _is_asked(self, place: Place) -> bool:
