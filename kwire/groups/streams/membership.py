@@ -68,13 +68,16 @@ class Membership(ModernMembership[StreamsGroup]):
         """If the assignment cannot be recorded, the next heartbeat of a member computes it."""
         if self.groups.find(group.group_id) is not group or not group.members or group.topology is None:
             return
-        draft = Draft()
+        draft, known = Draft(), group.configured
         try:
             configured = self.assigning.configure(draft, group, group.topology)
         except KafkaError as error:
             draft.undo()
             log.error("group %a: no assignment: %s", group.group_id, error.message)
             return
+        self.assigning.begin_epoch(
+            draft, group, configured, member_changed=False, topics_changed=configured is not known
+        )
         self.assigning.assign(draft, group, configured, step.now)
         draft.append(step)
 
