@@ -104,6 +104,7 @@ class Heartbeats:
         else:
             draft.then(partial(self.membership.start_session, group=group, member_id=member_id))
         if request.shutdown_application:
+            draft.did(None, partial(setattr, group, "shutdown_requested_by", group.shutdown_requested_by))
             self._request_shutdown(group, member_id)
         statuses = (stale_status(after.topology_epoch, topology.epoch), delayed, configured.status, _shutdown(group))
         response = StreamsGroupHeartbeatResponse(
@@ -112,11 +113,13 @@ class Heartbeats:
             heartbeat_interval_ms=self.settings(group.group_id).heartbeat_interval_ms,
             status=[wire.Status(it.code, it.detail) for it in statuses if it is not None],
         )
-        if joins or has.assigned != had.assigned:
+        is_changed = joins or has.assigned != had.assigned
+        if is_changed and after.user_endpoint is not None:
+            draft.did(None, partial(setattr, group, "endpoints_epoch", group.endpoints_epoch))
+            group.endpoints_epoch += 1
+        if is_changed or (owned is not None and not has.assigned.are(owned)):
+            # The response that told a member what it has may have been lost. Apache Kafka does not tell it again.
             _tell_tasks(response, has)
-            if after.user_endpoint is not None:
-                draft.did(None, partial(setattr, group, "endpoints_epoch", group.endpoints_epoch))
-                group.endpoints_epoch += 1
         response.endpoint_information_epoch = group.endpoints_epoch
         if group.endpoints_epoch != request.endpoint_information_epoch:
             response.partitions_by_user_endpoint = self._endpoints(group, topology)
@@ -173,7 +176,8 @@ class Heartbeats:
 
     def _leave(self, draft: Draft, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse:
         group, member_id = self.groups.get(request.group_id), request.member_id
-        if request.shutdown_application:
+        if request.shutdown_application and group.members:
+            # As in Apache Kafka, even if it is no member any more; but not for those who come to an empty group.
             self._request_shutdown(group, member_id)
         group.member(member_id)
         log.info("group %a: member %a left", group.group_id, member_id)

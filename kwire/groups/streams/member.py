@@ -91,6 +91,14 @@ class HeldTasks:
             and _contain(self.warmup, tasks.warmup)
         )
 
+    def are(self, tasks: Tasks) -> bool:
+        return (
+            self.have_all_of(tasks)
+            and _contain(tasks.active, self.active)
+            and _contain(tasks.standby, self.standby)
+            and _contain(tasks.warmup, self.warmup)
+        )
+
     def replicas(self) -> Iterable[tuple[str, int]]:
         """The standby and warm-up tasks."""
         for roles in (self.standby, self.warmup):
@@ -108,7 +116,7 @@ def _overlap(tasks: TaskIds, held: _ByPartition) -> bool:
     return any(not partitions.isdisjoint(held.get(name, ())) for name, partitions in tasks.items())
 
 
-def _contain(held: _ByPartition, tasks: TaskIds) -> bool:
+def _contain(held: _ByPartition, tasks: _ByPartition) -> bool:
     return all(partition in held.get(name, ()) for name, partitions in tasks.items() for partition in partitions)
 
 

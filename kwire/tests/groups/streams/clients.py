@@ -23,6 +23,8 @@ Task = tuple[str, int]
 
 JOINING, LEAVING = 0, -1
 REBALANCE_TIMEOUT_MS: Final = 60_000
+NO_ENDPOINTS: Final = -1
+"""The epoch of who was told none yet."""
 
 FENCED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
@@ -69,7 +71,7 @@ class Client:
     revokes: bool = True
     """It gives up what it is no longer told to run. Otherwise it goes on running it, and says so."""
     endpoint: wire.StreamsGroupHeartbeatRequestEndpoint | None = None
-    endpoints_epoch: int = 0
+    endpoints_epoch: int = NO_ENDPOINTS
     endpoints: dict[tuple[str, int], wire.EndpointToPartitions] = attrs.field(factory=dict)
     statuses: dict[int, str] = attrs.field(factory=dict)
 
@@ -130,7 +132,7 @@ class Client:
         self.epoch, self.is_in, self.reports = JOINING, False, True
         self.active.clear()
         self.standby.clear()
-        self.endpoints_epoch = 0
+        self.endpoints_epoch = NO_ENDPOINTS
 
     def leave(self, **fields: Any) -> ErrorCode:
         request = StreamsGroupHeartbeatRequest(self.group, self.member_id, LEAVING, **fields)

@@ -17,7 +17,7 @@ from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeat
 
 from kwire.beside import Beside
 from kwire.groups.config import GroupConfig, StreamsGroupSettings
-from kwire.groups.streams.group import StreamsGroup
+from kwire.groups.streams.group import GroupState, StreamsGroup
 from kwire.groups.streams.member import MemberState
 from kwire.groups.streams.topology import MAX_SUBTOPOLOGIES, MAX_TOPICS, StatusCode, topology_of
 from kwire.groups.streams_topics import MAX_FAILURES, InternalTopic, InternalTopicCreation
@@ -66,6 +66,19 @@ def test_the_first_members_wait_for_company(driver: ShardDriver) -> None:
     assert a.active | b.active == {(name, partition) for name in "01" for partition in range(2)}
 
 
+def test_topics_that_come_while_the_first_assignment_waits_count_at_once(driver: ShardDriver) -> None:
+    driver.streams_settings = attrs.evolve(AT_ONCE, initial_rebalance_delay_ms=3_000)
+    driver.topics.delete("r")
+    client = Client(driver, "a", "a")
+    client.heartbeat()
+    driver.topics.create("r", 2)
+    driver.advance(3_000)
+    client.heartbeat()
+    client.heartbeat()
+    assert len(client.active) == 4
+    assert streams_group(driver).state is GroupState.STABLE
+
+
 def test_a_task_moves_once_its_member_has_given_it_up(driver: ShardDriver) -> None:
     a, b = Client(driver, "a", "a", revokes=False), Client(driver, "b", "b")
     a.heartbeat()
@@ -109,6 +122,21 @@ def test_a_lost_answer_is_given_again(driver: ShardDriver) -> None:
         client.heartbeat(is_lost=True)
     assert client.heartbeat() is ErrorCode.NONE
     assert client.epoch == streams_group(driver).epoch
+    assert client.active == {(name, partition) for name in "01" for partition in range(3)}
+
+
+def test_a_member_that_was_not_told_to_give_tasks_up_is_told_again(driver: ShardDriver) -> None:
+    a, b = Client(driver, "a", "a"), Client(driver, "b", "b")
+    a.heartbeat()
+    had = set(a.active)
+    b.heartbeat()
+    a.heartbeat(is_lost=True)
+    assert a.active == had
+    a.heartbeat()
+    assert len(a.active) == len(had) / 2
+    a.heartbeat()
+    b.heartbeat()
+    assert a.active | b.active == had
 
 
 def test_all_members_are_told_to_end_until_the_last_one_has_left(driver: ShardDriver) -> None:
@@ -122,6 +150,17 @@ def test_all_members_are_told_to_end_until_the_last_one_has_left(driver: ShardDr
         "for the entire application."
     }
     b.leave()
+    b.leave(shutdown_application=True)
+    b.heartbeat()
+    assert b.statuses == {}, "who has left long ago ends nothing that begins later"
+
+
+def test_a_request_to_end_that_could_not_be_recorded_has_not_been_made(driver: ShardDriver) -> None:
+    a, b = Client(driver, "a", "a"), Client(driver, "b", "b")
+    b.heartbeat()
+    driver.append_error = ErrorCode.KAFKA_STORAGE_ERROR
+    assert a.heartbeat(shutdown_application=True) is not ErrorCode.NONE
+    driver.append_error = ErrorCode.NONE
     b.heartbeat()
     assert b.statuses == {}
 
