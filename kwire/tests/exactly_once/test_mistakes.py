@@ -6,24 +6,15 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 from kwire_protocol.errors import ErrorCode
 
 from kwire.tests.exactly_once.test_exactly_once_machine import ExactlyOnceMachine
+from kwire.tests.mistaken_lives import Lives, assert_has_a_place
 from kwire.tests.replay_mistakes import MARKERS_ABORT, PENDING_OFFSETS_COUNT, RESUME
 from kwire.transactions.records import TransactionChange
-from storage.tests.power_cuts.mutants import Change, Function, Mutant, always, at_large, instead, without
+from storage.tests.power_cuts.mutants import Change, Function, Mutant, always, instead, without
 
-SHORT = settings(
-    max_examples=300,
-    stateful_step_count=30,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    print_blob=False,
-)
+LIVES = Lives(ExactlyOnceMachine, seed=6, examples=300, steps=30)
 
 
 def mistake(name: str, change: Change) -> Mutant:
@@ -284,12 +275,15 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistaken", MISTAKES, ids=lambda mutant: mutant.name)
 def test_a_mistake_finds_its_place(mistaken: Mutant) -> None:
-    with at_large(mistaken.change):
-        pass
+    assert_has_a_place(mistaken.change)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("mistaken", MISTAKES, ids=lambda mutant: mutant.name)
 def test_a_mistake_is_noticed(mistaken: Mutant) -> None:
-    with at_large(mistaken.change), pytest.raises(Exception):  # noqa: B017 - whatever breaks by it
-        run_state_machine_as_test(seed(6)(ExactlyOnceMachine), settings=SHORT)
+    LIVES.assert_find(mistaken.change)
+
+
+@pytest.mark.soak
+def test_without_a_mistake_nothing_is_noticed() -> None:
+    LIVES.live()

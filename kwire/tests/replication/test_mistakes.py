@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 
+from kwire.tests.mistaken_lives import Lives, assert_has_a_place
 from kwire.tests.replication.test_deleting_records import (
     test_the_answer_waits_until_every_live_replica_has_deleted_the_records as the_answer_waits,
 )
@@ -30,17 +29,9 @@ from kwire.tests.simulation.mistakes import (
     of_the_present_isr,
     to_the_high_watermark,
 )
-from storage.tests.power_cuts.mutants import Change, Function, always, at_large, instead, without
+from storage.tests.power_cuts.mutants import Function, always, at_large, instead, without
 
-SHORT = settings(
-    max_examples=500,
-    stateful_step_count=50,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    print_blob=False,
-)
+LIVES = Lives(ReplicationMachine, seed=6, examples=500, steps=50)
 
 
 def to_the_leaders_end(cut: Function) -> Function:
@@ -68,19 +59,18 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_finds_its_place(name: str) -> None:
-    with at_large(MISTAKES[name]):
-        pass
-
-
-def notices(change: Change) -> None:
-    with at_large(change), pytest.raises(Exception):  # noqa: B017 - whatever breaks by it
-        run_state_machine_as_test(seed(6)(ReplicationMachine), settings=SHORT)
+    assert_has_a_place(MISTAKES[name])
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_noticed(name: str) -> None:
-    notices(MISTAKES[name])
+    LIVES.assert_find(MISTAKES[name])
+
+
+@pytest.mark.soak
+def test_without_a_mistake_nothing_is_noticed() -> None:
+    LIVES.live()
 
 
 def test_a_newcomer_that_does_not_hold_back_the_high_watermark_is_noticed() -> None:

@@ -7,24 +7,15 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 from kwire_protocol.errors import ErrorCode
 
 from kwire.share_state.records import Snapshot, Update
 from kwire.share_state.state import StateBatch
+from kwire.tests.mistaken_lives import Lives
 from kwire.tests.share_state.test_share_state_machine import ShareStateMachine
-from storage.tests.power_cuts.mutants import Change, Function, Mutant, always, at_large, instead
+from storage.tests.power_cuts.mutants import Change, Function, Mutant, always, instead
 
-SHORT = settings(
-    max_examples=500,
-    stateful_step_count=40,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    print_blob=False,
-)
+LIVES = Lives(ShareStateMachine, seed=932, examples=500)
 
 BATCHES = "kwire.share_state.batches"
 SHARD = "kwire.share_state.shard:ShareStateShard"
@@ -220,6 +211,9 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistaken", MISTAKES, ids=lambda mutant: mutant.name)
 def test_a_mistake_is_noticed(mistaken: Mutant) -> None:
-    with at_large(mistaken.change) as made, pytest.raises(Exception):  # noqa: B017 - whatever breaks by it
-        run_state_machine_as_test(seed(932)(ShareStateMachine), settings=SHORT)
-    assert made.times
+    LIVES.assert_find(mistaken.change)
+
+
+@pytest.mark.soak
+def test_without_a_mistake_nothing_is_noticed() -> None:
+    LIVES.live()

@@ -78,7 +78,7 @@ def always(value: object) -> Callable[[Any], Function]:
 
 @attrs.define
 class Made:
-    """How often a mistake was made."""
+    """How often a mistake was made; a constant that is another counts as made once."""
 
     times: int = 0
 
@@ -106,6 +106,7 @@ def _counted(make: Callable[[Any], Any], made: Made) -> Callable[[Any], Any]:
     def counting(original: Any) -> Any:
         mistaken = make(original)
         if not callable(mistaken):
+            made.times += 1
             return mistaken
 
         def counted(*args: Any, **kwargs: Any) -> Any:

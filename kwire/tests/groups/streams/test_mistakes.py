@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from kwire.tests.groups.streams.mistakes import MISTAKES
 from kwire.tests.groups.streams.test_streams_lives import StreamsLives
-from storage.tests.power_cuts.mutants import Mutant, at_large
+from kwire.tests.mistaken_lives import Lives, assert_has_a_place
+from storage.tests.power_cuts.mutants import Mutant
 
-SHORT = settings(
-    max_examples=400,
-    stateful_step_count=40,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    print_blob=False,
-)
+LIVES = Lives(StreamsLives, seed=1)
 
 
 @pytest.mark.parametrize("mutant", MISTAKES, ids=lambda mutant: mutant.name)
 def test_a_mistake_finds_its_place(mutant: Mutant) -> None:
-    with at_large(mutant.change):
-        pass
+    assert_has_a_place(mutant.change)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("mutant", MISTAKES, ids=lambda mutant: mutant.name)
 def test_a_mistake_is_found(mutant: Mutant) -> None:
-    with at_large(mutant.change) as made, pytest.raises(Exception):  # noqa: B017
-        run_state_machine_as_test(seed(1)(StreamsLives), settings=SHORT)
-    assert made.times
+    LIVES.assert_find(mutant.change)
+
+
+@pytest.mark.soak
+def test_without_a_mistake_nothing_is_found() -> None:
+    LIVES.live()
