@@ -143,9 +143,11 @@ class StreamsLives(RuleBasedStateMachine):
         size = 0 if group is None else len(group.members)
         had = None if group is None else group.current.get(client.member_id)
         known = group is not None and client.member_id in group.members
+        ended_by = self._shutdown_requested_by()
         error = client.heartbeat(is_lost=is_lost, shutdown_application=ends)
         if self.driver.append_error:
-            self._forget_shutdown_if_empty()
+            assert not error or self._shutdown_requested_by() == ended_by
+            self.ends_for = self._shutdown_requested_by()
             return
         if ends and self.group is not None and client.member_id in self.group.members and self.ends_for is None:
             self.ends_for = self.group.shutdown_requested_by
@@ -168,6 +170,9 @@ class StreamsLives(RuleBasedStateMachine):
             assert error in (ErrorCode.NONE, ErrorCode.FENCED_MEMBER_EPOCH)
         else:
             assert error is ErrorCode.FENCED_MEMBER_EPOCH
+
+    def _shutdown_requested_by(self) -> str | None:
+        return None if self.group is None else self.group.shutdown_requested_by
 
     def _forget_shutdown_if_empty(self) -> None:
         if self.group is None or not self.group.members:
