@@ -115,7 +115,7 @@ MISTAKES = [
             "a replay forgets since when a member has a task",
             instead("kwire.groups.streams.changes:_active", always({})),
         ),
-        ("the first members do not wait for others", instead(f"{MEMBERSHIP}._delay_over", always(None))),
+        ("the first members do not wait for others", instead(f"{MEMBERSHIP}.delay_first_assignment", always(None))),
         (
             "endpoints stay as they were",
             instead("kwire.groups.streams.endpoints:_partitions", always([])),

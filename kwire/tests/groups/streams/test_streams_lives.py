@@ -97,8 +97,12 @@ class StreamsLives(RuleBasedStateMachine):
         standbys=st.sampled_from([0, 1]),
         max_size=st.sampled_from([2, 100]),
         is_complete=st.booleans(),
+        first=st.sets(names),
     )
-    def start(self, interval_ms: int, delay_ms: int, standbys: int, max_size: int, is_complete: bool) -> None:
+    def start(
+        self, interval_ms: int, delay_ms: int, standbys: int, max_size: int, is_complete: bool, first: set[str]
+    ) -> None:
+        """`first`: who has been there for long."""
         self.topics = FakeTopics(t=2, **({"r": 2, "c": 2} if is_complete else {}))
         self.driver = ShardDriver(GroupConfig(streams_max_size=max_size), self.topics)
         self.driver.streams_settings = StreamsGroupSettings(SESSION_MS, 5_000, interval_ms, standbys, delay_ms)
@@ -120,7 +124,8 @@ class StreamsLives(RuleBasedStateMachine):
         """The member that has requested the shutdown."""
         self.endpoints_may_be_old = False
         self.have_moved = False
-        """A member that comes to a process with its tasks may find some of them there."""
+        """A member that comes to a process with its tasks may find some of them there, until all have settled."""
+        self._heartbeats_for_long([self.clients[name] for name in sorted(first)])
 
     @property
     def group(self) -> StreamsGroup | None:
@@ -165,6 +170,8 @@ class StreamsLives(RuleBasedStateMachine):
         elif joins or (had is not None and epoch == had.epoch):
             assert error is ErrorCode.NONE
             self._check_answer(client)
+            if not size and self.driver.streams_settings.initial_rebalance_delay_ms:
+                assert not client.active, "the first member waits for others"
         elif had is not None and epoch == had.previous_epoch and reports:
             # Its last answer was lost. Whether all that it has is still its own depends on what it gave up meanwhile.
             assert error in (ErrorCode.NONE, ErrorCode.FENCED_MEMBER_EPOCH)
@@ -259,6 +266,14 @@ class StreamsLives(RuleBasedStateMachine):
         if not self.driver.append_error:
             assert (error is ErrorCode.NONE) == known
             assert self.group is None or name not in self.group.members
+        self._forget_shutdown_if_empty()
+
+    @rule(name=names, order=st.permutations(sorted(PROCESS_OF)))
+    def a_client_leaves_and_the_others_go_on(self, name: str, order: list[str]) -> None:
+        self.a_client_leaves(name, ends=False)
+        for other in order:
+            if other != name:
+                self.a_client_heartbeats(other, is_lost=False, ends=False)
 
     @rule(name=names)
     def a_client_moves_to_another_process(self, name: str) -> None:
@@ -364,11 +379,7 @@ class StreamsLives(RuleBasedStateMachine):
         for client in self.clients.values():
             client.revokes = True
         clients = [client for client in self.clients.values() if self._may_join(client)]
-        for _ in range(8):
-            for client in clients:
-                client.heartbeat()
-                self.a_client_gives_up(client.member_id)
-            self.driver.advance(11_000)
+        self._heartbeats_for_long(clients)
         if self.endpoints_may_be_old:
             # As in Apache Kafka, another coordinator begins to count anew, and may come to the same number.
             for client in clients:
@@ -383,6 +394,14 @@ class StreamsLives(RuleBasedStateMachine):
             return  # the sessions of those who are gone have to end first
         if members:
             self._check_settled(group, members)
+            self.have_moved = False
+
+    def _heartbeats_for_long(self, clients: list[Client]) -> None:
+        for _ in range(8):
+            for client in clients:
+                client.heartbeat()
+                self.a_client_gives_up(client.member_id)
+            self.driver.advance(11_000)
 
     def _may_join(self, client: Client) -> bool:
         group = self.group
