@@ -6,7 +6,7 @@
   package have it. The restartable one is a `kwire serve` process, since only a process can be killed.
 * `serve`: both are `kwire serve` processes. Quicker where a client written in Python would share the interpreter
   with the broker.
-* `kafka`: both are Apache Kafka, of the version that devtools names, from its jars.
+* `kafka`: both are Apache Kafka, from its jars. `KWIRE_COMPAT_VERSION` is its version: that of devtools if not set.
 * `cluster` and `kafka-cluster`: both are node 1 of three, `kwire serve` processes or Apache Kafkas. Topics have a
   replica on each node unless a test says otherwise. Only node 1 is stopped and killed.
 
@@ -28,6 +28,7 @@ from typing import Protocol
 
 import attrs
 
+from devtools import apache_kafka
 from devtools.ports import free_port
 
 from . import groups, nodes
@@ -37,6 +38,9 @@ KIND = os.environ.get("KWIRE_COMPAT", "kwire")
 KINDS = ("kwire", "serve", "kafka", "cluster", "kafka-cluster")
 IS_KAFKA = KIND.startswith("kafka")
 IS_CLUSTER = KIND.endswith("cluster")
+KAFKA_VERSION = os.environ.get("KWIRE_COMPAT_VERSION", apache_kafka.VERSION)
+IS_4_4 = not IS_KAFKA or KAFKA_VERSION == "4.4.0"
+"""Whether the brokers have what is new in Apache Kafka 4.4."""
 NODES = (1, 2, 3) if IS_CLUSTER else (1,)
 """Their ids. Tests connect to the first."""
 
@@ -250,7 +254,8 @@ class _Kafka:
         self.settings = settings
         self._coordinates = coordinates
         all_settings = {**settings, **_ONLY_FOR_KAFKA}
-        self._all = ApacheKafkaCluster(settings=all_settings) if IS_CLUSTER else ApacheKafka(settings=all_settings)
+        kind = ApacheKafkaCluster if IS_CLUSTER else ApacheKafka
+        self._all = kind(KAFKA_VERSION, all_settings)
         self._kafka = self._all.nodes[1] if isinstance(self._all, ApacheKafkaCluster) else self._all
         self.data_dirs = self._kafka.add_log_dirs(folders - 1)
         self.log_file = self._kafka.log_file
@@ -362,7 +367,7 @@ def three_nodes(
         from devtools.apache_kafka_cluster import ApacheKafkaCluster
 
         with ApacheKafkaCluster(
-            settings={**_ONLY_FOR_KAFKA, **(settings or {})}, node_settings=node_settings
+            KAFKA_VERSION, {**_ONLY_FOR_KAFKA, **(settings or {})}, node_settings=node_settings
         ) as kafkas:
             yield kafkas
     else:

@@ -32,7 +32,7 @@ from .transactions.asking import end_offset
 from .values import numbered
 from .waiting import eventually
 
-ONLY_KWIRE = pytest.mark.skipif(brokers.IS_KAFKA, reason="Apache Kafka 4.3.1 has no dead-letter topics (KIP-1191)")
+SINCE_4_4 = pytest.mark.skipif(not brokers.IS_4_4, reason="Apache Kafka 4.3.1 has no dead-letter topics (KIP-1191)")
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def header(record: Message, name: str) -> str:
     return value.decode()
 
 
-@ONLY_KWIRE
+@SINCE_4_4
 def test_what_is_rejected_or_delivered_too_often_goes_to_the_dead_letter_topic(
     broker: Broker, topic: str, unique: Callable[[str], str]
 ) -> None:
