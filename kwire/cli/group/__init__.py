@@ -20,6 +20,7 @@ DESCRIBE_EPILOG = """\b
 Examples:
   kwire group describe kitchen
   kwire group describe kitchen --json | jq 'select(.type == "partition") | .lag'
+  kwire group describe words --topology
 """
 
 MEMBERS_EPILOG = """\b
@@ -118,17 +119,25 @@ def list_(bootstrap: str, timeout_s: float, as_json: bool, kinds: tuple[str, ...
 @click.argument("group_id", metavar="GROUP")
 @client_options
 @json_option
-def describe(group_id: str, bootstrap: str, timeout_s: float, as_json: bool) -> None:
+@click.option("--topology", is_flag=True, help="Show how the application of a streams group is built instead.")
+def describe(group_id: str, bootstrap: str, timeout_s: float, as_json: bool, topology: bool) -> None:
     """Show the state of GROUP, and for each partition the offset, the end of the log, the lag and the owner.
 
     The offset is what is committed, or in a share group the start offset. A member that owns no partition has a row,
     too. Classic groups have no epochs, and brokers do not tell their generation. Members of streams groups own the
     partitions that their active tasks read.
 
-    --json prints an object of type "group", then those of type "partition" and "member".
+    --topology needs Kafka 4.4 or kwire, with group.streams.topology.description.plugin.class. It has the form of Kafka
+    Streams.
+
+    --json prints an object of type "group", then those of type "partition" and "member". With --topology, it prints
+    objects of type "node".
     """
     from kwire.cli.group import showing
 
+    if topology:
+        showing.show_topology(bootstrap, timeout_s, group_id, as_json=as_json)
+        return
     showing.describe(bootstrap, timeout_s, group_id, as_json=as_json)
 
 

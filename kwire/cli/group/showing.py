@@ -9,6 +9,7 @@ import click
 
 from kwire.admin.groups import GroupAdmin, GroupDescription, GroupMember, ListedGroup, MemberTasks
 from kwire.admin.groups_offsets import PartitionProgress, progress
+from kwire.admin.groups_topology import SINK, SOURCE, SubtopologyNodes, TopologyNode, topology
 from kwire.admin.partitions import by_topic
 from kwire.cli.columns import Row, cell, printable, show
 from kwire.client.cluster import Cluster, TopicPartition
@@ -74,6 +75,45 @@ def describe(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) 
         show(rows, _PARTITION_COLUMNS, as_json=False)
     else:
         click.echo("it has no offsets and no members")
+
+
+def show_topology(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) -> None:
+    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+        found = topology(cluster, group_id)
+    if as_json:
+        show([_node_json(part, it) for part in found for it in part.nodes], {}, as_json=True)
+        return
+    click.echo("Topologies:")
+    for part in found:
+        what = " for global store (will not generate tasks)" if part.is_global else ""
+        click.echo(f"   Sub-topology: {printable(part.subtopology_id)}{what}")
+        for it in part.nodes:
+            click.echo(f"    {_node_text(it)}")
+            if it.kind != SINK:
+                click.echo(f"      --> {_names(it.successors) or 'none'}")
+            if it.kind != SOURCE:
+                click.echo(f"      <-- {_names(it.predecessors) or 'none'}")
+        click.echo()
+
+
+def _node_text(it: TopologyNode) -> str:
+    match it.kind:
+        case "source":
+            about = f"topics: [{_names(it.topics)}]"
+        case "sink":
+            about = f"topic: {_names(it.topics) or 'chosen for each record'}"
+        case _:
+            about = f"stores: [{_names(it.stores)}]"
+    return f"{it.kind.capitalize()}: {printable(it.name)} ({about})"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(map(printable, names))
+
+
+def _node_json(part: SubtopologyNodes, it: TopologyNode) -> Row:
+    where = {"subtopology_id": part.subtopology_id, "is_global": part.is_global}
+    return {"type": "node", **where, **attrs.asdict(it)}
 
 
 def show_members(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) -> None:

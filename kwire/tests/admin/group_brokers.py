@@ -69,6 +69,8 @@ class Group:
     protocol_type: str = "consumer"
     assignor: str = "range"
     node_id: int = 1
+    description: streams.TopologyDescription | None = None
+    """Of a streams group's topology."""
 
 
 @attrs.define(eq=False)
@@ -171,12 +173,17 @@ class GroupBrokers:
         """Subtopology 0 reads orders and few, and 1 a repartition topic."""
         (name,) = request.group_ids
         it = self._at(node_id, name, "streams")
-        assert it is not None
+        if it is None:
+            refused = streams.DescribedGroup(E.GROUP_ID_NOT_FOUND, f"Group {name} is not a streams group.", name)
+            return streams.StreamsGroupDescribeResponse(groups=[refused])
         parts = [
             streams.Subtopology("0", ["orders", "few"], ["again"]),
             streams.Subtopology("1", repartition_source_topics=[streams.TopicInfo("again", 2)]),
         ]
         found = streams.DescribedGroup(0, None, name, it.state, 5, 4, streams.Topology(0, parts), it.members)
+        if request.include_topology_description:
+            found.topology_description = it.description
+            found.topology_description_status = 1 if it.description is None else 3
         return streams.StreamsGroupDescribeResponse(groups=[found])
 
     def _fetch(self, node_id: int, request: OffsetFetchRequest) -> OffsetFetchResponse:

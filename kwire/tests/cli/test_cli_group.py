@@ -188,6 +188,78 @@ def test_members_of_streams_groups_are_shown_with_their_tasks(client: Client) ->
     assert rows(client("describe", "s", "--json"))[0]["members"] == 2
 
 
+def node(name: str, kind: int, *successors: str, **more: Any) -> streams.TopologyDescriptionNode:
+    return streams.TopologyDescriptionNode(name, kind, successors=[*successors], **more)
+
+
+def test_a_topology_is_shown_as_kafka_streams_shows_it(client: Client) -> None:
+    nodes = [
+        node("in", 1, "join", "count", source_topics=["orders", "clicks"]),
+        node("count", 2, "out", "any", stores=["counts"]),
+        node("join", 2),
+        node("out", 3, sink_topic="counted"),
+        node("any", 3),
+    ]
+    names = streams.TopologyDescriptionGlobalStore(
+        node("names-in", 1, "names", source_topics=["na\x1bmes"]), node("names", 2, stores=["all-names"])
+    )
+    described = streams.TopologyDescription([streams.TopologyDescriptionSubtopology("0", nodes)], [names])
+    client.brokers.groups["s"] = Group("streams", description=described)
+    assert (
+        client("describe", "s", "--topology").stdout
+        == """Topologies:
+   Sub-topology: 0
+    Source: in (topics: [clicks, orders])
+      --> count, join
+    Processor: count (stores: [counts])
+      --> any, out
+      <-- in
+    Processor: join (stores: [])
+      --> none
+      <-- in
+    Sink: out (topic: counted)
+      <-- count
+    Sink: any (topic: chosen for each record)
+      <-- count
+
+   Sub-topology: 1 for global store (will not generate tasks)
+    Source: names-in (topics: [na\\x1bmes])
+      --> names
+    Processor: names (stores: [all-names])
+      --> none
+      <-- names-in
+
+"""
+    )
+    shown = rows(client("describe", "s", "--topology", "--json"))
+    assert [(it["subtopology_id"], it["is_global"], it["name"]) for it in shown[-2:]] == [
+        ("1", True, "names-in"),
+        ("1", True, "names"),
+    ]
+    assert shown[1] == {
+        "type": "node",
+        "subtopology_id": "0",
+        "is_global": False,
+        "name": "count",
+        "kind": "processor",
+        "topics": [],
+        "stores": ["counts"],
+        "successors": ["any", "out"],
+        "predecessors": ["in"],
+    }
+
+
+def test_why_a_topology_is_not_shown_is_told(client: Client) -> None:
+    client.brokers.groups["s"] = Group("streams")
+    client.brokers.groups["g"] = Group("consumer")
+    told = client("describe", "s", "--topology", code=1).stderr
+    assert "the topology of group 's' is not described" in told
+    assert "group.streams.topology.description.plugin.class" in told
+    assert "Group g is not a streams group." in client("describe", "g", "--topology", code=1).stderr
+    client.brokers.network.newest[streams.StreamsGroupDescribeRequest.api_key] = 0
+    assert "StreamsGroupDescribe" in client("describe", "s", "--topology", code=1).stderr
+
+
 def test_members_are_shown_with_targets_only_where_they_differ(client: Client) -> None:
     moving = consumer_member("b", ["orders"], {"orders": [0, 1]}, {"orders": [0], "clicks": [2]})
     moving.instance_id = "till-1"
