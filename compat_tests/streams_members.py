@@ -88,13 +88,16 @@ class Member:
     standby: Tasks = attrs.field(factory=dict)
     told: Tasks | None = None
     statuses: list[tuple[int, str]] = attrs.field(factory=list)
+    version: int = VERSION
+    is_asked: bool = False
+    """Whether the last response asked it to describe its topology."""
 
     def ask(self, epoch: int, **more: Any) -> StreamsGroupHeartbeatResponse:
         """A heartbeat whose response changes nothing here."""
         request = StreamsGroupHeartbeatRequest(group_id=self.group, member_id=self.member_id, member_epoch=epoch)
         for name, value in more.items():
             setattr(request, name, value)
-        answer: StreamsGroupHeartbeatResponse = self.client.call(request, VERSION)
+        answer: StreamsGroupHeartbeatResponse = self.client.call(request, self.version)
         return answer
 
     def ask_to_join(self, **more: Any) -> StreamsGroupHeartbeatResponse:
@@ -133,6 +136,7 @@ class Member:
         assert answer.error_code == ErrorCode.NONE, answer
         assert answer.member_id == self.member_id
         self.epoch = answer.member_epoch
+        self.is_asked = answer.topology_description_required
         self.told = None
         self.statuses = [(it.status_code, it.status_detail) for it in answer.status or []]
         if answer.active_tasks is not None:

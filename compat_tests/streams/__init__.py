@@ -26,7 +26,8 @@ STORE: Final = "counts"
 
 _SOURCES = Path(__file__).parent
 _LOGGING = REPOSITORY / "devtools" / "log4j2-tool.properties"
-_JARS = "kafka-streams-4.3.1"
+_JARS = "kafka-streams-"
+VERSION: Final = "4.3.1"
 _OPTIONS = ("-Xmx256m", *SHORT_LIVED)
 _SESSION_MS = 2_000
 
@@ -44,13 +45,23 @@ class _Program:
 
     main_class = ""
 
-    def __init__(self, bootstrap: str, name: str, source: str, target: str, folder: Path, protocol: str) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        name: str,
+        source: str,
+        target: str,
+        folder: Path,
+        protocol: str,
+        *,
+        version: str = VERSION,
+    ) -> None:
         """`name` is that of the application, of its group, and begins the names of its topics."""
         self.log_file = folder / "streams.log"
         if protocol == STREAMS:
             # Of a group of the classic protocol, its members choose it.
             groups.configure(bootstrap, name, "streams.session.timeout.ms", _SESSION_MS)
-        jars = classpath(_JARS)
+        jars = classpath(f"{_JARS}{version}")
         self._environment = java_environment() | {
             "CLASSPATH": os.pathsep.join([str(compile_java(_SOURCES, jars)), jars])
         }

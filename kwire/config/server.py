@@ -180,6 +180,7 @@ class ServerConfig:
     group_streams_min_session_timeout_ms: int
     group_streams_num_standby_replicas: int
     group_streams_session_timeout_ms: int
+    group_streams_topology_description_plugin_class: str | None
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
     offsets_retention_ms: int
@@ -352,6 +353,9 @@ class ServerConfig:
             group_streams_min_session_timeout_ms=read.int("group.streams.min.session.timeout.ms"),
             group_streams_num_standby_replicas=read.int("group.streams.num.standby.replicas"),
             group_streams_session_timeout_ms=read.int("group.streams.session.timeout.ms"),
+            group_streams_topology_description_plugin_class=read.optional_text(
+                "group.streams.topology.description.plugin.class"
+            ),
             offset_metadata_max_bytes=read.int("offset.metadata.max.bytes"),
             offsets_retention_check_interval_ms=read.int("offsets.retention.check.interval.ms"),
             offsets_retention_ms=read.int("offsets.retention.minutes") * MINUTE_MS,

@@ -37,6 +37,9 @@ from kwire_protocol.messages.share_group_describe import DescribedGroup as Descr
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kwire_protocol.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from kwire_protocol.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+)
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
@@ -65,6 +68,7 @@ from kwire.groups.share_states import (
 from kwire.groups.streams_topics import Answer, CreateTopics, InternalTopicCreation
 from kwire.groups.streams_topics import InternalTopic as StreamsTopic
 from kwire.groups.topics import Topics
+from kwire.groups.topology_descriptions import DescriptionStore
 from kwire.waits import Slot, drive
 
 log = logging.getLogger(__name__)
@@ -109,6 +113,8 @@ class GroupService:
     ) -> None:
         shard_config = group_config(config)
         self.counts = GroupCounts()
+        plugin = config.group_streams_topology_description_plugin_class
+        self._descriptions = descriptions = None if plugin is None else DescriptionStore()
         self.runtime = CoordinatorRuntime(
             topic,
             clock,
@@ -120,6 +126,7 @@ class GroupService:
                 settings.of_share_group,
                 settings.of_streams_group,
                 self.counts,
+                descriptions,
             ),
             self._do_other,
         )
@@ -161,6 +168,20 @@ class GroupService:
         effects = shard.streams_heartbeat(request, member, slot, now=self.runtime.now())
         self.runtime.perform(index, effects)
         return self.runtime.answer(index, slot)
+
+    @property
+    def describes_topologies(self) -> bool:
+        """Whether streams groups may describe their topologies (KIP-1331)."""
+        return self._descriptions is not None
+
+    async def update_topology_description(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
+        """Only if `describes_topologies`. Raises KafkaError as `streams/descriptions.py` has it."""
+        index, shard = self._find_named(request.group_id)
+        slot: Slot[KafkaError | None] = Slot()
+        self.runtime.perform(index, shard.update_topology_description(request, slot, now=self.runtime.now()))
+        failed = await self.runtime.durable(index, slot)
+        if failed is not None:
+            raise failed
 
     def create_internal_topics(self, group_id: str, topics: Sequence[StreamsTopic]) -> Mapping[str, str]:
         """Creates what an `Answer` asks for, beside the caller. Returns why topics could not be created lately."""
@@ -262,9 +283,9 @@ class GroupService:
         _, shard = self.runtime.find(group_id)
         return shard.describe_share(group_id)
 
-    def describe_streams(self, group_id: str) -> DescribedStreamsGroup:
+    def describe_streams(self, group_id: str, *, with_description: bool) -> DescribedStreamsGroup:
         _, shard = self.runtime.find(group_id)
-        return shard.describe_streams(group_id)
+        return shard.describe_streams(group_id, with_description=with_description)
 
     def list_groups(self, *, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         return [group for shard in self.runtime.all_shards() for group in shard.list_groups(states=states, types=types)]

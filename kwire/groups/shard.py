@@ -37,6 +37,9 @@ from kwire_protocol.messages.share_group_describe import DescribedGroup as Descr
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire_protocol.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from kwire_protocol.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+)
 from kwire_protocol.messages.sync_group import SyncGroupRequest
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire_protocol.records import NO_PRODUCER_ID
@@ -59,8 +62,10 @@ from kwire.groups.offsets.store import Offsets
 from kwire.groups.records import read_head
 from kwire.groups.share.kind import ShareKind
 from kwire.groups.share_states import Outcome
+from kwire.groups.streams.group import StreamsGroup
 from kwire.groups.streams.kind import StreamsKind
 from kwire.groups.topics import Topics
+from kwire.groups.topology_descriptions import DescriptionStore
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +76,8 @@ class GroupShard:
     """`settings` returns the settings of a consumer group by its id, `share_settings` those of a share group, and
     `streams_settings` those of a streams group.
 
-    `counts` is shared by all shards of a broker.
+    `counts` and `descriptions` are shared by all shards of a broker. Without the latter, streams groups do not describe
+    their topologies.
     """
 
     def __init__(
@@ -82,6 +88,7 @@ class GroupShard:
         share_settings: Callable[[str], ShareGroupSettings],
         streams_settings: Callable[[str], StreamsGroupSettings],
         counts: GroupCounts | None = None,
+        descriptions: DescriptionStore | None = None,
     ) -> None:
         self.config = config
         self._counts = counts = GroupCounts() if counts is None else counts
@@ -93,7 +100,7 @@ class GroupShard:
         self._consumer = ConsumerKind(config, self.groups, self._timers, topics, settings, self._migration, counts)
         self._share = ShareKind(config, self.groups, self._timers, topics, share_settings, counts)
         self._streams = StreamsKind(
-            config, self.groups, self._timers, topics, streams_settings, self._migration, counts
+            config, self.groups, self._timers, topics, streams_settings, self._migration, counts, descriptions
         )
         kinds: tuple[GroupKind, ...] = (self._classic, self._consumer, self._share, self._streams)
         self._kinds = {kind.type: kind for kind in kinds}
@@ -219,6 +226,14 @@ class GroupShard:
         self._streams.heartbeat(step, request, context, token)
         return step.effects
 
+    def update_topology_description(
+        self, request: StreamsGroupTopologyDescriptionUpdateRequest, token: Token, *, now: Now
+    ) -> list[Effect]:
+        """Replies as `streams/descriptions.py` has it. Only if topologies are described here."""
+        step = Step(now)
+        self._streams.update_topology_description(step, request, token)
+        return step.effects
+
     # Members that use the classic protocol, of classic groups or of consumer groups
 
     def join(
@@ -238,6 +253,8 @@ class GroupShard:
         elif empty is not None:
             draft = Draft()
             self._migration.make_room_for_classic(draft, empty)
+            if isinstance(empty, StreamsGroup):
+                draft.then(lambda _: self._streams.retire(empty))
             draft.then(lambda later: self._classic.join(later, join))
             draft.append(step, lambda later, error: join.refuse(later, response_error(error), request.member_id))
         elif group is not None:
@@ -324,9 +341,9 @@ class GroupShard:
         """ShareGroupDescribe."""
         return self._share.describe(group_id)
 
-    def describe_streams(self, group_id: str) -> DescribedStreamsGroup:
+    def describe_streams(self, group_id: str, *, with_description: bool = False) -> DescribedStreamsGroup:
         """StreamsGroupDescribe."""
-        return self._streams.describe(group_id)
+        return self._streams.describe(group_id, with_description=with_description)
 
     def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """All groups, or those in one of the states and of one of the types, ignoring case."""

@@ -1,4 +1,6 @@
-"""StreamsGroupDescribe: v0, flexible (KIP-1071).
+"""StreamsGroupDescribe: v0-1, flexible (KIP-1071).
+
+* v1: assignor_name; include_topology_description, topology_description and its status (KIP-1331)
 
 Groups of other kinds are unknown to it: GROUP_ID_NOT_FOUND.
 """
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: StreamsGroupDescribeRequest, context: Context) -> StreamsGroupDescribeResponse:
-    groups = [_describe(broker, context, group_id) for group_id in request.group_ids]
+    with_description = request.include_topology_description
+    groups = [_describe(broker, context, group_id, with_description) for group_id in request.group_ids]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
@@ -35,13 +38,13 @@ def handle(broker: Broker, request: StreamsGroupDescribeRequest, context: Contex
     return StreamsGroupDescribeResponse(groups=groups)
 
 
-def _describe(broker: Broker, context: Context, group_id: str) -> DescribedGroup:
+def _describe(broker: Broker, context: Context, group_id: str, with_description: bool) -> DescribedGroup:
     try:
         check_protocol(broker, STREAMS)
         check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        group = broker.groups.describe_streams(group_id)
+        group = broker.groups.describe_streams(group_id, with_description=with_description)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
     if not all(allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics(group)):

@@ -1,4 +1,6 @@
-"""StreamsGroupHeartbeat: v0, flexible (KIP-1071).
+"""StreamsGroupHeartbeat: v0-1, flexible (KIP-1071).
+
+* v1: topology_description_required (KIP-1331); acceptable_recovery_lag, and tasks that warm up
 
 Members join, stay, report their tasks and leave with it. `groups/streams/heartbeats.py` has the rules. Internal topics
 that are missing are created beside it (`groups/streams_topics.py`).
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
+FIRST_VERSION_WITH_WARMUP: Final = 1
 _SHOWN: Final = 3
 
 
@@ -45,7 +48,7 @@ def handle(
         if request.topology is not None:
             check_size(request.topology)
             _check_topics(broker, context, request.topology)
-        _check_supported(request)
+        _check_supported(request, context.api_version)
         _check(request)
         answer = broker.groups.streams_heartbeat(request, member_context(broker, context))
     except KafkaError as error:
@@ -145,16 +148,21 @@ def _is_valid(name: str) -> bool:
     return True
 
 
-def _check_supported(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raises KafkaError(INVALID_REQUEST) for what Apache Kafka 4.3.1 does not support yet."""
+def _check_supported(request: StreamsGroupHeartbeatRequest, api_version: int) -> None:
+    """Raises KafkaError(INVALID_REQUEST) for what Apache Kafka 4.3.1 does not support yet.
+
+    From v1 on members tell how far their tasks are, whether or not anybody wants to know. They may also still run
+    warm-up tasks that another coordinator gave them.
+    """
     if request.instance_id is not None:
         raise _invalid("Static membership is not yet supported.")
-    if request.task_offsets is not None:
-        raise _invalid("TaskOffsets are not supported yet.")
-    if request.task_end_offsets is not None:
-        raise _invalid("TaskEndOffsets are not supported yet.")
-    if request.warmup_tasks:
-        raise _invalid("WarmupTasks are not supported yet.")
+    if api_version < FIRST_VERSION_WITH_WARMUP:
+        if request.task_offsets is not None:
+            raise _invalid("TaskOffsets are not supported yet.")
+        if request.task_end_offsets is not None:
+            raise _invalid("TaskEndOffsets are not supported yet.")
+        if request.warmup_tasks:
+            raise _invalid("WarmupTasks are not supported yet.")
     if request.topology is not None and any(it.source_topic_regex for it in request.topology.subtopologies):
         raise _invalid("Regular expressions for source topics are not supported yet.")
 

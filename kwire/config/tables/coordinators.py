@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from kwire.config.definition import table
-from kwire.config.tables.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, SHORT, STRING, row
-from kwire.config.validators import ListOf, OneOf, Range
+from kwire.config.tables.rows import BOOLEAN, CLASS, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, SHORT, STRING, row
+from kwire.config.validators import ListOf, OneOf, OptionalChoice, Range
+
+IN_MEMORY_DESCRIPTIONS: Final = "org.apache.kafka.server.streams.InMemoryTopologyDescriptionPlugin"
+"""Kafka's own class, and the only one that can be had without a JVM."""
 
 COORDINATOR_CONFIGS: Final = table(
     row(
@@ -390,6 +393,14 @@ COORDINATOR_CONFIGS: Final = table(
         45000,
         Range(1),
         "How long a member of a streams group may be silent before it is removed.",
+    ),
+    row(
+        "group.streams.topology.description.plugin.class",
+        CLASS,
+        None,
+        OptionalChoice((IN_MEMORY_DESCRIPTIONS,)),
+        "With this class streams groups are asked to describe their topologies, and the broker keeps the descriptions "
+        "in memory (KIP-1331). Not set: they are not asked.",
     ),
     row("offset.metadata.max.bytes", INT, 4096, None, "The maximum size of the metadata of a committed offset."),
     row(

@@ -74,13 +74,14 @@ class Assigning:
             return
         topology = group.topology
         assert topology is not None
-        after = StreamsEpoch(
-            group.epoch,
-            self.epochs.hash_of(set(topology.required_topics())),
-            topology.epoch if configured.is_ready else NOT_VALIDATED,
-            configs,
+        before = group.epoch_value()
+        after = attrs.evolve(
+            before,
+            metadata_hash=self.epochs.hash_of(set(topology.required_topics())),
+            validated_topology_epoch=topology.epoch if configured.is_ready else NOT_VALIDATED,
+            assignment_configs=configs,
         )
-        if member_changed or after != group.epoch_value():
+        if member_changed or after != before:
             self._begin(draft, group, after)
 
     def begin_epoch_without(self, draft: Draft, group: StreamsGroup) -> None:

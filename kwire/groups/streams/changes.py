@@ -27,6 +27,9 @@ from kwire.groups.streams.topology import Topology, TopologyPart, topology_of
 from kwire.groups.streams_topics import InternalTopic
 
 NOT_VALIDATED: Final = -1
+NOT_DESCRIBED: Final = -1
+UNCERTAIN: Final = -2
+"""Apache Kafka was about to store or delete a description, and perhaps did."""
 
 
 @attrs.frozen
@@ -34,10 +37,16 @@ class StreamsEpoch(GroupEpoch):
     """`validated_topology_epoch` is that of the topology if all its topics exist as they should, else NOT_VALIDATED.
 
     `assignment_configs` are the settings that the assignor has to keep to, by name.
+
+    `stored_description_topology_epoch` is that of the topology whose description a broker has stored, NOT_DESCRIBED, or
+    UNCERTAIN. `failed_description_topology_epoch` is that of the topology whose description was refused for good.
+    `descriptions.py` has the meaning of both.
     """
 
     validated_topology_epoch: int = NOT_VALIDATED
     assignment_configs: Mapping[str, str] = attrs.field(factory=dict)
+    stored_description_topology_epoch: int = NOT_DESCRIBED
+    failed_description_topology_epoch: int = NOT_DESCRIBED
 
 
 class EpochChange(changes.EpochChange):
@@ -51,11 +60,20 @@ class EpochChange(changes.EpochChange):
             value.metadata_hash,
             value.validated_topology_epoch,
             [records.LastAssignmentConfig(*it) for it in sorted(value.assignment_configs.items())],
+            value.stored_description_topology_epoch,
+            value.failed_description_topology_epoch,
         )
 
     def read(self, value: records.StreamsGroupMetadataValue) -> StreamsEpoch:
         configs = {it.key: it.value for it in value.last_assignment_configs or ()}
-        return StreamsEpoch(value.epoch, value.metadata_hash, value.validated_topology_epoch, configs)
+        return StreamsEpoch(
+            value.epoch,
+            value.metadata_hash,
+            value.validated_topology_epoch,
+            configs,
+            value.stored_description_topology_epoch,
+            value.failed_description_topology_epoch,
+        )
 
 
 class AssignmentEpochChange(changes.AssignmentEpochChange):

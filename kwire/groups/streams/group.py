@@ -24,7 +24,7 @@ from kwire.groups.group import CheckPartition, Committer, GroupType, accept_all
 from kwire.groups.modern.changes import Change, GroupEpoch
 from kwire.groups.modern.group import MemberTimers as ModernTimers
 from kwire.groups.modern.group import ModernGroup
-from kwire.groups.streams.changes import CHANGES, NOT_VALIDATED, StreamsEpoch, TopologyChange
+from kwire.groups.streams.changes import CHANGES, NOT_DESCRIBED, NOT_VALIDATED, StreamsEpoch, TopologyChange
 from kwire.groups.streams.internal_topics import ConfiguredTopology
 from kwire.groups.streams.member import NEW_MEMBER, CurrentTasks, StreamsMember
 from kwire.groups.streams.tasks import TaskId, Tasks
@@ -51,6 +51,15 @@ class MemberTimers(ModernTimers):
         return iter((self.session, self.rebalance))
 
 
+@attrs.frozen
+class Solicitation:
+    """Members were asked to describe the topology so many times, and nobody is asked again before this time
+    (monotonic)."""
+
+    attempts: int
+    until_ms: int
+
+
 @attrs.define(eq=False)
 class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]):
     """A `kwire.groups.group.Group`."""
@@ -65,6 +74,8 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
     validated_topology_epoch: int = NOT_VALIDATED
     assignment_configs: dict[str, str] = attrs.field(factory=dict)
     """The settings for which the epoch began."""
+    stored_description_topology_epoch: int = NOT_DESCRIBED
+    failed_description_topology_epoch: int = NOT_DESCRIBED
     topology: Topology | None = None
 
     active_holders: dict[TaskId, set[str]] = attrs.field(factory=dict)
@@ -83,6 +94,8 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
     """Grows when the tasks behind an endpoint change; members say which one they know."""
     endpoints: dict[str, EndpointToPartitions] = attrs.field(factory=dict)
     """By member id, as far as they are computed."""
+    solicitation: Solicitation | None = None
+    """None if nobody was asked to describe the topology since that was last stored."""
 
     # What it is
 
@@ -177,11 +190,18 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
         super().set_epoch(after)
         self.validated_topology_epoch = after.validated_topology_epoch
         self.assignment_configs = dict(after.assignment_configs)
+        self.stored_description_topology_epoch = after.stored_description_topology_epoch
+        self.failed_description_topology_epoch = after.failed_description_topology_epoch
         return before
 
     def epoch_value(self) -> StreamsEpoch:
         return StreamsEpoch(
-            self.epoch, self.metadata_hash, self.validated_topology_epoch, dict(self.assignment_configs)
+            self.epoch,
+            self.metadata_hash,
+            self.validated_topology_epoch,
+            dict(self.assignment_configs),
+            self.stored_description_topology_epoch,
+            self.failed_description_topology_epoch,
         )
 
     def set_member(self, member_id: str, member: StreamsMember | None) -> StreamsMember | None:

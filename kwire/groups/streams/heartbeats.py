@@ -25,6 +25,7 @@ from kwire.groups.migration import Migration
 from kwire.groups.modern.groups import Groups
 from kwire.groups.streams.assigning import Assigning
 from kwire.groups.streams.changes import MemberChange, TopologyChange
+from kwire.groups.streams.descriptions import Descriptions
 from kwire.groups.streams.endpoints import endpoint_to_partitions
 from kwire.groups.streams.group import StreamsGroup
 from kwire.groups.streams.internal_topics import ConfiguredTopology
@@ -45,6 +46,10 @@ log = logging.getLogger(__name__)
 
 UNCHANGED_MS = -1
 """The rebalance timeout in a request that does not change it."""
+FIRST_VERSION_WITH_DESCRIPTIONS = 1
+TASK_OFFSET_INTERVAL_MS = 60_000
+"""How often members tell how far their tasks are: Kafka 4.4's group.streams.task.offset.interval.ms. There are no tasks
+that warm up, so nothing depends on it."""
 
 
 @attrs.define(eq=False)
@@ -55,6 +60,7 @@ class Heartbeats:
     assigning: Assigning
     membership: Membership
     migration: Migration
+    descriptions: Descriptions
 
     def heartbeat(
         self, step: Step, request: StreamsGroupHeartbeatRequest, context: MemberContext, token: Token
@@ -123,6 +129,10 @@ class Heartbeats:
         response.endpoint_information_epoch = group.endpoints_epoch
         if group.endpoints_epoch != request.endpoint_information_epoch:
             response.partitions_by_user_endpoint = self._endpoints(group, topology)
+        if context.api_version >= FIRST_VERSION_WITH_DESCRIPTIONS:
+            response.task_offset_interval_ms = TASK_OFFSET_INTERVAL_MS
+            if after.topology_epoch >= topology.epoch and self.descriptions.are_wanted(group):
+                draft.then(partial(self.descriptions.ask, group=group, response=response))
         return Answer(response, configured.to_create)
 
     def _group(self, draft: Draft, group_id: str, *, joins: bool) -> StreamsGroup:

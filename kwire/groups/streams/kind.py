@@ -8,6 +8,9 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages import streams_group_describe as wire
 from kwire_protocol.messages.streams_group_describe import DescribedGroup
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from kwire_protocol.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+)
 
 from kwire.coordinators.deadlines import Deadlines
 from kwire.coordinators.effects import Step, Token
@@ -18,7 +21,8 @@ from kwire.groups.migration import Migration
 from kwire.groups.modern.epochs import Epochs
 from kwire.groups.modern.groups import Groups
 from kwire.groups.modern.kind import ModernKind
-from kwire.groups.streams.assigning import Assigning
+from kwire.groups.streams.assigning import ASSIGNOR, Assigning
+from kwire.groups.streams.descriptions import Descriptions
 from kwire.groups.streams.group import StreamsGroup
 from kwire.groups.streams.heartbeats import Heartbeats
 from kwire.groups.streams.member import StreamsMember
@@ -27,6 +31,7 @@ from kwire.groups.streams.tasks import TaskIds
 from kwire.groups.streams.topology import Topology, TopologyPart
 from kwire.groups.streams_topics import InternalTopic
 from kwire.groups.topics import Topics
+from kwire.groups.topology_descriptions import DescriptionStore
 
 
 class StreamsKind(ModernKind[StreamsGroup]):
@@ -41,12 +46,14 @@ class StreamsKind(ModernKind[StreamsGroup]):
         settings: Callable[[str], StreamsGroupSettings],
         migration: Migration,
         counts: GroupCounts,
+        descriptions: DescriptionStore | None,
     ) -> None:
         of_kind = Groups(StreamsGroup, groups)
         self._assigning = assigning = Assigning(topics, settings, Epochs(topics, counts))
-        membership = Membership(of_kind, timers, settings, assigning)
+        self._descriptions = Descriptions(of_kind, descriptions)
+        membership = Membership(of_kind, timers, settings, assigning, self._descriptions)
         super().__init__(of_kind, membership)
-        self._heartbeats = Heartbeats(config, of_kind, settings, assigning, membership, migration)
+        self._heartbeats = Heartbeats(config, of_kind, settings, assigning, membership, migration, self._descriptions)
 
     # Members
 
@@ -55,25 +62,38 @@ class StreamsKind(ModernKind[StreamsGroup]):
     ) -> None:
         self._heartbeats.heartbeat(step, request, context, token)
 
+    def update_topology_description(
+        self, step: Step, request: StreamsGroupTopologyDescriptionUpdateRequest, token: Token
+    ) -> None:
+        self._descriptions.update(step, request, token)
+
     def committed_by(self, step: Step, group_id: str, member_id: str) -> None:
         """Unlike in a classic group, a commit does not count as a heartbeat."""
 
     # Administration
 
-    def describe(self, group_id: str) -> DescribedGroup:
+    def retire(self, group: StreamsGroup) -> None:
+        """Another kind of group is in its place."""
+        self.membership.stop_all(group)
+
+    def describe(self, group_id: str, *, with_description: bool) -> DescribedGroup:
         """StreamsGroupDescribe."""
         try:
             group = self.groups.get(group_id)
         except KafkaError as error:
             return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
-        return DescribedGroup(
+        described = DescribedGroup(
             group_id=group_id,
             group_state=group.state.value,
             group_epoch=group.epoch,
             assignment_epoch=group.assignment_epoch,
             topology=None if group.topology is None else self._topology(group, group.topology),
             members=[_member(group, member) for member in group.members.values()],
+            assignor_name=ASSIGNOR.name,
         )
+        if with_description:
+            self._descriptions.describe(group, described)
+        return described
 
     def _topology(self, group: StreamsGroup, topology: Topology) -> wire.Topology:
         """With the numbers of partitions that internal topics have, once the topics are all there."""

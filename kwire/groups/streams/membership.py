@@ -16,6 +16,7 @@ from kwire.groups.config import StreamsGroupSettings
 from kwire.groups.draft import Draft
 from kwire.groups.modern.membership import Membership as ModernMembership
 from kwire.groups.streams.assigning import Assigning
+from kwire.groups.streams.descriptions import Descriptions
 from kwire.groups.streams.group import MemberTimers, StreamsGroup
 from kwire.groups.streams.member import CurrentTasks, MemberState
 
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 class Membership(ModernMembership[StreamsGroup]):
     settings: Callable[[str], StreamsGroupSettings]
     assigning: Assigning
+    descriptions: Descriptions
 
     # Deadlines
 
@@ -84,6 +86,7 @@ class Membership(ModernMembership[StreamsGroup]):
     def stop_all(self, group: StreamsGroup) -> None:
         super().stop_all(group)
         self.timers.cancel(group.initial_delay)
+        self.descriptions.forget(group)
 
     # Removal
 

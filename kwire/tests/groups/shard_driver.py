@@ -49,6 +49,7 @@ from kwire.groups.group import MemberContext
 from kwire.groups.records import read_head
 from kwire.groups.shard import GroupShard
 from kwire.groups.share_states import Initialize, StatesToInitialize
+from kwire.groups.topology_descriptions import DescriptionStore
 from kwire.tests.groups.topics import FakeTopics
 
 GROUP = "readers"
@@ -77,7 +78,9 @@ class ShardDriver:
         self.streams_settings = StreamsGroupSettings()
         """Of all streams groups."""
         self.counts = GroupCounts()
-        self.shard = self.new_shard()
+        self.descriptions: DescriptionStore | None = None
+        """What streams groups have described. None if they are not asked."""
+        self.shard = self.new_shard(None)
         self.now_ms = 0
         """Of the monotonic clock."""
         self.wall_ahead_ms = 0
@@ -93,7 +96,7 @@ class ShardDriver:
         self._uuids = 0
         self.run(self.shard.loaded(now=self.now))
 
-    def new_shard(self) -> GroupShard:
+    def new_shard(self, descriptions: DescriptionStore | None) -> GroupShard:
         return GroupShard(
             self.config,
             self.topics,
@@ -101,11 +104,16 @@ class ShardDriver:
             lambda _: self.share_settings,
             lambda _: self.streams_settings,
             self.counts,
+            descriptions,
         )
 
-    def replayed(self, log: Iterable[LoggedRecord | EndedTransaction] | None = None) -> GroupShard:
+    def replayed(
+        self,
+        log: Iterable[LoggedRecord | EndedTransaction] | None = None,
+        descriptions: DescriptionStore | None = None,
+    ) -> GroupShard:
         """Another shard, from the driver's log or another one."""
-        shard = self.new_shard()
+        shard = self.new_shard(descriptions)
         for logged in self.log if log is None else log:
             if isinstance(logged, EndedTransaction):
                 shard.end_transaction(logged.producer_id, committed=logged.committed)
@@ -158,7 +166,9 @@ class ShardDriver:
 
     def restart(self) -> None:
         """A new shard from the log; whoever was parked is forgotten, as when the process died."""
-        self.shard = self.replayed()
+        if self.descriptions is not None:
+            self.descriptions = DescriptionStore(self.descriptions.max_bytes)
+        self.shard = self.replayed(descriptions=self.descriptions)
         self.tokens &= set(self.replies)
         self.unrecorded.clear()
         self.run(self.shard.loaded(now=self.now))

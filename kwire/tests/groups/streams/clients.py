@@ -11,11 +11,19 @@ from typing import Any, Final
 
 import attrs
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages import streams_group_heartbeat as wire
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from kwire_protocol.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    TopologyDescription,
+    TopologyDescriptionNode,
+    TopologyDescriptionSubtopology,
+)
 from kwire_protocol.wire import Writer
 
 from kwire.groups.group import MemberContext
+from kwire.groups.streams.descriptions import NodeType
 from kwire.groups.streams_topics import Answer
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver
 
@@ -42,14 +50,34 @@ def topology(epoch: int = 0) -> wire.Topology:
     )
 
 
-def heartbeat(driver: ShardDriver, request: StreamsGroupHeartbeatRequest) -> Answer:
+def description(source: str = "t", more: int = 0) -> TopologyDescription:
+    """Of a source and a sink, with about `more` bytes of names of stores."""
+    stores = ["c", *("c" * 1_000 for _ in range(more // 1_000))]
+    nodes = [
+        TopologyDescriptionNode("in", NodeType.SOURCE, source_topics=[source], successors=["count"]),
+        TopologyDescriptionNode("count", NodeType.PROCESSOR, stores=stores, successors=["out"]),
+        TopologyDescriptionNode("out", NodeType.SINK, sink_topic="r"),
+    ]
+    return TopologyDescription([TopologyDescriptionSubtopology("0", nodes)])
+
+
+def update(driver: ShardDriver, request: StreamsGroupTopologyDescriptionUpdateRequest) -> ErrorCode:
+    """Describes a topology."""
+    token = driver.token()
+    driver.run(driver.shard.update_topology_description(request, token, now=driver.now))
+    refused = driver.replies[token]
+    assert refused is None or isinstance(refused, KafkaError)
+    return ErrorCode.NONE if refused is None else refused.code
+
+
+def heartbeat(driver: ShardDriver, request: StreamsGroupHeartbeatRequest, version: int = 0) -> Answer:
     """The answer to any heartbeat."""
     token = driver.token()
-    context = MemberContext("app", "/127.0.0.1", 0)
+    context = MemberContext("app", "/127.0.0.1", version)
     driver.run(driver.shard.streams_heartbeat(request, context, token, now=driver.now))
     answer = driver.replies[token]
     assert isinstance(answer, Answer)
-    answer.response.write(Writer(), 0)
+    answer.response.write(Writer(), version)
     return answer
 
 
@@ -74,6 +102,9 @@ class Client:
     endpoints_epoch: int = NO_ENDPOINTS
     endpoints: dict[tuple[str, int], wire.EndpointToPartitions] = attrs.field(factory=dict)
     statuses: dict[int, str] = attrs.field(factory=dict)
+    version: int = 1
+    is_asked: bool = False
+    """The last response has asked it to describe its topology."""
 
     def request(self, **fields: Any) -> StreamsGroupHeartbeatRequest:
         request = StreamsGroupHeartbeatRequest(
@@ -90,7 +121,7 @@ class Client:
 
     def heartbeat(self, *, is_lost: bool = False, **fields: Any) -> ErrorCode:
         """Sends a heartbeat and takes in the answer, unless that is lost."""
-        answer = heartbeat(self.driver, self.request(**fields))
+        answer = heartbeat(self.driver, self.request(**fields), self.version)
         response = answer.response
         if is_lost:
             self.reports = True
@@ -107,6 +138,7 @@ class Client:
     def _take(self, response: StreamsGroupHeartbeatResponse) -> None:
         assert response.member_id == self.member_id
         self.reports = False
+        self.is_asked = response.topology_description_required
         self.epoch, self.is_in = response.member_epoch, True
         self.statuses = {it.status_code: it.status_detail for it in response.status or ()}
         if response.active_tasks is not None:
@@ -121,6 +153,12 @@ class Client:
                 (it.user_endpoint.host, it.user_endpoint.port): it for it in response.partitions_by_user_endpoint
             }
         self.endpoints_epoch = response.endpoint_information_epoch
+
+    def describe(self, sent: TopologyDescription | None = None, *, topology_epoch: int = 0) -> ErrorCode:
+        request = StreamsGroupTopologyDescriptionUpdateRequest(
+            self.group, self.member_id, topology_epoch, sent or description()
+        )
+        return update(self.driver, request)
 
     def give_up(self, told: set[Task], standbys: set[Task]) -> None:
         self.active &= told

@@ -18,6 +18,7 @@ MEMBERSHIP = "kwire.groups.streams.membership:Membership"
 MODERN = "kwire.groups.modern.membership:Membership"
 TASKS = "kwire.groups.streams.member:HeldTasks"
 DRAFT = "kwire.groups.draft:Draft"
+DESCRIPTIONS = "kwire.groups.streams.descriptions:Descriptions"
 
 
 def of_the_last_epoch(begin_epoch: Function) -> Function:
@@ -87,6 +88,23 @@ def where_topics_are_missing(assign: Function) -> Function:
     return mistaken
 
 
+def everybody(_ask: Function) -> Function:
+    """Each member is asked to describe the topology."""
+
+    def mistaken(_descriptions: Any, _step: Any, _group: Any, response: Any) -> None:
+        response.topology_description_required = True
+
+    return mistaken
+
+
+def without_descriptions(read: Function) -> Function:
+    def mistaken(change: Any, value: Any) -> Any:
+        known = read(change, value)
+        return attrs.evolve(known, stored_description_topology_epoch=-1, failed_description_topology_epoch=-1)
+
+    return mistaken
+
+
 MISTAKES = [
     Mutant(name, "", change)
     for name, change in (
@@ -119,6 +137,13 @@ MISTAKES = [
         (
             "endpoints stay as they were",
             instead("kwire.groups.streams.endpoints:_partitions", always([])),
+        ),
+        ("everybody is asked to describe the topology", instead(f"{DESCRIPTIONS}.ask", everybody)),
+        ("nobody is asked to describe the topology", instead(f"{DESCRIPTIONS}.are_wanted", always(False))),
+        ("a description outlives its group", without(f"{MEMBERSHIP}.stop_all", f"{DESCRIPTIONS}.forget")),
+        (
+            "a replay forgets what was described",
+            instead("kwire.groups.streams.changes:EpochChange.read", without_descriptions),
         ),
     )
 ]

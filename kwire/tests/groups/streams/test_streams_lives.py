@@ -1,8 +1,9 @@
 """Random applications against the machine of streams groups: whatever they do and whatever fails, its promises hold.
 
 A task is active on one member, and in one role in a process. Nobody keeps what was revoked, and nobody runs what it was
-not given. Epochs never go back. Once everybody is heard from, every task is active, and members differ by one. A replay
-of the log is the same group.
+not given. Epochs never go back. Once everybody is heard from, every task is active, and members differ by one. A
+topology that was described stays so, and while it is not, one member is asked at a time. A replay of the log is the
+same group.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages import streams_group_heartbeat as wire
+from kwire_protocol.messages.streams_group_describe import TopologyDescription as DescribedTopology
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from kwire_protocol.messages.streams_group_topology_description_update import TopologyDescription
+from kwire_protocol.wire import Reader, Writer
 
 from devtools.suite.tiers import examples
 from kwire.coordinators.internal_topic import LoggedRecord
 from kwire.groups.config import GroupConfig, StreamsGroupSettings
 from kwire.groups.shard import GroupShard
+from kwire.groups.streams.descriptions import FIRST_BACKOFF_MS, MAX_DESCRIPTION_BYTES
 from kwire.groups.streams.group import StreamsGroup
 from kwire.groups.streams.member import CurrentTasks
 from kwire.groups.streams.topology import StatusCode
+from kwire.groups.topology_descriptions import DescriptionStore
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver
 from kwire.tests.groups.streams.clients import (
     JOINING,
@@ -31,6 +37,7 @@ from kwire.tests.groups.streams.clients import (
     REBALANCE_TIMEOUT_MS,
     Client,
     Task,
+    description,
     heartbeat,
     topology,
 )
@@ -53,6 +60,8 @@ def stored(group: StreamsGroup) -> dict[str, Any]:
             "metadata_hash",
             "validated_topology_epoch",
             "assignment_configs",
+            "stored_description_topology_epoch",
+            "failed_description_topology_epoch",
             "assignment_epoch",
             "assignment_timestamp_ms",
             "topology",
@@ -68,6 +77,12 @@ def stored(group: StreamsGroup) -> dict[str, Any]:
 
 def streams_groups(shard: GroupShard) -> dict[str, dict[str, Any]]:
     return {name: stored(group) for name, group in shard.groups.items() if isinstance(group, StreamsGroup)}
+
+
+def described(sent: TopologyDescription) -> DescribedTopology:
+    w = Writer()
+    sent.write(w, 0)
+    return DescribedTopology.read(Reader(w.getvalue()), 1)
 
 
 def compacted(log: list[Any]) -> list[Any]:
@@ -107,6 +122,7 @@ class StreamsLives(RuleBasedStateMachine):
         self.driver = ShardDriver(GroupConfig(streams_max_size=max_size), self.topics)
         self.driver.streams_settings = StreamsGroupSettings(SESSION_MS, 5_000, interval_ms, standbys, delay_ms)
         self.driver.wall_ahead_ms = 1_700_000_000_000
+        self.driver.descriptions = DescriptionStore()
         self.driver.restart()
         self.clients = {
             name: Client(
@@ -125,6 +141,11 @@ class StreamsLives(RuleBasedStateMachine):
         self.endpoints_may_be_old = False
         self.have_moved = False
         """A member that comes to a process with its tasks may find some of them there, until all have settled."""
+        self.described: DescribedTopology | None = None
+        self.is_refused = False
+        """A description was too large."""
+        self.ask_after_ms = 0
+        """Until then nobody may be asked to describe the topology."""
         self._heartbeats_for_long([self.clients[name] for name in sorted(first)])
 
     @property
@@ -150,6 +171,7 @@ class StreamsLives(RuleBasedStateMachine):
         known = group is not None and client.member_id in group.members
         ended_by = self._shutdown_requested_by()
         error = client.heartbeat(is_lost=is_lost, shutdown_application=ends)
+        self._check_asked(client)
         if self.driver.append_error:
             assert not error or self._shutdown_requested_by() == ended_by
             self.ends_for = self._shutdown_requested_by()
@@ -180,6 +202,35 @@ class StreamsLives(RuleBasedStateMachine):
 
     def _shutdown_requested_by(self) -> str | None:
         return None if self.group is None else self.group.shutdown_requested_by
+
+    def _check_asked(self, client: Client) -> None:
+        """Only one at a time is asked, and only for what is wanted."""
+        if client.is_asked:
+            client.is_asked = False
+            assert self.described is None
+            assert not self.is_refused
+            assert self.driver.now_ms >= self.ask_after_ms
+            self.ask_after_ms = self.driver.now_ms + FIRST_BACKOFF_MS
+
+    @rule(name=names, source=st.sampled_from(["t", "t2"]), is_large=st.sampled_from([False] * 3 + [True]))
+    def a_client_describes_its_topology(self, name: str, source: str, is_large: bool) -> None:
+        """Whether or not it was asked."""
+        group = self.group
+        sent = description(source, MAX_DESCRIPTION_BYTES if is_large else 0)
+        error = self.clients[name].describe(sent)
+        if group is None:
+            assert error is ErrorCode.GROUP_ID_NOT_FOUND
+        elif name not in group.members:
+            assert error is ErrorCode.UNKNOWN_MEMBER_ID
+        elif is_large:
+            if error is ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED:
+                self.is_refused, self.ask_after_ms = True, 0
+            else:
+                assert self.driver.append_error
+        elif error is ErrorCode.NONE:
+            self.described, self.ask_after_ms = described(sent), 0
+        else:
+            assert self.driver.append_error
 
     def _forget_shutdown_if_empty(self) -> None:
         if self.group is None or not self.group.members:
@@ -308,6 +359,7 @@ class StreamsLives(RuleBasedStateMachine):
         for _ in range(3):
             for client in members:
                 client.heartbeat()
+                self._check_asked(client)
             self.driver.advance(20_000)
         assert set(members) <= set(self.members()), "who is heard from stays"
 
@@ -365,6 +417,7 @@ class StreamsLives(RuleBasedStateMachine):
     def the_coordinator_changes(self) -> None:
         self.driver.restart()
         self.ends_for, self.endpoints_may_be_old = None, True
+        self.described, self.ask_after_ms = None, 0
 
     @rule()
     def the_log_is_compacted(self) -> None:
@@ -388,6 +441,7 @@ class StreamsLives(RuleBasedStateMachine):
         for _ in range(2):
             for client in clients:
                 client.heartbeat()
+                self._check_asked(client)
         self._forget_shutdown_if_empty()
         group, members = self.group, self.members()
         if group is None or group.members.keys() != {client.member_id for client in members}:
@@ -400,6 +454,7 @@ class StreamsLives(RuleBasedStateMachine):
         for _ in range(8):
             for client in clients:
                 client.heartbeat()
+                self._check_asked(client)
                 self.a_client_gives_up(client.member_id)
             self.driver.advance(11_000)
 
@@ -425,6 +480,7 @@ class StreamsLives(RuleBasedStateMachine):
         standby = Counter(task for client in members for task in client.standby)
         assert standby == (dict.fromkeys((("1", it) for it in tasks), standbys) if standbys else {})
         self._check_endpoints(group, members)
+        assert self.described or self.is_refused or self.ask_after_ms, "somebody was asked"
 
     def _check_endpoints(self, group: StreamsGroup, members: list[Client]) -> None:
         for other in members:
@@ -483,6 +539,7 @@ class StreamsLives(RuleBasedStateMachine):
         if group is None:
             if hasattr(self, "driver"):
                 self.epochs, self.held, self.ends_for = (0, 0, {}), {}, None
+                self.described, self.is_refused, self.ask_after_ms = None, False, 0
             return
         self._forget_shutdown_if_empty()
         members = {member_id: has.epoch for member_id, has in group.current.items()}
@@ -512,6 +569,16 @@ class StreamsLives(RuleBasedStateMachine):
                 assert (timer.deadline_ms is not None) == bool(current.state.name == "UNREVOKED_TASKS")
                 if timer.deadline_ms is not None:
                     assert timer.deadline_ms <= self.driver.now_ms + REBALANCE_TIMEOUT_MS
+
+    @invariant()
+    def what_was_described_is_there(self) -> None:
+        if not hasattr(self, "driver"):
+            return
+        assert self.driver.descriptions is not None
+        assert len(self.driver.descriptions) == (self.described is not None)
+        if self.group is not None:
+            found = self.driver.shard.describe_streams(GROUP, with_description=True)
+            assert found.topology_description == self.described
 
     @invariant()
     def a_replay_is_the_same_group(self) -> None:

@@ -1,0 +1,207 @@
+"""What an application tells of its topology, beside what the assignment needs: every node, and what it is connected to
+(KIP-1331).
+
+A heartbeat's response asks for it, and a member sends it with StreamsGroupTopologyDescriptionUpdate. One member is
+asked at a time: while it may still answer, and for longer each time that nothing came or was stored, nobody else is.
+
+    nobody was asked ---> asked, not again for 30 s ---> 60 s ---> ... ---> an hour
+           ^                        |
+           +------- stored ---------+--- refused for good: not again for this topology
+
+The group's epoch record has the topology epoch whose description was stored, and the one whose description was refused
+for good, as Apache Kafka 4.4 writes them. The description itself is in a `DescriptionStore`, which starts empty. Apache
+Kafka goes by the record, and so never asks again for what its in-memory plugin has lost. Here the store itself counts:
+after a restart, or on another broker, a member is asked with its next heartbeat.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.streams_group_describe import DescribedGroup
+from kwire_protocol.messages.streams_group_describe import TopologyDescription as DescribedTopology
+from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
+from kwire_protocol.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    TopologyDescription,
+    TopologyDescriptionNode,
+)
+from kwire_protocol.wire import Reader, Writer
+
+from kwire.coordinators.effects import Now, Step, Token, response_error
+from kwire.groups.draft import Draft
+from kwire.groups.modern.groups import Groups
+from kwire.groups.streams.changes import EpochChange, StreamsEpoch
+from kwire.groups.streams.group import Solicitation, StreamsGroup
+from kwire.groups.topology_descriptions import DescriptionStore, StoredDescription
+
+log = logging.getLogger(__name__)
+
+MAX_DESCRIPTION_BYTES: Final = 1 << 20
+"""Of one description. Kafka's plugin has no bound."""
+FIRST_BACKOFF_MS: Final = 30_000
+MAX_BACKOFF_MS: Final = 3_600_000
+"""Kafka's constants. Kafka spreads them by a fifth; here one member is asked at a time anyway."""
+
+_PUSHED_VERSION: Final = 0
+_DESCRIBED_VERSION: Final = 1
+
+
+class NodeType(IntEnum):
+    SOURCE = 1
+    PROCESSOR = 2
+    SINK = 3
+
+
+class DescriptionStatus(IntEnum):
+    """What StreamsGroupDescribe says of a description. ERROR is for plugins that fail; the store does not."""
+
+    NOT_REQUESTED = 0
+    NOT_STORED = 1
+    ERROR = 2
+    AVAILABLE = 3
+
+
+@attrs.define(eq=False)
+class Descriptions:
+    """Without a `store` nobody is asked, and no group has a description."""
+
+    groups: Groups[StreamsGroup]
+    store: DescriptionStore | None
+
+    # Asking
+
+    def are_wanted(self, group: StreamsGroup) -> bool:
+        topology = group.topology
+        if self.store is None or topology is None or group.failed_description_topology_epoch == topology.epoch:
+            return False
+        stored = self.store.find(group.group_id)
+        return stored is None or stored.topology_epoch != topology.epoch
+
+    def ask(self, step: Step, group: StreamsGroup, response: StreamsGroupHeartbeatResponse) -> None:
+        """Asks the member that gets this response, unless another one was asked lately."""
+        asked = group.solicitation
+        if asked is None or step.now.monotonic_ms >= asked.until_ms:
+            _back_off(group, step.now)
+            response.topology_description_required = True
+            log.info("group %a: member %a is asked to describe the topology", group.group_id, response.member_id)
+
+    # Storing
+
+    def update(self, step: Step, request: StreamsGroupTopologyDescriptionUpdateRequest, token: Token) -> None:
+        """Replies with None, or with a KafkaError.
+
+        GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID; INVALID_REQUEST for another topology epoch than the group's, and for a
+        description that contradicts itself; STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED if it is not stored.
+        """
+        assert self.store is not None
+        try:
+            group, encoded = self._accepted(request)
+        except KafkaError as refused:
+            step.reply(token, refused)
+            return
+        epoch = request.topology_epoch
+        if len(encoded) > MAX_DESCRIPTION_BYTES:
+            reason = f"The description has {len(encoded)} bytes. There is room for {MAX_DESCRIPTION_BYTES}."
+            log.warning("group %a: its topology is not described: %s", group.group_id, reason)
+            after = attrs.evolve(group.epoch_value(), failed_description_topology_epoch=epoch)
+            self._record(step, group, after, None, token, _failed(reason))
+        elif not self.store.has_room_for(group.group_id, encoded):
+            reason = "There is no room for the description on this broker."
+            log.warning("group %a: its topology is not described: %s", group.group_id, reason)
+            _back_off(group, step.now)
+            step.reply(token, _failed(reason))
+        else:
+            after = attrs.evolve(group.epoch_value(), stored_description_topology_epoch=epoch)
+            self._record(step, group, after, StoredDescription(epoch, encoded), token, None)
+
+    def _accepted(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> tuple[StreamsGroup, bytes]:
+        group = self.groups.get(request.group_id)
+        group.member(request.member_id)
+        current = -1 if group.topology is None else group.topology.epoch
+        if request.topology_epoch != current:
+            raise _invalid(
+                f"Topology epoch {request.topology_epoch} does not match the group's current topology epoch {current}."
+            )
+        check_description(request.topology_description)
+        w = Writer()
+        request.topology_description.write(w, _PUSHED_VERSION)
+        return group, w.getvalue()
+
+    def _record(
+        self,
+        step: Step,
+        group: StreamsGroup,
+        after: StreamsEpoch,
+        description: StoredDescription | None,
+        token: Token,
+        outcome: KafkaError | None,
+    ) -> None:
+        """Records the outcome. Only when that is done it counts; if it cannot be, a member is asked again later."""
+
+        def recorded(later: Step) -> None:
+            group.solicitation = None
+            if description is not None and self.store is not None:
+                self.store.put(group.group_id, description)
+            later.reply(token, outcome)
+
+        def failed(later: Step, error: ErrorCode) -> None:
+            _back_off(group, later.now)
+            later.reply(token, KafkaError(response_error(error)))
+
+        draft = Draft()
+        if after != group.epoch_value():
+            draft.change(group, EpochChange(group.group_id, after))
+        draft.then(recorded)
+        draft.append(step, failed)
+
+    def forget(self, group: StreamsGroup) -> None:
+        """The group is gone from this coordinator, or is of another kind now."""
+        if self.store is not None:
+            self.store.forget(group.group_id)
+
+    # Describing
+
+    def describe(self, group: StreamsGroup, described: DescribedGroup) -> None:
+        described.topology_description_status = DescriptionStatus.NOT_STORED
+        stored = None if self.store is None else self.store.find(group.group_id)
+        if stored is not None and group.topology is not None and stored.topology_epoch == group.topology.epoch:
+            # Both messages have the same fields.
+            described.topology_description = DescribedTopology.read(Reader(stored.encoded), _DESCRIBED_VERSION)
+            described.topology_description_status = DescriptionStatus.AVAILABLE
+
+
+def _back_off(group: StreamsGroup, now: Now) -> None:
+    attempts = 0 if group.solicitation is None else group.solicitation.attempts
+    # The exponent is bounded, or the number would grow for ever.
+    delay_ms = min(FIRST_BACKOFF_MS << min(attempts, 7), MAX_BACKOFF_MS)
+    group.solicitation = Solicitation(attempts + 1, now.monotonic_ms + delay_ms)
+
+
+def check_description(description: TopologyDescription) -> None:
+    """Raises KafkaError(INVALID_REQUEST) for a description that contradicts itself."""
+    _check_types(node for part in description.subtopologies for node in part.nodes)
+    for store in description.global_stores:
+        _check_types((store.source, store.processor))
+        if (store.source.node_type, store.processor.node_type) != (NodeType.SOURCE, NodeType.PROCESSOR):
+            raise _invalid("Global store must be composed of a source and a processor node.")
+
+
+def _check_types(nodes: Iterable[TopologyDescriptionNode]) -> None:
+    for node in nodes:
+        if node.node_type not in (NodeType.SOURCE, NodeType.PROCESSOR, NodeType.SINK):
+            raise _invalid(f"Unknown topology node type: {node.node_type}")
+
+
+def _invalid(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _failed(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED, reason)

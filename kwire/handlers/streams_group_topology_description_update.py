@@ -1,0 +1,49 @@
+"""StreamsGroupTopologyDescriptionUpdate: v0, flexible (KIP-1331).
+
+A member that was asked for it describes its topology. `groups/streams/descriptions.py` has the rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
+)
+
+from kwire.handlers._shared.authorization import check
+from kwire.handlers._shared.group_protocols import STREAMS, check_protocol
+from kwire.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(
+    broker: Broker, request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
+) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    try:
+        check_protocol(broker, STREAMS)
+        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        _check(broker, request)
+        await broker.groups.update_topology_description(request)
+    except KafkaError as error:
+        return StreamsGroupTopologyDescriptionUpdateResponse(error_code=error.code, error_message=error.message)
+    return StreamsGroupTopologyDescriptionUpdateResponse()
+
+
+def _check(broker: Broker, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
+    """Raises KafkaError: UNSUPPORTED_VERSION if topologies are not described here, INVALID_REQUEST."""
+    if not broker.groups.describes_topologies:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "The broker has no streams group topology description plugin configured.",
+        )
+    if not request.member_id.strip():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
+    if not request.group_id.strip():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
