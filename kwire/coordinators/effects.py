@@ -76,15 +76,17 @@ class Append(Effect):
         return step.effects
 
 
-@attrs.define(eq=False)
 class Step:
     """One call into the machine: its time, and its effects so far."""
 
-    now: Now
-    effects: list[Effect] = attrs.field(factory=list)
-    has_append: bool = False
-    base_offset: int = -1
-    """In the call after an append: the offset of its first record."""
+    __slots__ = ("base_offset", "effects", "has_append", "now")
+
+    def __init__(self, now: Now, *, base_offset: int = -1) -> None:
+        self.now = now
+        self.effects: list[Effect] = []
+        self.has_append = False
+        self.base_offset = base_offset
+        """In the call after an append: the offset of its first record."""
 
     def reply(self, token: Token, response: object) -> None:
         self.effects.append(Reply(token, response))

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, Self, TypeVar
 
-import attrs
 from kwire_protocol.errors import ErrorCode
 
-from kwire.coordinators.effects import KeyedRecord, Step
+from kwire.coordinators.effects import KeyedRecord, Step, Token, response_error
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +35,15 @@ class Changeable(Protocol[C]):
     def apply(self, change: C, /) -> C: ...
 
 
-@attrs.define(eq=False)
 class Draft:
-    """Use it once: make changes, then `append` or `undo`."""
+    """Use it once: make changes, then `append`, `answer` or `undo`."""
 
-    records: list[KeyedRecord] = attrs.field(factory=list)
-    _undo: list[Callable[[], object]] = attrs.field(factory=list)
-    _then: list[Callable[[Step], None]] = attrs.field(factory=list)
+    __slots__ = ("_then", "_undo", "records")
+
+    def __init__(self) -> None:
+        self.records: list[KeyedRecord] = []
+        self._undo: list[Callable[[], object]] = []
+        self._then: list[Callable[[Step], None]] = []
 
     def change(self, group: Changeable[C], change: C) -> Self:
         self.did(change.record(), partial(group.apply, group.apply(change)))
@@ -77,6 +78,15 @@ class Draft:
                 failed(later, error)
 
         step.append(self.records, appended)
+
+    def answer(self, step: Step, token: Token, response: object, failed: Callable[[ErrorCode], object]) -> None:
+        """Like `append`, and replies before what follows: `response`, or what `failed` makes of the client's error."""
+        if self.records:
+            self._then.insert(0, lambda later: later.reply(token, response))
+            self.append(step, lambda later, error: later.reply(token, failed(response_error(error))))
+        else:
+            step.reply(token, response)
+            self._done(step)
 
     def _done(self, step: Step) -> None:
         for action in self._then:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -48,8 +48,7 @@ def sees_all(_topic: str) -> bool:
     return True
 
 
-@attrs.frozen
-class MemberContext:
+class MemberContext(NamedTuple):
     """The client, as the connection knows it. `client_host` has a leading slash, as in Kafka.
 
     `sees_topic` tells whether the client is authorized to describe a topic.

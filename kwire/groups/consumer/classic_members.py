@@ -191,10 +191,8 @@ class ClassicMembers:
         members = [_left(identity, self._leaver(group, identity, leaving)) for identity in request.members]
         draft = Draft()
         self.membership.remove(draft, group, leaving)
-        draft.then(lambda later: later.reply(token, LeaveGroupResponse(members=members)))
-        draft.append(
-            step, lambda later, error: later.reply(token, LeaveGroupResponse(error_code=response_error(error)))
-        )
+        response = LeaveGroupResponse(members=members)
+        draft.answer(step, token, response, lambda error: LeaveGroupResponse(error_code=error))
 
     def _leaver(self, group: ConsumerGroup, identity: MemberIdentity, leaving: dict[str, None]) -> ErrorCode:
         instance_id, member_id = identity.group_instance_id, identity.member_id

@@ -21,7 +21,7 @@ from kwire_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
 
-from kwire.coordinators.effects import Step, Token, response_error
+from kwire.coordinators.effects import Step, Token
 from kwire.groups.config import ConsumerGroupSettings, GroupConfig
 from kwire.groups.consumer.assigning import Assigning
 from kwire.groups.consumer.changes import CurrentChange, MemberChange, TargetChange
@@ -78,13 +78,9 @@ class Heartbeats:
                 response = self._stay(step, draft, request, context, member_id)
         except KafkaError as refused:
             draft.undo()
-            step.reply(token, ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message))
+            step.reply(token, _refusal(refused.code, refused.message))
             return
-        draft.then(lambda later: later.reply(token, response))
-        draft.append(
-            step,
-            lambda later, error: later.reply(token, ConsumerGroupHeartbeatResponse(error_code=response_error(error))),
-        )
+        draft.answer(step, token, response, _refusal)
 
     def _stay(
         self,
@@ -241,6 +237,10 @@ class Heartbeats:
             log.info("group %a: member %a left", group.group_id, member_id)
             self.membership.remove(draft, group, [member_id])
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
+
+
+def _refusal(code: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
 
 
 def _updated(before: MemberMetadata, request: ConsumerGroupHeartbeatRequest, context: MemberContext) -> MemberMetadata:

@@ -20,7 +20,7 @@ from kwire_protocol.messages.share_group_heartbeat import (
     TopicPartitions,
 )
 
-from kwire.coordinators.effects import Step, Token, response_error
+from kwire.coordinators.effects import Step, Token
 from kwire.groups.config import GroupConfig, ShareGroupSettings
 from kwire.groups.draft import Draft
 from kwire.groups.group import MemberContext
@@ -53,16 +53,12 @@ class Heartbeats:
                 response = self._stay(step, draft, request, context)
         except KafkaError as refused:
             draft.undo()
-            step.reply(token, ShareGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message))
+            step.reply(token, _refusal(refused.code, refused.message))
             return
-        # Before the share coordinator is asked, which may take its time.
-        draft.then(lambda later: later.reply(token, response))
         if request.member_epoch != LEAVING_EPOCH:
             self.initializing.begin(step, draft, self.groups.get(request.group_id))
-        draft.append(
-            step,
-            lambda later, error: later.reply(token, ShareGroupHeartbeatResponse(error_code=response_error(error))),
-        )
+        # Before the share coordinator is asked, which may take its time.
+        draft.answer(step, token, response, _refusal)
 
     def _stay(
         self, step: Step, draft: Draft, request: ShareGroupHeartbeatRequest, context: MemberContext
@@ -116,6 +112,10 @@ class Heartbeats:
         log.info("group %a: member %a left", group.group_id, member_id)
         self.membership.remove(draft, group, [member_id])
         return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
+
+
+def _refusal(code: ErrorCode, message: str | None = None) -> ShareGroupHeartbeatResponse:
+    return ShareGroupHeartbeatResponse(error_code=code, error_message=message)
 
 
 def _updated(before: ShareMember, request: ShareGroupHeartbeatRequest, context: MemberContext) -> ShareMember:

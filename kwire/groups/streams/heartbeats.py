@@ -17,7 +17,7 @@ from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.messages import streams_group_heartbeat as wire
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 
-from kwire.coordinators.effects import Step, Token, response_error
+from kwire.coordinators.effects import Step, Token
 from kwire.groups.config import GroupConfig, StreamsGroupSettings
 from kwire.groups.draft import Draft
 from kwire.groups.group import MemberContext
@@ -76,8 +76,7 @@ class Heartbeats:
             draft.undo()
             step.reply(token, _refusal(refused.code, refused.message))
             return
-        draft.then(lambda later: later.reply(token, answer))
-        draft.append(step, lambda later, error: later.reply(token, _refusal(response_error(error))))
+        draft.answer(step, token, answer, _refusal)
 
     def _stay(self, step: Step, draft: Draft, request: StreamsGroupHeartbeatRequest, context: MemberContext) -> Answer:
         joins, member_id = request.member_epoch == JOINING_EPOCH, request.member_id
