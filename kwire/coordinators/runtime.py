@@ -153,10 +153,10 @@ class CoordinatorRuntime(Generic[S]):
 
     def shard_at(self, index: int) -> S | None:
         """The shard of a partition; None if it is not active here."""
-        states = self._states
-        if index >= len(states):
+        try:
+            state = self._states[index]
+        except IndexError:
             return None
-        state = states[index]
         return state.shard if type(state) is Active else None
 
     def is_loading(self, index: int) -> bool:
@@ -232,7 +232,7 @@ class CoordinatorRuntime(Generic[S]):
         A reply that changes nothing may still rest on records that another node, elected now, would not have. Kafka's
         `CoordinatorRuntime` lets it wait for them too.
         """
-        if slot.is_set and isinstance(self._state(index), Active) and self.topic.when_committed(index) is None:
+        if slot.is_set and self.shard_at(index) is not None and self.topic.when_committed(index) is None:
             return slot.value
         return self.durable(index, slot)
 

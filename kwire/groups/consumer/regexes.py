@@ -40,6 +40,8 @@ class Regexes:
 
         Returns whether the topics of one have changed. Raises KafkaError(INVALID_REGULAR_EXPRESSION).
         """
+        if not group.regexes and not group.regex_subscribers:
+            return False
         changed = False
         for regex in group.regexes.keys() - group.regex_subscribers.keys():
             draft.change(group, RegexChange(group.group_id, regex, None))

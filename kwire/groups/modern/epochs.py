@@ -7,9 +7,9 @@ computes it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -23,6 +23,8 @@ from kwire.groups.topics import Topics, metadata_hash
 log = logging.getLogger(__name__)
 
 AnyGroup = ModernGroup[Any, Any, Any, Any]
+
+G = TypeVar("G", bound=AnyGroup)
 
 
 @attrs.define(eq=False)
@@ -58,13 +60,13 @@ class Epochs:
         return self._hashed[2]
 
 
-def is_assignment_due(group: AnyGroup, now: Now, interval_ms: float) -> bool:
+def is_assignment_due(group: G, now: Now, interval_ms: Callable[[G], float]) -> bool:
     """Not while the last target is younger than the interval. One from the future is from a clock that was set."""
     if group.epoch <= group.assignment_epoch:
         return False
     if not group.assignment_timestamp_ms:
         return True
-    return not 0 <= now.wall_ms - group.assignment_timestamp_ms < interval_ms
+    return not 0 <= now.wall_ms - group.assignment_timestamp_ms < interval_ms(group)
 
 
 def set_targets(draft: Draft, group: AnyGroup, targets: Mapping[str, Any], now: Now, *, assignor: str) -> None:

@@ -53,9 +53,12 @@ class Assigning:
 
     def assign(self, draft: Draft, group: ShareGroup, now: Now) -> None:
         """Computes the target assignment for the group epoch, if it is due."""
-        if is_assignment_due(group, now, self.settings(group.group_id).assignment_interval_ms):
+        if is_assignment_due(group, now, self._interval_ms):
             targets = ASSIGNOR.assign(self._spec(group), group.states.assignable())
             set_targets(draft, group, targets, now, assignor=ASSIGNOR.name)
+
+    def _interval_ms(self, group: ShareGroup) -> int:
+        return self.settings(group.group_id).assignment_interval_ms
 
     def _spec(self, group: ShareGroup) -> GroupSpec:
         topics: dict[Uuid, TopicSpec] = {}

@@ -100,13 +100,16 @@ class Assigning:
             return INITIAL_DELAY
         if group.epoch <= group.assignment_epoch:
             return None
-        if not is_assignment_due(group, now, self.settings(group.group_id).assignment_interval_ms):
+        if not is_assignment_due(group, now, self._interval_ms):
             return INTERVAL
         targets = dict.fromkeys(group.members, NO_TASKS)
         if configured.is_ready:
             targets = ASSIGNOR.assign(self._spec(group, configured))
         set_targets(draft, group, targets, now, assignor=ASSIGNOR.name)
         return None
+
+    def _interval_ms(self, group: StreamsGroup) -> int:
+        return self.settings(group.group_id).assignment_interval_ms
 
     def _spec(self, group: StreamsGroup, configured: ConfiguredTopology) -> TaskGroup:
         members = {
