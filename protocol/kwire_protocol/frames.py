@@ -95,7 +95,8 @@ class FrameBuffer:
     def writable(self) -> memoryview:
         """A buffer of at least ROOM_BYTES to receive into. Frames taken before are no longer valid."""
         if self._start == self._stop:
-            self._give_back()
+            if self._stop:  # else it was let go
+                self._give_back()
             if self._expected:
                 self._move(self._expected)
         else:
