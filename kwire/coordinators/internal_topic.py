@@ -143,7 +143,7 @@ class InternalTopic:
 
     def when_committed(self, index: int) -> Acknowledgement | None:
         """Like `committed`, but returns None if there is nothing to wait for, else a slot for None or the error."""
-        partition = self._partition(index)
+        partition = self.partitions.find(self.name, index)
         return partition.when_committed(partition.log_end_offset - 1, ALL_IN_SYNC)
 
     def unreadable(self, index: int, error: OSError) -> KafkaError:

@@ -221,17 +221,18 @@ class CoordinatorRuntime(Generic[S]):
     def _wants_attention(self, index: int) -> bool:
         """Whether the shard has a deadline before `run` wakes up."""
         shard = self.shard_at(index)
-        if shard is None:
-            return False
-        deadline_ms = shard.next_deadline_ms()
+        deadline_ms = None if shard is None else shard.next_deadline_ms()
         return deadline_ms is not None and (self._sleeps_until_ms is None or deadline_ms < self._sleeps_until_ms)
 
-    def answer(self, index: int, slot: Slot[Response]) -> Response | Coroutine[Slot[Any], None, Response]:
-        """The reply itself if nothing is to wait for; else like `durable`.
+    def answer(
+        self, index: int, effects: Iterable[Effect], slot: Slot[Response]
+    ) -> Response | Coroutine[Slot[Any], None, Response]:
+        """Carries out the effects. Returns the reply itself if nothing is to wait for; else like `durable`.
 
         A reply that changes nothing may still rest on records that another node, elected now, would not have. Kafka's
         `CoordinatorRuntime` lets it wait for them too.
         """
+        self.perform(index, effects)
         if slot.is_set and self.shard_at(index) is not None and self.topic.when_committed(index) is None:
             return slot.value
         return self.durable(index, slot)

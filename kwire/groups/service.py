@@ -146,8 +146,7 @@ class GroupService:
         slot: Slot[ConsumerGroupHeartbeatResponse] = Slot()
         member_id = request.member_id or uuid_to_text(self._clock.uuid())
         effects = shard.consumer_heartbeat(request, member, slot, member_id=member_id, now=self.runtime.now())
-        self.runtime.perform(index, effects)
-        return self.runtime.answer(index, slot)
+        return self.runtime.answer(index, effects, slot)
 
     def share_heartbeat(
         self, request: ShareGroupHeartbeatRequest, member: MemberContext
@@ -156,8 +155,7 @@ class GroupService:
         index, shard = self._find_named(request.group_id)
         slot: Slot[ShareGroupHeartbeatResponse] = Slot()
         effects = shard.share_heartbeat(request, member, slot, now=self.runtime.now())
-        self.runtime.perform(index, effects)
-        return self.runtime.answer(index, slot)
+        return self.runtime.answer(index, effects, slot)
 
     def streams_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, member: MemberContext
@@ -166,8 +164,7 @@ class GroupService:
         index, shard = self._find_named(request.group_id)
         slot: Slot[Answer] = Slot()
         effects = shard.streams_heartbeat(request, member, slot, now=self.runtime.now())
-        self.runtime.perform(index, effects)
-        return self.runtime.answer(index, slot)
+        return self.runtime.answer(index, effects, slot)
 
     @property
     def describes_topologies(self) -> bool:

@@ -87,7 +87,7 @@ class ClassicMembers:
         former_id = None if instance_id is None else group.static_members.get(instance_id)
         downgrades = former_id is not None and self.migration.may_downgrade(group, [former_id], joining=1)
         if instance_id is not None and request.member_id:
-            before: MemberMetadata | None = group.static_member(member_id, instance_id)
+            before: MemberMetadata | None = group.identified(member_id, instance_id)
         else:
             before = self.heartbeats.enter_joining(draft, group, member_id, instance_id, classic=True)
         epoch = group.epoch
@@ -134,11 +134,7 @@ class ClassicMembers:
         self, group: ConsumerGroup, request: SyncGroupRequest | HeartbeatRequest
     ) -> tuple[MemberMetadata, ClassicProtocol]:
         """Raises KafkaError unless it is a member of the classic protocol in its current generation."""
-        instance_id = request.group_instance_id
-        if instance_id is None:
-            member = group.member(request.member_id)
-        else:
-            member = group.static_member(request.member_id, instance_id)
+        member = group.identified(request.member_id, request.group_instance_id)
         if member.classic is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if request.generation_id != group.assignment_of(member.member_id).epoch:
@@ -197,10 +193,9 @@ class ClassicMembers:
     def _leaver(self, group: ConsumerGroup, identity: MemberIdentity, leaving: dict[str, None]) -> ErrorCode:
         instance_id, member_id = identity.group_instance_id, identity.member_id
         try:
-            if instance_id is None:
-                member = group.member(member_id)
-            else:
-                member = group.static_member(member_id or group.static_members.get(instance_id, ""), instance_id)
+            if instance_id is not None and not member_id:
+                member_id = group.static_members.get(instance_id, "")
+            member = group.identified(member_id, instance_id)
         except KafkaError as refused:
             return refused.code
         log.info("group %a: member %a left: %a", group.group_id, member.member_id, identity.reason or "not provided")

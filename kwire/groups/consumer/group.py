@@ -97,8 +97,10 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
     def assignment_of(self, member_id: str) -> CurrentAssignment:
         return self.current.get(member_id, NEW_MEMBER)
 
-    def static_member(self, member_id: str, instance_id: str) -> MemberMetadata:
-        """The member with that instance id. Raises KafkaError(UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID)."""
+    def identified(self, member_id: str, instance_id: str | None) -> MemberMetadata:
+        """The member, a static one if it has an instance id. KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if instance_id is None:
+            return self.member(member_id)
         current_id = self.static_members.get(instance_id)
         if current_id is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {quoted(instance_id)} is unknown.")

@@ -96,8 +96,13 @@ class Heartbeats:
         owned: Owned | None = None
         if request.topic_partitions is not None:
             owned = owned_partitions((it.topic_id, it.partitions) for it in request.topic_partitions)
-        before = self._enter(draft, group, request, member_id, owned)
+        if joins:
+            before = self.enter_joining(draft, group, member_id, request.instance_id, classic=False)
+        else:
+            before = group.identified(member_id, request.instance_id)
         had = group.assignment_of(member_id)
+        if not joins:
+            _check_epoch(had, request.member_epoch, owned)
         after = _updated(before or MemberMetadata(member_id), request, context)
         subscription_changed = self.subscribe(step, draft, group, before, after, context)
         self.assigning.assign(draft, group, step.now)
@@ -136,22 +141,6 @@ class Heartbeats:
             )
 
     # Who it is
-
-    def _enter(
-        self,
-        draft: Draft,
-        group: ConsumerGroup,
-        request: ConsumerGroupHeartbeatRequest,
-        member_id: str,
-        owned: Owned | None,
-    ) -> MemberMetadata | None:
-        """The member as the group knows it; None if it is new. Raises KafkaError if it may not go on."""
-        joins, instance_id = request.member_epoch == JOINING_EPOCH, request.instance_id
-        if joins:
-            return self.enter_joining(draft, group, member_id, instance_id, classic=False)
-        member = group.member(member_id) if instance_id is None else group.static_member(member_id, instance_id)
-        _check_epoch(group.assignment_of(member_id), request.member_epoch, owned)
-        return member
 
     def enter_joining(
         self, draft: Draft, group: ConsumerGroup, member_id: str, instance_id: str | None, *, classic: bool
@@ -219,10 +208,7 @@ class Heartbeats:
     def _leave(self, draft: Draft, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         group = self.groups.get(request.group_id)
         member_id, instance_id = request.member_id, request.instance_id
-        if instance_id is None:
-            group.member(member_id)
-        else:
-            group.static_member(member_id, instance_id)
+        group.identified(member_id, instance_id)
         if request.member_epoch == STATIC_LEAVING_EPOCH and instance_id is not None:
             log.info("group %a: static member %a left, and may come back", group.group_id, member_id)
             has = attrs.evolve(
