@@ -34,7 +34,7 @@ class Assigning:
     def begin_epoch(self, draft: Draft, group: ShareGroup, *, subscriptions_changed: bool) -> None:
         """A new group epoch if the subscriptions, the topics or the initialized partitions have changed."""
         needed = subscriptions_changed
-        if group.epoch <= group.assignment_epoch:
+        if group.epoch <= group.assignment_epoch and group.settled_version != self.topics.version:
             needed |= self._misses_initialized(group)
         if needed or group.topics_version != self.topics.version:
             self.epochs.begin(draft, group, group.topic_subscribers, needed=needed)

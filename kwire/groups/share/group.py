@@ -43,6 +43,11 @@ class ShareGroup(ModernGroup[ShareMember, CurrentAssignment, Assignment, MemberT
     states: PartitionStates = NO_STATES
     topic_subscribers: dict[str, int] = attrs.field(factory=dict)
     """Topic -> how many members name it in their subscription."""
+    settled_version: int = -1
+    """The version of the topics with which all partitions that members subscribe to are initialized and assigned.
+
+    -1 after any change of the group: then somebody has to look.
+    """
     initializing_since_ms: dict[Uuid, int] = attrs.field(factory=dict)
     """Topic id -> when the share coordinator was asked last, or the group was loaded. Monotonic."""
 
@@ -82,6 +87,10 @@ class ShareGroup(ModernGroup[ShareMember, CurrentAssignment, Assignment, MemberT
         self._has_no_offsets()
 
     # Changes
+
+    def apply(self, change: Change[Any]) -> Change[Any]:
+        self.settled_version = -1
+        return super().apply(change)
 
     def known(self, member_id: str, member: ShareMember) -> None:  # noqa: ARG002
         for topic in member.subscribed_topic_names:

@@ -72,9 +72,10 @@ class Heartbeats:
         if joins:
             log.info("group %a: member %a joins", group.group_id, member_id)
         after = _updated(before or ShareMember(member_id), request, context)
-        if after != before:
+        subscription_changed = False
+        if after is not before and after != before:
             draft.change(group, MemberChange(group.group_id, member_id, after))
-        subscription_changed = before is None or after.subscribed_topic_names != before.subscribed_topic_names
+            subscription_changed = before is None or after.subscribed_topic_names != before.subscribed_topic_names
         self.assigning.begin_epoch(draft, group, subscriptions_changed=subscription_changed)
         self.assigning.assign(draft, group, step.now)
         has = self.assigning.move(draft, group, member_id, subscription_changed=subscription_changed)
@@ -87,7 +88,7 @@ class Heartbeats:
             member_epoch=has.epoch,
             heartbeat_interval_ms=self.settings(group.group_id).heartbeat_interval_ms,
         )
-        if joins or request.subscribed_topic_names is not None or has.assigned != had.assigned:
+        if joins or request.subscribed_topic_names is not None or (has is not had and has.assigned != had.assigned):
             response.assignment = _assignment(has)
         return response
 
@@ -119,8 +120,18 @@ def _refusal(code: ErrorCode, message: str | None = None) -> ShareGroupHeartbeat
 
 
 def _updated(before: ShareMember, request: ShareGroupHeartbeatRequest, context: MemberContext) -> ShareMember:
-    """What the member asks for with this request: a field that is absent stays as it was."""
+    """What the member asks for with this request: a field that is absent stays as it was.
+
+    The very `before` if all are absent, as in most heartbeats.
+    """
     names = request.subscribed_topic_names
+    if (
+        names is None
+        and request.rack_id is None
+        and context.client_id == before.client_id
+        and context.client_host == before.client_host
+    ):
+        return before
     return ShareMember(
         member_id=before.member_id,
         rack_id=before.rack_id if request.rack_id is None else request.rack_id,

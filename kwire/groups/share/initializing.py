@@ -36,6 +36,8 @@ class Initializing:
 
     def begin(self, step: Step, draft: Draft, group: ShareGroup) -> None:
         """Marks what has no state, and asks for it once the mark is appended."""
+        if group.settled_version == self.topics.version:
+            return
         missing = self._missing(group, step.now.monotonic_ms)
         if missing:
             asked = StatesToInitialize(
@@ -45,6 +47,9 @@ class Initializing:
             )
             self.mark(step, draft, group, missing)
             draft.then(lambda later: later.effects.append(Initialize(asked)))
+        elif not draft.records and group.epoch <= group.assignment_epoch and not group.states.initializing:
+            # This heartbeat has changed nothing, so no initialized partition was missing from the target either.
+            group.settled_version = self.topics.version
 
     def mark(self, step: Step, draft: Draft, group: ShareGroup, topics: Mapping[Uuid, NamedPartitions]) -> None:
         """The share coordinator will be asked for these."""
