@@ -90,7 +90,7 @@ class Heartbeats:
             if group.is_empty:
                 self.membership.delay_first_assignment(step, draft, group)
         after = _updated(before or StreamsMember(member_id), request, context)
-        member_changed = after != before
+        member_changed = after is not before and after != before
         if member_changed:
             draft.change(group, MemberChange(group.group_id, member_id, after))
         topology = self._topology(draft, group, request)
@@ -118,7 +118,7 @@ class Heartbeats:
             heartbeat_interval_ms=self.settings(group.group_id).heartbeat_interval_ms,
             status=[wire.Status(it.code, it.detail) for it in statuses if it is not None],
         )
-        is_changed = joins or has.assigned != had.assigned
+        is_changed = joins or (has is not had and has.assigned != had.assigned)
         if is_changed and after.user_endpoint is not None:
             draft.did(None, partial(setattr, group, "endpoints_epoch", group.endpoints_epoch))
             group.endpoints_epoch += 1
