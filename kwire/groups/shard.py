@@ -168,7 +168,7 @@ class GroupShard:
     ) -> list[Effect]:
         """`member_id` is the request's, or a new one for a member of version 0 that joins."""
         step = Step(now)
-        self._consumer.heartbeat(step, request, context, token, member_id=member_id)
+        self._consumer.heartbeats.heartbeat(step, request, context, token, member_id=member_id)
         return step.effects
 
     # Share groups
@@ -177,7 +177,7 @@ class GroupShard:
         self, request: ShareGroupHeartbeatRequest, context: MemberContext, token: Token, *, now: Now
     ) -> list[Effect]:
         step = Step(now)
-        self._share.heartbeat(step, request, context, token)
+        self._share.heartbeats.heartbeat(step, request, context, token)
         return step.effects
 
     def share_states_initialized(self, group_id: str, outcome: Outcome, *, now: Now) -> list[Effect]:
@@ -223,7 +223,7 @@ class GroupShard:
     ) -> list[Effect]:
         """Replies with an `Answer` of `streams_topics.py`."""
         step = Step(now)
-        self._streams.heartbeat(step, request, context, token)
+        self._streams.heartbeats.heartbeat(step, request, context, token)
         return step.effects
 
     def update_topology_description(

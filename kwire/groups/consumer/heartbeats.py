@@ -91,7 +91,7 @@ class Heartbeats:
         member_id: str,
     ) -> ConsumerGroupHeartbeatResponse:
         joins = request.member_epoch == JOINING_EPOCH
-        group = self._group(draft, request.group_id, joins=joins)
+        group = self._group_to_join(draft, request.group_id) if joins else self.groups.get(request.group_id)
         self.check_room(group, member_id)
         owned: Owned | None = None
         if request.topic_partitions is not None:
@@ -122,10 +122,8 @@ class Heartbeats:
             response.assignment = _assignment(has)
         return response
 
-    def _group(self, draft: Draft, group_id: str, *, joins: bool) -> ConsumerGroup:
-        """The group; a member that joins creates it, or converts a classic group."""
-        if not joins:
-            return self.groups.get(group_id)
+    def _group_to_join(self, draft: Draft, group_id: str) -> ConsumerGroup:
+        """A member that joins creates the group, or converts a classic one."""
         group = self.migration.consumer_group(draft, group_id)
         if group.members and not group.timers:
             # It was a classic group until now: its members' sessions begin.

@@ -9,7 +9,6 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.consumer_group_describe import Assignment as DescribedAssignment
 from kwire_protocol.messages.consumer_group_describe import DescribedGroup, TopicPartitions
 from kwire_protocol.messages.consumer_group_describe import Member as DescribedMember
-from kwire_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire_protocol.messages.leave_group import LeaveGroupRequest
 from kwire_protocol.messages.sync_group import SyncGroupRequest
@@ -28,7 +27,7 @@ from kwire.groups.consumer.member import MemberMetadata
 from kwire.groups.consumer.membership import Membership
 from kwire.groups.consumer.regexes import Regexes
 from kwire.groups.counts import GroupCounts
-from kwire.groups.group import Group, MemberContext
+from kwire.groups.group import Group
 from kwire.groups.migration import Migration
 from kwire.groups.modern.epochs import Epochs
 from kwire.groups.modern.groups import Groups
@@ -60,8 +59,8 @@ class ConsumerKind(ModernKind[ConsumerGroup]):
         membership = Membership(of_kind, timers, settings, self._assigning, migration)
         super().__init__(of_kind, membership)
         regexes = Regexes(config, topics)
-        self._heartbeats = Heartbeats(config, of_kind, settings, self._assigning, regexes, membership, migration)
-        self._classic_members = ClassicMembers(self._heartbeats, self._assigning, membership, migration)
+        self.heartbeats = Heartbeats(config, of_kind, settings, self._assigning, regexes, membership, migration)
+        self._classic_members = ClassicMembers(self.heartbeats, self._assigning, membership, migration)
 
     def find(self, group_id: str) -> ConsumerGroup | None:
         return self.groups.find(group_id)
@@ -81,17 +80,6 @@ class ConsumerKind(ModernKind[ConsumerGroup]):
         return [TopicsRemoval(group_id).record(), *super().tombstones(group_id)]
 
     # Members
-
-    def heartbeat(
-        self,
-        step: Step,
-        request: ConsumerGroupHeartbeatRequest,
-        context: MemberContext,
-        token: Token,
-        *,
-        member_id: str,
-    ) -> None:
-        self._heartbeats.heartbeat(step, request, context, token, member_id=member_id)
 
     def committed_by(self, step: Step, group_id: str, member_id: str) -> None:
         """Unlike in a classic group, a commit does not count as a heartbeat."""

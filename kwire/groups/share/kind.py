@@ -10,7 +10,6 @@ from kwire_protocol.messages.delete_share_group_offsets import DeleteShareGroupO
 from kwire_protocol.messages.share_group_describe import Assignment as DescribedAssignment
 from kwire_protocol.messages.share_group_describe import DescribedGroup, TopicPartitions
 from kwire_protocol.messages.share_group_describe import Member as DescribedMember
-from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.deadlines import Deadlines
@@ -18,7 +17,7 @@ from kwire.coordinators.effects import Step, Token
 from kwire.groups.assignors.assignor import Partitions
 from kwire.groups.config import GroupConfig, ShareGroupSettings
 from kwire.groups.counts import GroupCounts
-from kwire.groups.group import Group, MemberContext
+from kwire.groups.group import Group
 from kwire.groups.modern.epochs import Epochs
 from kwire.groups.modern.groups import Groups
 from kwire.groups.modern.kind import ModernKind
@@ -52,7 +51,7 @@ class ShareKind(ModernKind[ShareGroup]):
         assigning = Assigning(topics, settings, Epochs(topics, counts))
         membership = Membership(of_kind, timers, settings, assigning)
         super().__init__(of_kind, membership)
-        self._heartbeats = Heartbeats(config, of_kind, settings, assigning, self._initializing, membership)
+        self.heartbeats = Heartbeats(config, of_kind, settings, assigning, self._initializing, membership)
         self._deleting = Deleting(of_kind, topics)
         self._offsets = Offsets(of_kind, topics, self._initializing, self._deleting)
 
@@ -62,9 +61,6 @@ class ShareKind(ModernKind[ShareGroup]):
             self._initializing.loaded(step, group)
 
     # Members
-
-    def heartbeat(self, step: Step, request: ShareGroupHeartbeatRequest, context: MemberContext, token: Token) -> None:
-        self._heartbeats.heartbeat(step, request, context, token)
 
     def committed_by(self, step: Step, group_id: str, member_id: str) -> None:
         """The group has no committed offsets."""

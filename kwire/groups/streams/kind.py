@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages import streams_group_describe as wire
 from kwire_protocol.messages.streams_group_describe import DescribedGroup
-from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from kwire_protocol.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
 )
 
 from kwire.coordinators.deadlines import Deadlines
-from kwire.coordinators.effects import Step, Token
+from kwire.coordinators.effects import Step
 from kwire.groups.config import GroupConfig, StreamsGroupSettings
 from kwire.groups.counts import GroupCounts
-from kwire.groups.group import Group, MemberContext
+from kwire.groups.group import Group
 from kwire.groups.migration import Migration
 from kwire.groups.modern.epochs import Epochs
 from kwire.groups.modern.groups import Groups
@@ -53,14 +52,9 @@ class StreamsKind(ModernKind[StreamsGroup]):
         self._descriptions = Descriptions(of_kind, descriptions)
         membership = Membership(of_kind, timers, settings, assigning, self._descriptions)
         super().__init__(of_kind, membership)
-        self._heartbeats = Heartbeats(config, of_kind, settings, assigning, membership, migration, self._descriptions)
+        self.heartbeats = Heartbeats(config, of_kind, settings, assigning, membership, migration, self._descriptions)
 
     # Members
-
-    def heartbeat(
-        self, step: Step, request: StreamsGroupHeartbeatRequest, context: MemberContext, token: Token
-    ) -> None:
-        self._heartbeats.heartbeat(step, request, context, token)
 
     def update_topology_description(
         self, step: Step, request: StreamsGroupTopologyDescriptionUpdateRequest, token: Token
