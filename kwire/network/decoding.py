@@ -1,8 +1,8 @@
 """Decodes a frame into its request and its handler, and caches the result for requests that repeat.
 
-Clients send the same request again and again: consumers ask for the same offsets after every poll, and a producer's
-requests differ only in their records and in the sizes in front of them. So the decoded request is cached without its
-records, and a request with the same bytes is not decoded again:
+Clients send the same request again and again: consumers ask for the same offsets after every poll, members of a group
+send the same heartbeat, and a producer's requests differ only in their records and in the sizes in front of them. So
+the decoded request is cached without its records, and a request with the same bytes is not decoded again:
 
     key, version | correlation id | client id ... | size, records | tags, partition ... | size, records | tags
                                     head                            rest                                  rest
@@ -11,12 +11,15 @@ The head is the key of the cache; all other bytes except the sizes and the recor
 message is read from its first byte to its last, so equal bytes in front of a field mean that the same field follows.
 
 Connections share the cache (`Shapes`), since many clients send the same requests; each connection knows where the head
-of its last request ended. From the cache, a request with records is a new object each time; one without is shared.
+of its last request ended. Each API has a cache of its own, so that thousands of members, whose heartbeats are all
+different, do not take it from producers. From the cache, a request with records is a new object each time; one without
+is shared.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 from struct import Struct
@@ -38,7 +41,8 @@ MAX_SHAPE_BYTES = 4096
 
 MAX_BYTES = 4 << 20
 SHAPE_COST_BYTES = 512
-"""The size of the cache, where each entry counts SHAPE_COST_BYTES besides its bytes. The oldest entry is dropped."""
+"""The size of an API's cache, where each entry counts SHAPE_COST_BYTES besides its bytes. The oldest entry is dropped.
+It has room for the heartbeats of about 6,500 members."""
 
 _SIZE = Struct(">i")
 _HEAD_START = REQUEST_START.size
@@ -120,8 +124,8 @@ class ProduceShape(_Shape):
         return ProduceRequest(self.transactional_id, self.acks, self.timeout_ms, topics)
 
 
-class Shapes:
-    """The cached requests of all connections of a server, by head."""
+class ShapesOfApi:
+    """The cached requests of one API, by head."""
 
     def __init__(self) -> None:
         self.by_head: dict[bytes, WholeRequest | ProduceShape] = {}
@@ -138,6 +142,13 @@ class Shapes:
 
     def _forget(self, head: bytes) -> None:
         self.size -= self.by_head.pop(head).size + SHAPE_COST_BYTES
+
+
+class Shapes(defaultdict[int, ShapesOfApi]):
+    """The cached requests of all connections of a server, by API key."""
+
+    def __init__(self) -> None:
+        super().__init__(ShapesOfApi)
 
 
 class _NotingReader(Reader):
@@ -188,7 +199,7 @@ class RequestDecoder:
         context.api_key, context.api_version = key, version
         api = self._apis.get(key)
         if api is not None and api.repeats:
-            shape = self._shapes.by_head.get(bytes(frame[_HEAD_START : self._head_stop]))
+            shape = self._shapes[key].by_head.get(bytes(frame[_HEAD_START : self._head_stop]))
             if shape is not None and shape.api is api and shape.version == version:
                 request = shape.read(frame)
                 if request is not None:
@@ -209,7 +220,7 @@ class RequestDecoder:
         shape = self._shape(frame, api, handle, noting, request)
         if shape is not None:
             self._head_stop = shape.head_stop
-            self._shapes.add(bytes(frame[_HEAD_START : shape.head_stop]), shape)
+            self._shapes[key].add(bytes(frame[_HEAD_START : shape.head_stop]), shape)
         return handle, request, correlation_id
 
     def _shape(

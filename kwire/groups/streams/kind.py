@@ -12,7 +12,7 @@ from kwire_protocol.messages.streams_group_topology_description_update import (
 )
 
 from kwire.coordinators.deadlines import Deadlines
-from kwire.coordinators.effects import Step
+from kwire.coordinators.effects import Step, Token
 from kwire.groups.config import GroupConfig, StreamsGroupSettings
 from kwire.groups.counts import GroupCounts
 from kwire.groups.group import Group

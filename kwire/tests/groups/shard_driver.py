@@ -6,7 +6,8 @@ token, and to be one that the wire can carry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kwire_protocol.errors import ErrorCode
@@ -36,7 +37,7 @@ from kwire_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from kwire_protocol.wire import NULL_UUID, Uuid, Writer
+from kwire_protocol.wire import NULL_UUID, ApiMessage, Uuid, Writer
 
 from kwire.coordinators.effects import Append, Effect, Now, Reply
 from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
@@ -65,6 +66,20 @@ def subscription(*topics: str) -> bytes:
         w.string(topic)
     w.nullable_blob(None)
     return w.getvalue()
+
+
+@contextmanager
+def left_as_it_is(request: ApiMessage, version: int) -> Iterator[None]:
+    """The same request object may be handled again (`kwire.network.decoding`)."""
+    before = _bytes(request, version)
+    yield
+    assert _bytes(request, version) == before
+
+
+def _bytes(message: ApiMessage, version: int) -> bytes:
+    writer = Writer()
+    message.write(writer, version)
+    return writer.getvalue()
 
 
 class ShardDriver:

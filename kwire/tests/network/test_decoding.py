@@ -163,12 +163,24 @@ def test_what_is_remembered_is_bounded_and_the_oldest_is_forgotten() -> None:
     first = frame_of(produce(10, topic=f"{0:0500}"), 9)
     for number in range(MAX_BYTES // 1000):
         meaning(connection, frame_of(produce(10, topic=f"{number:0500}"), 9))
-        assert scene.shapes.size <= MAX_BYTES
+        assert scene.shapes[PRODUCE].size <= MAX_BYTES
     decoded = scene.decoded
     meaning(connection, frame_of(produce(99, topic=f"{number:0500}"), 9))
     assert scene.decoded == decoded
     meaning(connection, first)
     assert scene.decoded == decoded + 1
+
+
+def test_what_other_requests_say_does_not_make_it_forget_those_of_producers() -> None:
+    scene = Scene()
+    producer, consumer = scene.connection(), scene.connection()
+    meaning(producer, frame_of(produce(10), 9))
+    for number in range(MAX_BYTES // 1000):
+        asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(f"{number:0600}", [])])
+        meaning(consumer, frame_of(asked, 6))
+    decoded = scene.decoded
+    meaning(producer, frame_of(produce(99), 9))
+    assert scene.decoded == decoded
 
 
 def test_a_request_that_is_large_without_its_records_is_not_remembered() -> None:
@@ -177,7 +189,7 @@ def test_a_request_that_is_large_without_its_records_is_not_remembered() -> None
     for _ in range(2):
         meaning(connection, frame_of(produce(*[1] * MAX_SHAPE_BYTES), 9))
     assert scene.decoded == 2
-    assert scene.shapes.size == 0
+    assert scene.shapes[PRODUCE].size == 0
 
 
 SIZES = st.sampled_from([0, 1, 60, 125, 126, 127, 128, 16_381, 16_382, 16_383])

@@ -24,7 +24,7 @@ from kwire_protocol.wire import Reader, Uuid, Writer
 
 from kwire.groups.classic.subscription import subscribed_topics
 from kwire.groups.group import MemberContext, sees_all
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
+from kwire.tests.groups.shard_driver import GROUP, ShardDriver, left_as_it_is, subscription
 
 Place = tuple[Uuid, int]
 """A partition: the topic's id and the partition's number."""
@@ -46,7 +46,9 @@ def heartbeat(
     """The answer to any heartbeat."""
     token = driver.token()
     context = MemberContext(client_id, "/127.0.0.1", version, sees_topic)
-    driver.run(driver.shard.consumer_heartbeat(request, context, token, member_id=request.member_id, now=driver.now))
+    with left_as_it_is(request, version=1):
+        effects = driver.shard.consumer_heartbeat(request, context, token, member_id=request.member_id, now=driver.now)
+    driver.run(effects)
     response = driver.replies[token]
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
     return response

@@ -16,7 +16,7 @@ from kwire_protocol.wire import Uuid, Writer
 
 from kwire.groups.group import MemberContext
 from kwire.groups.share_states import StatesToInitialize
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
+from kwire.tests.groups.shard_driver import GROUP, ShardDriver, left_as_it_is
 
 Place = tuple[Uuid, int]
 """A partition: the topic's id and the partition's number."""
@@ -30,7 +30,9 @@ def heartbeat(driver: ShardDriver, request: ShareGroupHeartbeatRequest) -> Share
     """The answer to any heartbeat."""
     token = driver.token()
     context = MemberContext("app", "/127.0.0.1", 1)
-    driver.run(driver.shard.share_heartbeat(request, context, token, now=driver.now))
+    with left_as_it_is(request, version=1):
+        effects = driver.shard.share_heartbeat(request, context, token, now=driver.now)
+    driver.run(effects)
     response = driver.replies[token]
     assert isinstance(response, ShareGroupHeartbeatResponse)
     response.write(Writer(), 1)

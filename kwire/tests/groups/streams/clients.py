@@ -25,7 +25,7 @@ from kwire_protocol.wire import Writer
 from kwire.groups.group import MemberContext
 from kwire.groups.streams.descriptions import NodeType
 from kwire.groups.streams_topics import Answer
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
+from kwire.tests.groups.shard_driver import GROUP, ShardDriver, left_as_it_is
 
 Task = tuple[str, int]
 
@@ -74,7 +74,9 @@ def heartbeat(driver: ShardDriver, request: StreamsGroupHeartbeatRequest, versio
     """The answer to any heartbeat."""
     token = driver.token()
     context = MemberContext("app", "/127.0.0.1", version)
-    driver.run(driver.shard.streams_heartbeat(request, context, token, now=driver.now))
+    with left_as_it_is(request, version):
+        effects = driver.shard.streams_heartbeat(request, context, token, now=driver.now)
+    driver.run(effects)
     answer = driver.replies[token]
     assert isinstance(answer, Answer)
     answer.response.write(Writer(), version)
