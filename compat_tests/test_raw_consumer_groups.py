@@ -866,6 +866,25 @@ def test_a_member_of_the_other_protocol_upgrades_a_group_and_its_last_one_downgr
     assert (last.error_code, last.generation_id, last.leader) == (E.NONE, 3, classic)
 
 
+def test_a_static_member_that_comes_back_with_the_classic_protocol_downgrades_its_group(
+    client: RawClient, new_topic: Callable[..., str], new_group: Callable[[str], str]
+) -> None:
+    """If its topics are the same it has its partitions at once. Else it is in generation 0 until all have rejoined."""
+    topic, other = new_topic(partitions=3), new_topic()
+    for wanted, generation in ((topic, FIRST_EPOCH), (other, 0)):
+        group = new_group("static")
+        assert join(client, group, "m", topic, instance_id="i").member_epoch == FIRST_EPOCH
+        back = classic_join(client, 5, group, wanted, group_instance_id="i")
+        assert (back.error_code, back.generation_id, back.leader) == (E.NONE, generation, "")
+        assert listed(client, group, 5)[1] == "classic"
+        expected = E.NONE if generation else E.ILLEGAL_GENERATION
+        beat = client.call(HeartbeatRequest(group, generation, back.member_id, "i"), 4)
+        synced = client.call(SyncGroupRequest(group, generation, back.member_id, group_instance_id="i"), 3)
+        assert (beat.error_code, synced.error_code, bool(synced.assignment)) == (expected, expected, bool(generation))
+        again = classic_join(client, 5, group, wanted, member_id=back.member_id, group_instance_id="i")
+        assert (again.error_code, again.generation_id > FIRST_EPOCH, again.leader) == (E.NONE, True, back.member_id)
+
+
 def test_groups_that_the_coordinator_cannot_assign_to_are_not_upgraded(
     client: RawClient, topic: str, new_group: Callable[[str], str]
 ) -> None:

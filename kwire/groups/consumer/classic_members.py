@@ -90,7 +90,6 @@ class ClassicMembers:
             before: MemberMetadata | None = group.identified(member_id, instance_id)
         else:
             before = self.heartbeats.enter_joining(draft, group, member_id, instance_id, classic=True)
-        epoch = group.epoch
         after = MemberMetadata(
             member_id=member_id,
             instance_id=instance_id or (before and before.instance_id) or None,
@@ -102,12 +101,15 @@ class ClassicMembers:
             classic=ClassicProtocol(request.session_timeout_ms, join.protocols),
         )
         subscription_changed = self.heartbeats.subscribe(step, draft, group, before, after, join.context)
-        owned = self.migration.ids_of(owned_by(subscription))
         if not downgrades:
             self.assigning.assign(draft, group, step.now)
-        self.assigning.reconcile(draft, group, member_id, owned, subscription_changed=subscription_changed)
+        is_assigned = group.epoch <= group.assignment_epoch
+        if is_assigned or not downgrades:
+            owned = self.migration.ids_of(owned_by(subscription))
+            self.assigning.reconcile(draft, group, member_id, owned, subscription_changed=subscription_changed)
         if downgrades:
-            self.migration.downgrade(draft, group, rebalance=group.epoch != epoch)
+            # Without an assignment of its epoch all have to rejoin, the one that has just joined in generation 0.
+            self.migration.downgrade(draft, group, rebalance=not is_assigned)
             draft.then(lambda _: self.membership.stop_all(group))
         return downgrades
 
