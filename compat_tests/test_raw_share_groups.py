@@ -41,7 +41,7 @@ from kwire.tests.raw_client import RawClient
 
 from . import brokers, confluent, topics
 from .brokers import Broker
-from .share_states import topic_id
+from .share_states import share_partition, topic_id
 from .waiting import eventually
 
 pytestmark = pytest.mark.asks_one_node
@@ -276,7 +276,8 @@ def test_offsets_are_altered_and_described(client: RawClient, member: Member, to
     group = member.group
     member.join(topic)
     member.settle(1)
-    assert alter(client, group, {topic: {0: 5}}).error_code == E.NON_EMPTY_GROUP
+    refused = alter(client, group, {topic: {0: 5}})
+    assert (refused.error_code, bool(refused.error_message)) == (E.NON_EMPTY_GROUP, True)
     # Nobody has fetched yet, so the leader has not chosen a start offset.
     assert numbers(offsets(client, group)) == {(topic, 0): (-1, 0, -1, E.NONE)}
     member.send(LEAVING)
@@ -291,6 +292,17 @@ def test_offsets_are_altered_and_described(client: RawClient, member: Member, to
     assert numbers(offsets(client, group)) == {(topic, 0): (0, 0, 0, E.NONE)}
     assert numbers(offsets(client, group, {topic: [0]}, version=0)) == {(topic, 0): (0, 0, -1, E.NONE)}
     assert numbers(offsets(client, group, {"no-such-topic": [3]})) == {("no-such-topic", 3): (-1, 0, -1, E.NONE)}
+
+
+def test_an_alteration_that_the_share_coordinator_refuses_says_why(
+    broker: Broker, client: RawClient, group: str, topic: str
+) -> None:
+    assert errors(alter(client, group, {topic: {0: 0}})) == {(topic, 0): E.NONE}
+    with share_partition(broker.bootstrap, group, topic) as state:
+        assert state.initialize(state_epoch=99) is E.NONE
+    answer = alter(client, group, {topic: {0: 1, 7: 1}})
+    assert errors(answer) == {(topic, 0): E.FENCED_STATE_EPOCH, (topic, 7): E.UNKNOWN_TOPIC_OR_PARTITION}
+    assert all(it.error_message for it in answer.responses[0].partitions)
 
 
 def test_a_lag_is_counted_from_whoever_leads_the_partition(
@@ -308,7 +320,8 @@ def test_offsets_are_deleted(client: RawClient, member: Member, topic: str) -> N
     group = member.group
     member.join(topic)
     member.settle(1)
-    assert delete_offsets(client, group, topic).error_code == E.NON_EMPTY_GROUP
+    refused = delete_offsets(client, group, topic)
+    assert (refused.error_code, bool(refused.error_message)) == (E.NON_EMPTY_GROUP, True)
     member.send(LEAVING)
     found = {it.topic_name: (it.error_code, it.topic_id) for it in delete_offsets(client, group, topic, "no").responses}
     assert found == {

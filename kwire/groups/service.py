@@ -64,6 +64,7 @@ from kwire.groups.share_states import (
     StateKeeper,
     StatesToInitialize,
     ToDelete,
+    failure,
 )
 from kwire.groups.streams_topics import Answer, CreateTopics, InternalTopicCreation
 from kwire.groups.streams_topics import InternalTopic as StreamsTopic
@@ -326,9 +327,9 @@ class GroupService:
             outcome = await self._ask_to_initialize(index, begun.asked)
             for topic in begun.answers:
                 for partition in topic.partitions:
-                    partition.error_code = partition.error_code or outcome.get(
-                        (topic.topic_id, partition.partition_index), ErrorCode.NONE
-                    )
+                    error = outcome.get((topic.topic_id, partition.partition_index))
+                    if error and not partition.error_code:
+                        partition.error_code, partition.error_message = error, failure(error)
             await self.runtime.topic.committed(index)
         return begun.answers
 
@@ -354,7 +355,7 @@ class GroupService:
         if failed is not None:
             raise failed
         return begun.refused + [
-            DeleteShareGroupOffsetsResponseTopic(begun.names[topic_id], topic_id, error)
+            DeleteShareGroupOffsetsResponseTopic(begun.names[topic_id], topic_id, error, failure(error))
             for topic_id, error in errors.items()
         ]
 

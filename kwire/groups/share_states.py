@@ -26,6 +26,11 @@ ToDelete: TypeAlias = Mapping[Uuid, Sequence[int]]
 """Topic id -> partitions whose states have to be deleted."""
 
 
+def failure(error: ErrorCode) -> str | None:
+    """What a client is told about a state that could not be initialized or deleted; None about one that could."""
+    return f"The share coordinator has answered {error.name}." if error else None
+
+
 class StateKeeper(Protocol):
     """The part of `kwire.share_state.persister.Persister` that groups need."""
 

@@ -17,7 +17,7 @@ from kwire_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponseTopic,
 )
 
-from kwire.handlers._shared.authorization import check, divided
+from kwire.handlers._shared.authorization import MAY_NOT_READ, check, divided
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.security.authorizer import Operation, ResourceType
 
@@ -44,7 +44,7 @@ async def handle(
                     topic.topic_name,
                     partitions=[
                         AlterShareGroupOffsetsResponsePartition(
-                            it.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                            it.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, MAY_NOT_READ
                         )
                         for it in topic.partitions
                     ],

@@ -16,7 +16,7 @@ from kwire_protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponseTopic,
 )
 
-from kwire.handlers._shared.authorization import check, divided
+from kwire.handlers._shared.authorization import MAY_NOT_READ, check, divided
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.security.authorizer import Operation, ResourceType
 
@@ -39,7 +39,9 @@ async def handle(
         responses=[
             *answers,
             *(
-                DeleteShareGroupOffsetsResponseTopic(topic.topic_name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                DeleteShareGroupOffsetsResponseTopic(
+                    topic.topic_name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=MAY_NOT_READ
+                )
                 for topic in refused
             ),
         ]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NOT_ASKED: Final = -(1 << 31)
 """The value of authorized operations for a client that did not ask for them."""
 
+MAY_NOT_READ: Final = "The client is not authorized to read the topic."
+
 T = TypeVar("T")
 
 
