@@ -6,16 +6,25 @@ assignment as it comes. A test may lose its answers, or let it fall silent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from kwire_protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kwire_protocol.wire import Uuid, Writer
 
 from kwire.groups.group import MemberContext
-from kwire.groups.share_states import StatesToInitialize
+from kwire.groups.share_states import AlterationBegun, OffsetDeletionBegun, StatesToInitialize
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver, left_as_it_is
 
 Place = tuple[Uuid, int]
@@ -138,6 +147,43 @@ class Keeper:
                 self.states.pop((group, (topic_id, partition)), None)
         (error,) = self.driver.delete_groups(group)
         return error
+
+    def alter(self, topic: str, offsets: Mapping[int, int], group: str = GROUP) -> AlterationBegun | KafkaError:
+        """AlterShareGroupOffsets of one topic, up to the question, which waits for its answer."""
+        partitions = [AlterShareGroupOffsetsRequestPartition(*each) for each in offsets.items()]
+        request = AlterShareGroupOffsetsRequest(group, [AlterShareGroupOffsetsRequestTopic(topic, partitions)])
+        token = self.driver.token()
+        self.driver.run(self.driver.shard.begin_share_alteration(request, token, now=self.driver.now))
+        begun = self.driver.replies[token]
+        if isinstance(begun, KafkaError):
+            return begun
+        assert isinstance(begun, AlterationBegun)
+        if begun.asked.start_offsets:
+            self.driver.to_initialize.append(begun.asked)
+        return begun
+
+    def delete_offsets(
+        self, *topics: str, group: str = GROUP, fails: bool = False
+    ) -> dict[str, ErrorCode] | KafkaError:
+        """DeleteShareGroupOffsets, as the service does it: the error of each topic."""
+        request = DeleteShareGroupOffsetsRequest(group, [DeleteShareGroupOffsetsRequestTopic(it) for it in topics])
+        token, done = self.driver.token(), self.driver.token()
+        self.driver.run(self.driver.shard.begin_share_offset_deletion(request, token, now=self.driver.now))
+        begun = self.driver.replies[token]
+        if isinstance(begun, KafkaError):
+            return begun
+        assert isinstance(begun, OffsetDeletionBegun)
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE if fails else ErrorCode.NONE
+        if begun.to_delete and not fails:
+            for topic_id, partitions in begun.to_delete.items():
+                for partition in partitions:
+                    self.states.pop((group, (topic_id, partition)), None)
+            self.driver.run(self.driver.shard.share_states_deleted(group, begun.to_delete, done, now=self.driver.now))
+            if (failed := self.driver.replies[done]) is not None:
+                assert isinstance(failed, KafkaError)
+                return failed
+        refused = {it.topic_name: ErrorCode(it.error_code) for it in begun.refused}
+        return refused | dict.fromkeys(begun.names.values(), error)
 
     def delete_topic(self, topic_id: Uuid) -> None:
         for key in [it for it in self.states if it[1][0] == topic_id]:

@@ -11,6 +11,7 @@ GROUP = "kwire.groups.share.group:ShareGroup"
 ASSIGNING = "kwire.groups.share.assigning:Assigning"
 HEARTBEATS = "kwire.groups.share.heartbeats:Heartbeats"
 INITIALIZING = "kwire.groups.share.initializing:Initializing"
+OFFSETS = "kwire.groups.share.offsets:Offsets"
 DELETING = "kwire.groups.share.deleting:Deleting"
 MEMBERSHIP = "kwire.groups.share.membership:Membership"
 MODERN_MEMBERSHIP = "kwire.groups.modern.membership:Membership"
@@ -68,6 +69,13 @@ def assignable_before_the_answer(assignable: Function) -> Function:
     return mistaken
 
 
+def unchanged(_change: Function) -> Function:
+    def mistaken(states: Any, _topics: Any) -> Any:
+        return states
+
+    return mistaken
+
+
 MISTAKES = [
     Mutant(name, "", change)
     for name, change in (
@@ -89,6 +97,9 @@ MISTAKES = [
             "what is asked for is not marked",
             instead(f"{INITIALIZING}.mark", always(None)),
         ),
+        ("offsets are altered and not marked", without(f"{OFFSETS}.begin_alteration", f"{INITIALIZING}.mark")),
+        ("offsets are deleted and stay marked", instead(f"{STATES}.deleted", unchanged)),
+        ("offsets that are being deleted are assigned", instead(f"{STATES}.with_deleting", unchanged)),
         ("deleted topics are kept", instead(f"{INITIALIZING}.topics_deleted", always(None))),
         ("states are left behind when a group is deleted", instead(f"{DELETING}._of_group", always({}))),
         ("an append that fails changes the group all the same", without(f"{DRAFT}.append", f"{DRAFT}.undo")),

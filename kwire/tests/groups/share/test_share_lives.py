@@ -13,7 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kwire_protocol.wire import Uuid
 
 from devtools.suite.tiers import examples
 from kwire.coordinators.internal_topic import LoggedRecord
@@ -83,7 +85,12 @@ class ShareLives(RuleBasedStateMachine):
         self.unknown: set[Place] = set()
         """States that the group does not know, as in Kafka, until it asks again for a member that subscribes to them.
         They had no mark any more when their answer came: the topic had gone, or an earlier question had failed. Or the
-        group could not be deleted, members came again, and the question for them failed."""
+        group could not be deleted, members came again, and the question for them failed. Or a topic's offsets were
+        deleted while some of its states were being initialized, or altered in part when they could not be deleted."""
+        self.altered: set[Place] = set()
+        """Their states are initialized anew, so they may be initialized and initializing."""
+        self.deleted_meanwhile: set[Uuid] = set()
+        """Topics whose offsets were deleted while some of their states were being initialized."""
 
     @property
     def group(self) -> ShareGroup | None:
@@ -251,6 +258,62 @@ class ShareLives(RuleBasedStateMachine):
             self.driver.to_initialize.clear()
             self.keeper.states.clear()
 
+    # What administrators do
+
+    @rule(topic=st.sampled_from(TOPICS), partitions=st.sets(st.integers(0, 3), min_size=1), offset=st.integers(0, 9))
+    def offsets_are_altered(self, topic: str, partitions: set[int], offset: int) -> None:
+        group, found = self.group, self.topics.find(topic)
+        was_deleting = group is not None and found is not None and found.topic_id in group.states.deleting
+        begun = self.keeper.alter(topic, dict.fromkeys(partitions, offset))
+        if group is not None and group.members:
+            assert isinstance(begun, KafkaError)
+            assert begun.code is ErrorCode.NON_EMPTY_GROUP
+            return
+        there = {it for it in partitions if found is not None and it < found.spec.partition_count}
+        if isinstance(begun, KafkaError):
+            assert self.driver.append_error
+            assert self.group is group
+            return
+        (answer,) = begun.answers
+        assert {it.partition_index for it in answer.partitions if not it.error_code} == there
+        assert all(it.error_message for it in answer.partitions if it.error_code)
+        if found is None or not there:
+            assert self.group is group, "a refusal makes no group"
+            return
+        places = {(found.topic_id, partition) for partition in there}
+        self.altered |= places
+        if was_deleting:
+            self._may_have_forgotten(found.topic_id)
+        assert places <= self._marked(), "whoever coordinates the group next knows of the states"
+
+    @rule(chosen=st.sets(st.sampled_from(TOPICS), min_size=1), all_leave=st.booleans(), fails=st.booleans())
+    def offsets_are_deleted(self, chosen: set[str], all_leave: bool, fails: bool) -> None:
+        for client in self.members() if all_leave else ():
+            client.leave()
+        group = self.group
+        ids = {name: topic.topic_id for name in chosen if (topic := self.topics.find(name)) is not None}
+        before = None if group is None else group.states
+        answer = self.keeper.delete_offsets(*sorted(chosen), fails=fails)
+        if group is None or group.members:
+            assert isinstance(answer, KafkaError)
+            assert answer.code is (ErrorCode.GROUP_ID_NOT_FOUND if group is None else ErrorCode.NON_EMPTY_GROUP)
+            return
+        if isinstance(answer, KafkaError):
+            assert self.driver.append_error
+            return
+        assert before is not None
+        had = {name for name, it in ids.items() if it in before.initialized or it in before.deleting}
+        assert {name for name, error in answer.items() if error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == had
+        self.deleted_meanwhile |= {ids[name] for name in had if ids[name] in before.initializing}
+        for topic_id in (ids[name] for name in had):
+            assert topic_id not in group.states.initialized
+            if not fails:
+                assert topic_id not in group.states.deleting, "what is deleted is forgotten"
+                self._may_have_forgotten(topic_id)
+
+    def _may_have_forgotten(self, topic_id: Uuid) -> None:
+        self.unknown |= {place for of_group, place in self.keeper.states if place[0] == topic_id}
+
     # What happens around them
 
     @rule(topic=st.sampled_from(TOPICS), partitions=st.integers(1, 4))
@@ -363,9 +426,10 @@ class ShareLives(RuleBasedStateMachine):
         states = group.states
         for topic_id, it in states.initializing.items():
             assert it.partitions
-            assert topic_id not in states.deleting
+            assert topic_id not in states.deleting or topic_id in self.deleted_meanwhile
             if topic_id in states.initialized:
-                assert not it.partitions & states.initialized[topic_id].partitions
+                both = it.partitions & states.initialized[topic_id].partitions
+                assert {(topic_id, partition) for partition in both} <= self.altered
         for topic_id, it in states.initialized.items():
             assert it.partitions
             for partition in it.partitions:
