@@ -359,15 +359,14 @@ class CoordinatorRuntime(Generic[S]):
 
     def _do(self, index: int, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            match effect:
-                case Reply(token, response):
-                    assert isinstance(token, Slot)
-                    token.set(response)
-                case Append():
-                    error = self._append(index, effect)
-                    self._do(index, effect.done(error, now=self.now()))
-                case _:
-                    self._do(index, self._do_other(index, effect))
+            if isinstance(effect, Reply):
+                assert isinstance(effect.token, Slot)
+                effect.token.set(effect.response)
+            elif isinstance(effect, Append):
+                error = self._append(index, effect)
+                self._do(index, effect.done(error, now=self.now()))
+            else:
+                self._do(index, self._do_other(index, effect))
 
     def _append(self, index: int, append: Append) -> ErrorCode:
         state = self._states[index]

@@ -94,6 +94,8 @@ class GroupShard:
         self._counts = counts = GroupCounts() if counts is None else counts
         self.groups: dict[str, Group] = {}
         self._timers = Deadlines()
+        self.next_deadline_ms = self._timers.next_deadline_ms
+        """Nothing is due before this time, and perhaps nothing is due then either."""
         self._cleanup = Deadline(self._clean_up)
         self._classic = ClassicKind(config, self.groups, self._timers, counts)
         self._migration = Migration(config, self.groups, topics, self._classic)
@@ -141,10 +143,6 @@ class GroupShard:
             kind.loaded(step)
         self._schedule_cleanup(step)
         return step.effects
-
-    def next_deadline_ms(self) -> int | None:
-        """Nothing is due before this time, and perhaps nothing is due then either."""
-        return self._timers.next_deadline_ms()
 
     def expire(self, *, now: Now) -> list[Effect]:
         """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""

@@ -95,7 +95,8 @@ class FrameBuffer:
     def writable(self) -> memoryview:
         """A buffer of at least ROOM_BYTES to receive into. Frames taken before are no longer valid."""
         if self._start == self._stop:
-            if self._stop:  # else it was let go
+            self._start = self._stop = 0
+            if self._own is not None:
                 self._give_back()
             if self._expected:
                 self._move(self._expected)
@@ -130,16 +131,17 @@ class FrameBuffer:
         Frames taken before are no longer valid.
         """
         if self._start == self._stop:
-            self._give_back()
+            self._start = self._stop = 0
+            if self._own is not None:
+                self._give_back()
         elif self._own is None:
             self._move(self._stop - self._start)
 
     def _give_back(self) -> None:
-        if self._own is not None:
-            self._pool.give(self._own)
-            self._own = None
-            self._view = self._pool.scratch
-        self._start = self._stop = 0
+        assert self._own is not None
+        self._pool.give(self._own)
+        self._own = None
+        self._view = self._pool.scratch
 
     def _make_room(self) -> None:
         """Moves the pending bytes to the front if that is enough, else into a buffer twice as large."""

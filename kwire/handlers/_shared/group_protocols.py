@@ -22,11 +22,12 @@ _FEATURES: Final = {CONSUMER: GROUP_VERSION, SHARE: SHARE_VERSION, STREAMS: STRE
 def check_protocol(broker: Broker, protocol: str) -> None:
     """Raises KafkaError(UNSUPPORTED_VERSION) if the broker's configuration or the cluster has it turned off."""
     # As in Kafka, the feature alone turns share groups on: they are not in the default of the configuration.
-    if protocol != SHARE and protocol not in broker.config.group_coordinator_rebalance_protocols:
+    metadata = broker.metadata
+    if protocol != SHARE and protocol not in metadata.config.group_coordinator_rebalance_protocols:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"The {protocol} protocol is not in group.coordinator.rebalance.protocols of this broker.",
         )
     feature = _FEATURES[protocol]
-    if not broker.metadata.feature_level(feature):
+    if not metadata.feature_level(feature):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The level of the feature {feature} of this cluster is 0.")
