@@ -14,8 +14,7 @@ waits asks no more, but what it has asked may be done.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from kwire_protocol.errors import ErrorCode
@@ -29,8 +28,8 @@ from kwire.share_state.kinds import DELETE, INITIALIZE, READ, SUMMARIZE, WRITE, 
 from kwire.share_state.remote_states import Question, RemoteStates, StatesRequest
 from kwire.share_state.service import ShareStateService
 from kwire.share_state.state import SharePartitionKey, ShareState, ShareStateSummary, StateBatch
-from kwire.transactions.sending import Sender, on_set
-from kwire.waits import Slot, begun
+from kwire.transactions.sending import Sender
+from kwire.waits import Slot, begun, drive
 
 MAX_ATTEMPTS: Final = 30
 PATIENCE_MS: Final = 60_000
@@ -105,7 +104,7 @@ class CoordinatorPersister:
         self._machine = RemoteStates()
         self._sender = Sender(peers, self._next_request, self._answered)
         self._slots: dict[Question, Slot[Result]] = {}
-        self._writes: dict[SharePartitionKey, deque[Slot[None]]] = {}
+        self._writes: dict[SharePartitionKey, deque[tuple[Asked, Slot[Result]]]] = {}
         """The share-partitions that are being written, and the writes that wait for that."""
 
     async def initialize(
@@ -159,9 +158,7 @@ class CoordinatorPersister:
             delivery_complete_count,
             [messages.StateBatch(*batch) for batch in batches],
         )
-        # One after the other, because one that is repeated would otherwise put back the start offset of the next.
-        async with self._turn(key):
-            _raise_error_of(await self._ask(WRITE, key, asked))
+        _raise_error_of(await self._in_turn(key, asked))
 
     async def delete(self, group_id: str, topics: Mapping[Uuid, Sequence[int]]) -> dict[tuple[Uuid, int], ErrorCode]:
         from kwire_protocol.messages.delete_share_group_state import PartitionData
@@ -256,46 +253,43 @@ class CoordinatorPersister:
 
     # The order of writes
 
-    @asynccontextmanager
-    async def _turn(self, key: SharePartitionKey) -> AsyncIterator[None]:
+    async def _in_turn(self, key: SharePartitionKey, asked: Asked) -> Result:
+        """The result of a write, which is asked for when the earlier ones are done.
+
+        One after the other, because one that is repeated would otherwise put back the start offset of the next.
+        """
+        slot: Slot[Result] = Slot()
         waiting = self._writes.get(key)
         if waiting is None:
             self._writes[key] = deque()
-        else:
-            await self._wait(key, waiting)
-        try:
-            yield
-        finally:
-            self._pass_on(key)
-
-    async def _wait(self, key: SharePartitionKey, waiting: deque[Slot[None]]) -> None:
+            drive(self._write_all(key, asked, slot))
+            return await slot
         if len(waiting) >= MAX_WRITES_WAITING:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"too many writes wait for {key.text}")
-        slot: Slot[None] = Slot()
-        waiting.append(slot)
+        waiting.append((asked, slot))
         try:
-            await slot
-        except GeneratorExit:
-            # The caller is gone.
-            if slot.is_set:
-                self._pass_on(key)
-            else:
-                waiting.remove(slot)
+            return await slot
+        except GeneratorExit:  # the caller is gone
+            if (asked, slot) in waiting:
+                waiting.remove((asked, slot))
             raise
 
-    def _pass_on(self, key: SharePartitionKey) -> None:
-        if self._writes[key]:
-            # In a turn of its own: it may end at once and pass on, and so on.
-            on_set(self._peers.beside.next_turn(), lambda _: self._begin_next(key))
-        else:
-            del self._writes[key]
+    async def _write_all(self, key: SharePartitionKey, asked: Asked, slot: Slot[Result]) -> None:
+        """The write, and all that come to wait for it. Its own coroutine, so that no caller that goes holds others up.
 
-    def _begin_next(self, key: SharePartitionKey) -> None:
+        Nor does anything happen when a broker that has ended is forgotten in the middle of it.
+        """
         waiting = self._writes[key]
-        if waiting:
-            waiting.popleft().set(None)
-        else:
-            del self._writes[key]
+        while True:
+            slot.set(await self._ask(WRITE, key, asked))
+            if not waiting:
+                break
+            # In a turn of its own: it may end at once, and so the next, and so on.
+            await self._peers.beside.next_turn()
+            if not waiting:
+                break
+            asked, slot = waiting.popleft()
+        del self._writes[key]
 
 
 def _codes(results: Iterable[tuple[SharePartitionKey, Result]]) -> dict[tuple[Uuid, int], ErrorCode]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 import attrs
 import pytest
+import trio
 from kwire_protocol.errors import ErrorCode as E
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
@@ -117,8 +120,7 @@ def started(cluster: AskingCluster, node_id: int) -> Broker:
     return broker
 
 
-@pytest.fixture
-def scene() -> Iterator[Scene]:
+def two_brokers() -> Scene:
     cluster = AskingCluster()
     started(cluster, 1)
     broker = started(cluster, 2)
@@ -127,8 +129,14 @@ def scene() -> Iterator[Scene]:
     cluster.elect(SHARE_GROUP_STATE, 0, 1)
     scene = Scene(cluster, broker.metadata.image.topics["t"].topic_id)
     scene.settle()
+    return scene
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = two_brokers()
     yield scene
-    for each in cluster.brokers.values():
+    for each in scene.cluster.brokers.values():
         each.close()
 
 
@@ -348,6 +356,21 @@ def test_a_caller_that_goes_away_lets_the_others_on(scene: Scene) -> None:
     last.value.unwrap()
     assert persister._writes == {}
     assert scene.read(1).value.unwrap().start_offset == 3
+
+
+def test_a_server_that_ends_while_it_writes_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", errors.append)
+
+    async def run() -> None:
+        scene = two_brokers()
+        scene.initialize()
+        for _ in range(3):
+            scene.write(2)
+
+    trio.run(run)
+    gc.collect()
+    assert not errors
 
 
 def test_too_many_writes_that_wait_are_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
