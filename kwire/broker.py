@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 from kwire_protocol.kafka_error import KafkaError
@@ -101,6 +101,8 @@ class Broker:
     sharing: SharingService
     peers: Peers
     """The other brokers, for questions of administration."""
+    all_peers: Sequence[Peers]
+    """These, and those of all services: every connection to other brokers, except the fetchers'."""
     fetch_sessions: FetchSessions
     leader_quota: ReplicationQuota
     follower_quota: ReplicationQuota
@@ -261,7 +263,10 @@ class Broker:
         group_settings = GroupSettings(metadata)
         transactions = TransactionService(config, transaction_state, partitions, metadata, clock)
         share_state = ShareStateService(config, share_group_state, partitions, metadata, clock)
-        persister = CoordinatorPersister(share_state, peers_of(metadata, "share-states"), clock)
+        for_states, for_letters, for_administration = (
+            peers_of(metadata, purpose) for purpose in ("share-states", "dead-letters", "administration")
+        )
+        persister = CoordinatorPersister(share_state, for_states, clock)
         groups = GroupService(
             config,
             offsets,
@@ -288,14 +293,13 @@ class Broker:
             sharing=SharingService(
                 persister,
                 group_settings,
-                DeadLetters(
-                    metadata, partitions, group_settings, peers_of(metadata, "dead-letters"), clock, sharing_counts
-                ),
+                DeadLetters(metadata, partitions, group_settings, for_letters, clock, sharing_counts),
                 clock,
                 sharing_counts,
                 max_sessions=config.group_share_max_share_sessions,
             ),
-            peers=peers_of(metadata, "administration"),
+            peers=for_administration,
+            all_peers=(*transactions.peers, for_states, for_letters, for_administration),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,

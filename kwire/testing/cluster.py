@@ -121,7 +121,7 @@ class ClusterNode(Broker):
     def _open(self, config: ServerConfig, disk: Disk, listeners: list[BoundListener]) -> RunningBroker:
         broker = open_broker(config, disk, SystemClock(), listeners, self._join_cluster)
         if self.network is not None:
-            for peers in broker.transactions.peers:
+            for peers in broker.all_peers:
                 peers.connect = partial(self.network.connect_to_peer, config.node_id)
         return broker
 

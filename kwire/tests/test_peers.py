@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -17,12 +18,15 @@ from kwire_protocol.internal.metadata_brokers import (
 )
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from kwire_storage.disk.memory_disk import MemoryDisk
 from outcome import Outcome
 from trio.testing import wait_all_tasks_blocked
 
 from kwire.beside import Beside, Loop
+from kwire.broker import Broker
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker, VersionNotServed
 from kwire.client.transport import Address
+from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.peers import LONGEST_PAUSE_S, MAX_ASKED, Peers, TooManyRequests, endpoint_of
@@ -339,3 +343,19 @@ def test_a_fenced_broker_has_no_address() -> None:
     assert endpoint_of(image, load_config(), 2) is None
     image.apply(UnfenceBrokerRecord(2, 0), offset=2)
     assert endpoint_of(image, load_config(), 2) == ("a", 1)
+
+
+def test_a_broker_knows_all_connections_that_it_makes_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who cuts it off, in a test, must not miss one."""
+    made: list[Peers] = []
+    follow = Peers.follow
+
+    def followed_by(peers: Peers) -> Callable[[Changes], None]:
+        made.append(peers)
+        return partial(follow, peers)
+
+    monkeypatch.setattr(Peers, "follow", property(followed_by))
+    broker = Broker.open(load_config(), MemoryDisk(), SystemClock())
+    assert {*map(id, made)} == {*map(id, broker.all_peers)}
+    assert len(made) == len(broker.all_peers)
+    broker.close()

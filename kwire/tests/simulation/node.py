@@ -157,7 +157,7 @@ class Node:
             # The mark of a clean stop is gone, and power that was lost stays lost.
             self.ended = End.KILLED if self.ended is End.CLEAN else self.ended
             return False
-        for peers in process.broker.transactions.peers:
+        for peers in process.broker.all_peers:
             peers.connect = self._open_stream
         self.process = process
         self.starts += 1
