@@ -23,8 +23,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -96,30 +94,36 @@ class DeadLetters:
 
         Raises KafkaError: nothing is known to be copied, and the caller tries again later.
         """
-        async with self._turn():
-            settings = self._settings.of_share_partitions(group_id)
-            name = settings.dead_letter_topic
-            if not name:
-                return letter.last_offset
-            try:
-                topic = await self._topic(name)
-                there = await self._already_there(group_id, topic, partition, letter) if letter.is_doubtful else set()
-                done = letter.first_offset - 1
-                while done + 1 in there:
-                    done += 1
-                if done >= letter.first_offset:
-                    return done
-                last = min(there, default=letter.last_offset + 1) - 1
-                done = await self._copy(group_id, settings, topic, partition, attrs.evolve(letter, last_offset=last))
-            except KafkaError as error:
-                if error.code in _PASSING:
-                    self._counts.failed_copies += 1
-                    raise
-                self._counts.lost_dead_letters += letter.last_offset - letter.first_offset + 1
-                self._tell(group_id, partition, letter, name, error)
-                return letter.last_offset
-            self._counts.dead_letters += done - letter.first_offset + 1
-            return done
+        await self._wait_for_turn()
+        try:
+            return await self._copy_some(group_id, partition, letter)
+        finally:
+            self._end_turn()
+
+    async def _copy_some(self, group_id: str, partition: Partition, letter: DeadLetter) -> int:
+        settings = self._settings.of_share_partitions(group_id)
+        name = settings.dead_letter_topic
+        if not name:
+            return letter.last_offset
+        try:
+            topic = await self._topic(name)
+            there = await self._already_there(group_id, topic, partition, letter) if letter.is_doubtful else set()
+            done = letter.first_offset - 1
+            while done + 1 in there:
+                done += 1
+            if done >= letter.first_offset:
+                return done
+            last = min(there, default=letter.last_offset + 1) - 1
+            done = await self._copy(group_id, settings, topic, partition, attrs.evolve(letter, last_offset=last))
+        except KafkaError as error:
+            if error.code in _PASSING:
+                self._counts.failed_copies += 1
+                raise
+            self._counts.lost_dead_letters += letter.last_offset - letter.first_offset + 1
+            self._tell(group_id, partition, letter, name, error)
+            return letter.last_offset
+        self._counts.dead_letters += done - letter.first_offset + 1
+        return done
 
     async def _already_there(
         self, group_id: str, topic: TopicImage, partition: Partition, letter: DeadLetter
@@ -264,8 +268,7 @@ class DeadLetters:
             error,
         )
 
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
+    async def _wait_for_turn(self) -> None:
         if self._copying < MAX_COPYING:
             self._copying += 1
         elif len(self._waiting) < MAX_WAITING:
@@ -274,11 +277,10 @@ class DeadLetters:
             await slot
         else:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too many dead letters wait to be copied")
-        try:
-            yield
-        finally:
-            if self._waiting:
-                # In a turn of its own: it may end at once and pass on, and so on.
-                on_set(self._peers.beside.next_turn(), self._waiting.popleft().set)
-            else:
-                self._copying -= 1
+
+    def _end_turn(self) -> None:
+        if self._waiting:
+            # In a turn of its own: it may end at once and pass on, and so on.
+            on_set(self._peers.beside.next_turn(), self._waiting.popleft().set)
+        else:
+            self._copying -= 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
@@ -448,8 +450,9 @@ def test_one_that_ends_lets_the_next_one_begin() -> None:
         ends: list[Slot[None]] = [Slot() for _ in range(MAX_COPYING)]
 
         async def hold(end: Slot[None]) -> None:
-            async with letters._turn():
-                await end
+            await letters._wait_for_turn()
+            await end
+            letters._end_turn()
 
         for end in ends:
             drive(hold(end))
@@ -463,3 +466,21 @@ def test_one_that_ends_lets_the_next_one_begin() -> None:
             end.set(None)
 
     story_of(story)
+
+
+def test_a_server_that_ends_while_it_copies_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", errors.append)
+
+    async def never(*_args: object) -> None:
+        await Slot()
+
+    async def story(scene: DeadLetterScene) -> None:
+        await scene.name_topic()
+        letters = scene.group.broker.sharing._dead_letters
+        monkeypatch.setattr(letters, "_topic", never)
+        drive(letters.copy("g", scene.group.server.partition, DeadLetter(0, 0, 1, Cause.REJECTED)))
+
+    story_of(story)
+    gc.collect()
+    assert not errors
