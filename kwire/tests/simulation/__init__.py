@@ -5,8 +5,12 @@
     keeper.py         the ordered log and the lives, as a service that can be slow, cut off, and expire a session
     node.py           a broker with its disk: starts, stops, is killed, loses power
     clients.py        producers and readers, each of which writes down what it was promised; an operator
-    members.py        members of a group, of both protocols
+    groups.py         the group of a run, of one kind
+    members.py        members that own partitions, of the classic and the consumer protocol
+    streams_members.py  and of the streams protocol
+    share_members.py  members that share partitions
     ledger.py         the promises, and whether they are kept
+    deliveries.py     the promises to a share group
     history.py        what brokers have called committed, compared all the time
     faults.py         what goes wrong, drawn from the seed
     simulation.py     one run

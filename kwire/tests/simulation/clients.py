@@ -45,7 +45,7 @@ SHARE_OF_UNKNOWN_EPOCHS = 0.05
 FACTORS = (2, 3, 3)
 """Replicas of a partition, when it is moved."""
 
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
 class Client(Protocol):
@@ -87,6 +87,11 @@ class Cluster:
 
     async def _connect(self, address: Address) -> SimStream:
         return SimStream(await self.network.connect(self.network.host(self.name), address))
+
+    def connection(self, node_id: int) -> AsyncBrokerConnection | None:
+        """To that node, as it is: perhaps closed."""
+        address = self.brokers.get(node_id)
+        return None if address is None else self._connections.get(address)
 
     async def close(self) -> None:
         for connection in self._connections.values():
@@ -386,7 +391,7 @@ class Reader:
                     await self._ask_end_in_an_unknown_epoch(index)
             except Again:
                 await self.cluster.rest()
-            await trio.sleep(self.cluster.random.expovariate(20))
+            await trio.sleep(self.cluster.random.expovariate(12))
 
     def forget_lost(self) -> None:
         """It goes on where its partitions go on."""

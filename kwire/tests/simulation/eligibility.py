@@ -77,8 +77,16 @@ class Eligibility:
 
     def leads(self, key: PartitionId, node_id: int) -> bool:
         """Whether that is its leader, be it that neither of them has heard of it yet."""
+        found = self.leader(key)
+        return found is not None and found[0] == node_id
+
+    def leader(self, key: PartitionId) -> tuple[int, int] | None:
+        """The node, and the leader epoch."""
         topic = self._image.topics.get(key[0])
-        return topic is not None and topic.partitions[key[1]].leader == node_id
+        if topic is None:
+            return None
+        it = topic.partitions[key[1]]
+        return it.leader, it.leader_epoch
 
     def look(self) -> None:
         """Who is in sync has what is committed, at any time: it may be elected at any time."""

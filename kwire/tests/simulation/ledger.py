@@ -44,6 +44,8 @@ class Ledger:
     """When a group's member was last told that its commit was accepted."""
     owners: dict[PartitionId, Owner] = attrs.field(factory=dict)
     """The last one of each of a group's partitions, unless it gave it up."""
+    highest_epoch: int = 0
+    """That a group's member was told."""
     acknowledgements: int = 0
     latest: dict[tuple[PartitionId, int], int] = attrs.field(factory=dict)
     """The end that a reader was told last, by isolation level."""
@@ -59,6 +61,7 @@ class Ledger:
         if loss.key[0] == CONSUMER_OFFSETS:
             self.commits.clear()
             self.owners.clear()
+            self.highest_epoch = 0
 
     def has_lost(self, key: PartitionId) -> bool:
         return any(it.key == key for it in self.losses)
@@ -134,6 +137,9 @@ class Ledger:
         owner = self.owners.get(key)
         if owner is not None and owner.member_id == member_id:
             del self.owners[key]
+
+    def told_epoch(self, epoch: int) -> None:
+        self.highest_epoch = max(self.highest_epoch, epoch)
 
     def told_latest(self, key: PartitionId, isolation_level: int, offset: int) -> None:
         """A reader never sees an end go back (KIP-207)."""

@@ -1,8 +1,8 @@
-"""Members of a group, of the classic protocol and of the consumer protocol (KIP-848). They commit higher and higher
-offsets for the partitions that they own.
+"""Members of a group that own partitions, of the classic protocol and of the consumer protocol (KIP-848). They commit
+higher and higher offsets for the partitions that they own. `streams_members.py` has another protocol of theirs.
 
-A member lives once or several times. Each life has one of the protocols that the run has; in a run with both, a member
-that turns to the other protocol has the group migrate while others stay.
+A member lives once or several times. Each life has one of the protocols that the run has; in a run with several, a
+member that turns to another protocol has the group migrate while others stay.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import attrs
 import trio
@@ -39,6 +39,8 @@ from kwire_protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
+from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kwire_protocol.wire import ApiMessage, Reader, Writer
 
@@ -49,10 +51,10 @@ from kwire.tests.simulation.history import BrokenPromise
 from kwire.tests.simulation.ledger import Ledger
 
 SESSION_TIMEOUT_MS = 500
-"""Of both protocols; a member also has as long to rejoin, or to give up partitions."""
+"""Of all protocols; a member also has as long to rejoin, or to give up partitions."""
 
 LIFE_S = 0.7
-"""On average, in a run with both protocols."""
+"""On average, of lives that end."""
 SHARE_THAT_LEAVE = 0.5
 """Of the lives that end; the others fall silent."""
 SHARE_OF_FETCHES = 0.2
@@ -61,24 +63,71 @@ SHARE_OF_FETCHES = 0.2
 SHARE_OF_STALLS, STALL_S = 0.1, 2.0
 """How often a member of the consumer protocol stands still, and for how long at most."""
 
+Heard: TypeAlias = ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
+
 PROTOCOL_TYPE, ASSIGNOR, PROTOCOL_VERSION = "consumer", "range", 0
 
 
 @attrs.define(eq=False)
-class Life(ABC):
-    """`take_part` once and again. `epoch` is the member epoch, or the generation."""
+class Life:
+    """What members of all groups have. `epoch` is the member epoch, or the generation."""
 
     cluster: Cluster
     ledger: Ledger
     group: str
-    partitions: int
     coordinates: Callable[[int], bool]
     """Whether that node is the group's coordinator, by the metadata log. One that has not heard yet that it is not any
     more tells what was true when it was, as Apache Kafka's does."""
-    is_alone: bool
+    is_alone: bool = True
     """Whether all members of the run have this protocol."""
     member_id: str = ""
     epoch: int = 0
+    known_until: float = 0.0
+    """When its session ends, if nothing more is heard of it."""
+
+    async def ask(self, request: ApiMessage, **versions: int) -> tuple[Any, float | None]:
+        """The answer, and when the request was sent; None if what it says about partitions may be outdated.
+
+        Raises Again.
+        """
+        found = await self.cluster.find_coordinator(GROUP, self.group)
+        losses = len(self.ledger.losses)
+        # Whoever coordinates after this moment gives each member its whole session.
+        is_coordinator, sent_at = self.coordinates(found.node_id), trio.current_time()
+        answer = await self.cluster.ask((found.host, found.port), request, **versions)
+        if len(self.ledger.losses) > losses:
+            raise Again("something is lost")
+        return answer, sent_at if is_coordinator else None
+
+    def check_remembered(self, answer: Heard, sent_at: float, highest: int) -> None:
+        """To a heartbeat that was sent then. An epoch that a member was told is never forgotten, nor are members whose
+        sessions go on. One that joins gets no earlier epoch than any member had been told: `highest`, then."""
+        if self.ledger.has_lost_groups:
+            return
+        joins, code = self.epoch == JOINING_EPOCH, answer.error_code
+        is_behind = code == ErrorCode.FENCED_MEMBER_EPOCH and "greater" in (answer.error_message or "")
+        # A group that was empty begins anew with another protocol.
+        is_gone = self.is_alone and not joins and code == ErrorCode.GROUP_ID_NOT_FOUND
+        is_removed = self.is_alone and code == ErrorCode.UNKNOWN_MEMBER_ID and trio.current_time() < self.known_until
+        least = self.epoch if not joins else highest if self.is_alone else 0
+        if is_behind or is_gone or is_removed or (not code and answer.member_epoch < least):
+            raise BrokenPromise(f"{self.member_id} was told epoch {self.epoch} of {highest}, and now {answer}")
+        if not code:
+            self.known_until = sent_at + SESSION_TIMEOUT_MS / 1000
+            self.ledger.told_epoch(answer.member_epoch)
+
+    def joins_again(self) -> None:
+        """It is not a member any more, for all it knows."""
+        self.epoch, self.known_until = JOINING_EPOCH, 0.0
+
+
+@attrs.define(eq=False)
+class OwningLife(Life, ABC):
+    """`take_part` once and again."""
+
+    is_mortal: ClassVar[bool] = False
+    """Whether it ends although the run has no other protocol."""
+    partitions: int = 0
     positions: dict[int, int | None] = attrs.field(factory=dict)
     """By the partitions that it owns, the next offset; None if it has to be asked for."""
     has_failed: bool = False
@@ -96,20 +145,6 @@ class Life(ABC):
         if self.member_id:
             with suppress(Again):
                 await self.cluster.ask_coordinator(GROUP, self.group, self.leaving())
-
-    async def ask(self, request: ApiMessage, **versions: int) -> tuple[Any, float | None]:
-        """The answer, and when the request was sent; None if what it says about partitions may be outdated.
-
-        Raises Again.
-        """
-        found = await self.cluster.find_coordinator(GROUP, self.group)
-        losses = len(self.ledger.losses)
-        # Whoever coordinates after this moment gives each member its whole session.
-        is_coordinator, sent_at = self.coordinates(found.node_id), trio.current_time()
-        answer = await self.cluster.ask((found.host, found.port), request, **versions)
-        if len(self.ledger.losses) > losses:
-            raise Again("something is lost")
-        return answer, sent_at if is_coordinator else None
 
     # What it owns
 
@@ -185,7 +220,7 @@ class Life(ABC):
 
 
 @attrs.define(eq=False)
-class ClassicLife(Life):
+class ClassicLife(OwningLife):
     """It gives up everything before it rejoins."""
 
     is_joined: bool = False
@@ -260,7 +295,7 @@ def _assigned(assignment: bytes) -> list[int]:
 
 
 @attrs.define(eq=False)
-class ConsumerLife(Life):
+class ConsumerLife(OwningLife):
     """As Kafka's consumer, it says everything anew after a request that failed, and reports at once what it gave up."""
 
     reported: list[int] | None = None
@@ -290,30 +325,22 @@ class ConsumerLife(Life):
         if self.reported != owned:
             request.topic_partitions = [ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, owned)] if owned else []
         self.reported = None
+        highest = self.ledger.highest_epoch
         answer, sent_at = await self.ask(request)
         if sent_at is not None:
-            self._check_remembered(answer)
+            self.check_remembered(answer, sent_at, highest)
         if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND and self.epoch > JOINING_EPOCH:
             # It has become a classic group, or is lost. Kafka's consumer fails for good.
             self.has_failed = True
         if answer.error_code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self.give_up(self.positions)
-            self.epoch = JOINING_EPOCH
+            self.joins_again()
         if answer.error_code:
             raise Again(str(answer.error_code))
         if sent_at is None:
             raise Again("another node is the coordinator")
         self.reported, self.epoch = owned, answer.member_epoch
         self.told(owned if answer.assignment is None else _given(answer.assignment), sent_at)
-
-    def _check_remembered(self, answer: ConsumerGroupHeartbeatResponse) -> None:
-        """An epoch that a member was told is never forgotten."""
-        if self.ledger.has_lost_groups:
-            return
-        is_gone = answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND and self.epoch > JOINING_EPOCH and self.is_alone
-        is_behind = answer.error_code == ErrorCode.FENCED_MEMBER_EPOCH and "greater" in (answer.error_message or "")
-        if is_gone or is_behind or (not answer.error_code and answer.member_epoch < self.epoch):
-            raise BrokenPromise(f"{self.member_id} was told epoch {self.epoch}, and now {answer}")
 
     def leaving(self) -> ConsumerGroupHeartbeatRequest:
         return ConsumerGroupHeartbeatRequest(self.group, self.member_id, LEAVING_EPOCH)
@@ -323,17 +350,13 @@ def _given(assignment: Assignment) -> list[int]:
     return [index for topic in assignment.topic_partitions for index in topic.partitions]
 
 
-PROTOCOLS: Sequence[Sequence[type[Life]]] = ([ClassicLife], [ConsumerLife], [ClassicLife, ConsumerLife])
-"""Of a run's group: one of these."""
-
-
 @attrs.define(eq=False)
 class Member:
     cluster: Cluster
     ledger: Ledger
     group: str
     partitions: int
-    protocols: Sequence[type[Life]]
+    protocols: Sequence[type[OwningLife]]
     stops: Callable[[], bool]
     coordinates: Callable[[int], bool]
 
@@ -342,11 +365,13 @@ class Member:
         while not self.stops():
             is_alone = len(self.protocols) == 1
             kind = chance.choice(self.protocols)
-            life = kind(self.cluster, self.ledger, self.group, self.partitions, self.coordinates, is_alone)
+            life = kind(
+                self.cluster, self.ledger, self.group, self.coordinates, partitions=self.partitions, is_alone=is_alone
+            )
             await self._live(life, trio.current_time() + chance.expovariate(1 / LIFE_S))
 
-    async def _live(self, life: Life, until: float) -> None:
-        """Until then, if there is another protocol to turn to. A member that does not know its offsets starts anew."""
+    async def _live(self, life: OwningLife, until: float) -> None:
+        """Until then, if it is mortal or there is another protocol. One that does not know its offsets starts anew."""
         chance = self.cluster.random
         while not self.stops():
             try:
@@ -356,7 +381,7 @@ class Member:
                 await self.cluster.rest()
             if life.has_failed:
                 return
-            if not life.is_alone and trio.current_time() >= until:
+            if (life.is_mortal or not life.is_alone) and trio.current_time() >= until:
                 if chance.random() < SHARE_THAT_LEAVE:
                     await life.leave()
                 return

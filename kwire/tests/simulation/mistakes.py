@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.consumer_group import ConsumerGroupCurrentMemberAssignmentKey
+from kwire_protocol.internal.share_group import ShareGroupStatePartitionMetadataKey
+from kwire_protocol.internal.streams_group import StreamsGroupCurrentMemberAssignmentKey
 
 from kwire.groups.group import accept_all
 from kwire.metadata.controller.partitions.elections import Elected
 from kwire.replicas.roles import Follower
+from kwire.sharing.states import ACQUIRED, ARCHIVED, AVAILABLE
+from kwire.tests.sharing.mistakes import as_if_written, whoever_holds_it, without_its_letters
 from storage.tests.power_cuts.mutants import Change, Function, always, instead, without
 
 PARTITION = "kwire.replicas.partition:Partition"
@@ -20,8 +25,9 @@ FOLLOWED = "kwire.replication.followers:FollowedPartition"
 IN_SYNC = "kwire.replication.in_sync:InSyncReplicas"
 MEMBER = "kwire.cluster.member:ClusterMember"
 CONSUMER_GROUP = "kwire.groups.consumer.group:ConsumerGroup"
-CURRENT_ASSIGNMENT = bytes([0, ConsumerGroupCurrentMemberAssignmentKey.api_key])
-"""How the keys of such records begin."""
+STREAMS_GROUP = "kwire.groups.streams.group:StreamsGroup"
+SHARE_PARTITION = "kwire.sharing.share_partition:SharePartition"
+SHARE_STATES = "kwire.share_state.shard"
 RUNTIME = "kwire.coordinators.runtime:CoordinatorRuntime"
 
 
@@ -156,15 +162,40 @@ def unchecked(_check_commit: Function) -> Function:
     return lambda *_args: accept_all
 
 
-def without_current_assignments(append: Function) -> Function:
-    def mistaken(draft: Any, *more: Any) -> None:
-        draft.records = [it for it in draft.records if it[0][:2] != CURRENT_ASSIGNMENT]
-        append(draft, *more)
+def without_records(kind: int) -> Callable[[Function], Function]:
+    """Of this kind, which is how their keys begin."""
+    beginning = bytes([0, kind])
+
+    def make(append: Function) -> Function:
+        def mistaken(draft: Any, *more: Any) -> None:
+            draft.records = [it for it in draft.records if it[0][:2] != beginning]
+            append(draft, *more)
+
+        return mistaken
+
+    return make
+
+
+def without_their_count(add: Function) -> Function:
+    def mistaken(write: Any, first: int, last: int, state: Any, delivery_count: int) -> None:
+        add(write, first, last, state, delivery_count - 1 if state is AVAILABLE else delivery_count)
 
     return mistaken
 
 
-MISTAKES: dict[str, Change] = {
+def without_batches(applied_to: Function) -> Function:
+    return lambda update, state: attrs.evolve(applied_to(update, state), batches=())
+
+
+def of_the_latest(_needed_from: Function) -> Function:
+    return lambda shard: max((it.snapshot_offset for it in shard._entries.values()), default=None)
+
+
+def of_others_too(_may_be_acquired: Function) -> Function:
+    return lambda run: run.state in (AVAILABLE, ACQUIRED) and run.write is None
+
+
+IN_CLUSTERS: dict[str, Change] = {
     "a leader acknowledges what only it has": instead(f"{LEADER}.committed_end", of_the_leader_alone),
     "a leader acknowledges what one of its followers has": instead(f"{LEADER}.committed_end", of_the_fastest),
     "a leader commits one record too many": instead(f"{LEADER}.committed_end", one_too_many),
@@ -223,23 +254,82 @@ MISTAKES: dict[str, Change] = {
     "a coordinator answers before its records are committed": instead(
         "kwire.coordinators.internal_topic:InternalTopic.committed", lambda _: _at_once
     ),
-    "a group commits for members of earlier generations": instead(
-        "kwire.groups.classic.group:ClassicGroup.check_commit", always(None)
-    ),
-    "a partition of a consumer group is free before its owner gave it up": instead(
-        f"{CONSUMER_GROUP}.is_free", always(True)
-    ),
-    "a consumer group commits for members of earlier epochs": instead(f"{CONSUMER_GROUP}.check_commit", unchecked),
-    "members of a consumer group have no sessions after a change of the coordinator": instead(
-        "kwire.groups.modern.membership:Membership.start_all", always(None)
-    ),
-    "a consumer group's change of an assignment is not written": instead(
-        "kwire.groups.draft:Draft.append", without_current_assignments
-    ),
     "producers are forgotten by a new leader": instead(
         "kwire_storage.producers.states:ProducerStates.apply", always(None)
     ),
 }
+
+IN_GROUPS: dict[str, dict[str, Change]] = {
+    "classic": {
+        "a group commits for members of earlier generations": instead(
+            "kwire.groups.classic.group:ClassicGroup.check_commit", always(None)
+        ),
+    },
+    "consumer": {
+        "a partition of a consumer group is free before its owner gave it up": instead(
+            f"{CONSUMER_GROUP}.is_free", always(True)
+        ),
+        "a consumer group commits for members of earlier epochs": instead(f"{CONSUMER_GROUP}.check_commit", unchecked),
+        "members of a consumer group have no sessions after a change of the coordinator": instead(
+            "kwire.groups.modern.membership:Membership.start_all", always(None)
+        ),
+        "a consumer group's change of an assignment is not written": instead(
+            "kwire.groups.draft:Draft.append", without_records(ConsumerGroupCurrentMemberAssignmentKey.api_key)
+        ),
+    },
+    "share": {
+        "whoever holds a record, anybody may acknowledge it": instead(f"{SHARE_PARTITION}._plan", whoever_holds_it),
+        "a record is acquired that another member holds": instead(
+            "kwire.sharing.in_flight:Run.may_be_acquired",
+            of_others_too,
+        ),
+        "a lock does not end": without(f"{SHARE_PARTITION}.expire", f"{SHARE_PARTITION}._time_out"),
+        "a write of a share partition that failed counts": instead(f"{SHARE_PARTITION}._complete", as_if_written),
+        "a member is not told that its acknowledgement failed": instead(
+            "kwire.sharing.share_partition:client_error", always(ErrorCode.NONE), seen_by=f"{SHARE_PARTITION}.written"
+        ),
+        "a new leader forgets what was acknowledged": instead("kwire.sharing.service:_known", always([])),
+        "a release counts as no delivery": instead("kwire.sharing.effects:Write.add", without_their_count),
+        "a leader that was replaced writes share states": instead(f"{SHARE_STATES}:_check_leader_epoch", always(None)),
+        "a share coordinator answers before its records are committed": instead(
+            "kwire.share_state.service:ShareStateService._when_committed", always(None)
+        ),
+        "a snapshot of a share state lacks its batches": instead(
+            "kwire.share_state.records:Update.applied_to",
+            without_batches,
+            seen_by=f"{SHARE_STATES}:ShareStateShard._changed",
+        ),
+        "a share coordinator prunes records that it needs": instead(
+            f"{SHARE_STATES}:ShareStateShard._needed_from", of_the_latest
+        ),
+        "a rejected record is archived and not copied": instead(f"{SHARE_PARTITION}._failed", always(ARCHIVED)),
+        "a new leader forgets what is to be copied": instead(f"{SHARE_PARTITION}.initialize", without_its_letters),
+        "a share group forgets what is initialized": instead(
+            "kwire.groups.draft:Draft.append", without_records(ShareGroupStatePartitionMetadataKey.api_key)
+        ),
+    },
+    "streams": {
+        "a task is active before its member gave it up": instead(f"{STREAMS_GROUP}.is_active", always(False)),
+        "a member of a streams group need not give up tasks": instead(
+            "kwire.groups.streams.reconciliation:Reconciliation._still_owns", always(False)
+        ),
+        "a streams group commits for members of earlier epochs": instead(f"{STREAMS_GROUP}.check_commit", unchecked),
+        "a streams group's change of an assignment is not written": instead(
+            "kwire.groups.draft:Draft.append", without_records(StreamsGroupCurrentMemberAssignmentKey.api_key)
+        ),
+        "members of a streams group have no sessions": instead(
+            "kwire.groups.modern.membership:Membership.start_session", always(None)
+        ),
+    },
+}
+"""By the kind of the group that makes them."""
+
+MISTAKES: dict[str, Change] = {**IN_CLUSTERS, **{name: it for of in IN_GROUPS.values() for name, it in of.items()}}
+
+
+def kind_of(name: str) -> str | None:
+    """Of the group that makes this mistake; None if it does not matter."""
+    return next((kind for kind, mistakes in IN_GROUPS.items() if name in mistakes), None)
 
 
 async def _at_once(*_args: object) -> None: ...

@@ -12,6 +12,7 @@ from functools import partial
 import attrs
 import trio
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.records import Record
 
 from kwire import workers
 from kwire.coordinators.runtime import java_hash
@@ -30,21 +31,21 @@ from kwire.tests.simulation.clients import (
 )
 from kwire.tests.simulation.eligibility import MIN_INSYNC_REPLICAS, Eligibility, Loss, PartitionId
 from kwire.tests.simulation.faults import Faults
+from kwire.tests.simulation.groups import GROUP, KINDS, LETTERS, WEIGHTS, SharingGroup, SimGroup, Truth
+from kwire.tests.simulation.groups import SETTINGS as GROUP_SETTINGS
 from kwire.tests.simulation.history import BrokenPromise, History
 from kwire.tests.simulation.keeper import NAME as KEEPER
 from kwire.tests.simulation.keeper import Keeper
 from kwire.tests.simulation.ledger import Ledger
-from kwire.tests.simulation.members import PROTOCOLS, SESSION_TIMEOUT_MS, Member
 from kwire.tests.simulation.network import Network
 from kwire.tests.simulation.node import Node, Process
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 TOPIC = "t"
-GROUP = "group"
 PARTITIONS = 3
 INTERNAL_PARTITIONS = 2
 """Of each internal topic."""
-ALL_PARTITIONS: list[PartitionId] = [
+PARTITIONS_OF_ALL: list[PartitionId] = [
     *((TOPIC, index) for index in range(PARTITIONS)),
     *((topic, index) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE) for index in range(INTERNAL_PARTITIONS)),
 ]
@@ -74,14 +75,9 @@ SETTINGS = (
     "replica.high.watermark.checkpoint.interval.ms=500",
     "log.flush.offset.checkpoint.interval.ms=700",
     "leader.imbalance.check.interval.seconds=1",
-    f"group.min.session.timeout.ms={SESSION_TIMEOUT_MS}",
-    f"group.consumer.min.session.timeout.ms={SESSION_TIMEOUT_MS}",
-    f"group.consumer.session.timeout.ms={SESSION_TIMEOUT_MS}",
-    "group.consumer.min.heartbeat.interval.ms=100",
-    "group.consumer.heartbeat.interval.ms=100",
-    "group.initial.rebalance.delay.ms=0",
     "metadata.log.max.record.bytes.between.snapshots=1500",
     "log.message.timestamp.after.max.ms=9223372036854775807",
+    *GROUP_SETTINGS,
 )
 
 
@@ -90,12 +86,16 @@ class Report:
     """What happened, in numbers. `fingerprint` is the same for the same run."""
 
     seed: int
+    kind: str = ""
+    """Of the group."""
     fingerprint: int = 0
     events: int = 0
     virtual_s: float = 0.0
     acknowledged: int = 0
     transactions: int = 0
     commits: int = 0
+    accepted: int = 0
+    """Records that members of a share group accepted."""
     losses: int = 0
     """Of partitions; they are forgiven."""
     unclean_elections: int = 0
@@ -119,10 +119,14 @@ def _threads_replaced() -> Iterator[None]:
         workers.run = before
 
 
-def simulate(seed: int, *, faults_s: float, node_count: int = 3, report: Report | None = None) -> Report:
-    """Things go wrong for `faults_s`; then all is mended, and everything that was promised has to be there."""
+def simulate(
+    seed: int, *, faults_s: float, node_count: int = 3, kind: str | None = None, report: Report | None = None
+) -> Report:
+    """Things go wrong for `faults_s`; then all is mended, and everything that was promised has to be there.
+
+    `kind` is that of the group, one of KINDS; without it the seed decides."""
     report = report or Report(seed)
-    simulation = Simulation(report, faults_s, node_count)
+    simulation = Simulation(report, faults_s, node_count, kind)
     with _threads_replaced():
         run_virtually(seed, simulation.run)
     return report
@@ -138,6 +142,7 @@ class Simulation:
     report: Report
     faults_s: float
     node_count: int
+    kind: str | None = None
     nodes: list[Node] = attrs.field(factory=list)
     history: History = attrs.field(factory=History)
     ledger: Ledger = attrs.field(factory=Ledger)
@@ -148,6 +153,7 @@ class Simulation:
     """Nodes are not started any more."""
     _faults_end_at: float = 0.0
     _eligibility: Eligibility = attrs.field(init=False)
+    _group: SimGroup = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._eligibility = Eligibility(
@@ -201,6 +207,7 @@ class Simulation:
             node = Node(node_id, keeper.calendar, network, keeper, own, settings, nursery, self.report.note)
             self.nodes.append(node)
             assert node.start()
+        self._group = self._chosen_group(chance)
         nursery.start_soon(self._look_all_the_time)
         await self._with_clients(chance, network, keeper, nursery)
         await self._write_everywhere(network, chance, "client-after", "the last fault")
@@ -208,6 +215,18 @@ class Simulation:
         await self._lose_a_node(network, chance)
         self.report.virtual_s = trio.current_time()
         self.report.unclean_elections = self._eligibility.unclean_elections
+
+    def _chosen_group(self, chance: random.Random) -> SimGroup:
+        truth = Truth(self._eligibility, lambda node_id: self.nodes[node_id - 1].process, TOPIC)
+        coordinates = partial(self._eligibility.leads, (CONSUMER_OFFSETS, java_hash(GROUP) % INTERNAL_PARTITIONS))
+        own = random.Random(chance.random())
+        chosen = own.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
+        self.report.kind = self.kind or chosen
+        return KINDS[self.report.kind](self.ledger, truth, PARTITIONS, coordinates, own)
+
+    @property
+    def _all_partitions(self) -> list[PartitionId]:
+        return [*PARTITIONS_OF_ALL, *self._group.own_partitions]
 
     async def _with_clients(
         self, chance: random.Random, network: Network, keeper: Keeper, nursery: trio.Nursery
@@ -225,26 +244,15 @@ class Simulation:
         def stops() -> bool:
             return self._is_over
 
-        def is_settled() -> bool:
-            """Whether the group has gone on with every partition since the faults."""
-            committed_at = self.ledger.committed_at
-            return all(committed_at.get((GROUP, it), 0.0) > self._faults_end_at for it in range(PARTITIONS))
-
-        def leaves() -> bool:
-            return self._is_over and is_settled()
-
-        protocols = chance.choice(PROTOCOLS)
-        coordinates = partial(self._eligibility.leads, (CONSUMER_OFFSETS, java_hash(GROUP) % INTERNAL_PARTITIONS))
         clients: list[Client] = [
             Producer(cluster("a"), self.ledger, PARTITIONS, now_ms, stops),
-            Producer(cluster("b"), self.ledger, PARTITIONS, now_ms, stops),
+            *([] if self._group.is_dear else [Producer(cluster("b"), self.ledger, PARTITIONS, now_ms, stops)]),
             HastyProducer(cluster("c"), PARTITIONS, now_ms, stops),
             TransactionalProducer(cluster("d"), self.ledger, PARTITIONS, now_ms, stops),
-            Reader(cluster("e"), self.ledger, self.history, PARTITIONS, stops, 0),
+            *([] if self._group.is_dear else [Reader(cluster("e"), self.ledger, self.history, PARTITIONS, stops, 0)]),
             Reader(cluster("f"), self.ledger, self.history, PARTITIONS, stops, 1),
-            Member(cluster("g"), self.ledger, GROUP, PARTITIONS, protocols, leaves, coordinates),
-            Member(cluster("h"), self.ledger, GROUP, PARTITIONS, protocols, leaves, coordinates),
-            Operator(cluster("i"), ALL_PARTITIONS, [it.node_id for it in self.nodes], stops),
+            *self._group.members([cluster(it) for it in "ghj"], stops, self._faults_end_at),
+            Operator(cluster("i"), self._all_partitions, [it.node_id for it in self.nodes], stops),
         ]
         faults = Faults(
             self.nodes,
@@ -268,8 +276,8 @@ class Simulation:
             await client.cluster.close()
             if isinstance(client, Reader):
                 self._readers.append(client)
-        if scope.cancelled_caught and not is_settled():
-            raise BrokenPromise(f"{SETTLED_WITHIN_S:g} s after the last fault, the group does not commit everywhere")
+        if scope.cancelled_caught and (lack := self._group.lacks(self._faults_end_at)) is not None:
+            raise BrokenPromise(f"{SETTLED_WITHIN_S:g} s after the last fault, {lack}")
         if scope.cancelled_caught:
             raise BrokenPromise(f"{SETTLED_WITHIN_S:g} s after the last fault, requests are still not answered")
 
@@ -282,12 +290,15 @@ class Simulation:
         async def create() -> None:
             if len(self._processes) < self.node_count:
                 raise Again("not all nodes are up")
-            request = CreateTopicsRequest([CreatableTopic(TOPIC, PARTITIONS, self.node_count)])
-            answer = await cluster.ask(cluster.bootstrap[0], request)
-            if answer.topics[0].error_code not in (0, 36):
-                raise Again(str(answer.topics[0].error_code))
+            topics = [CreatableTopic(TOPIC, PARTITIONS, self.node_count), *self._group.topics()]
+            answer = await cluster.ask(cluster.bootstrap[0], CreateTopicsRequest(topics))
+            if any(it.error_code not in (0, 36) for it in answer.topics):
+                raise Again(str(answer.topics))
 
         await cluster.persist(create)
+        await cluster.persist(partial(self._group.begin, cluster))
+        while not all(map(self._group.has_begun, self._processes)):
+            await trio.sleep(0.01)
         await cluster.close()
 
     async def _start_again(self, chance: random.Random) -> None:
@@ -320,12 +331,15 @@ class Simulation:
         cluster = self._cluster(network, "client-end", chance)
         readers = [Reader(cluster, self.ledger, self.history, PARTITIONS, lambda: True, level) for level in (0, 1)]
         found = []
-        operator = Operator(cluster, ALL_PARTITIONS, [it.node_id for it in self.nodes], lambda: True)
+        operator = Operator(cluster, self._all_partitions, [it.node_id for it in self.nodes], lambda: True)
         with trio.move_on_after(SETTLED_WITHIN_S) as scope:
             await self._settle(operator)
             await cluster.persist(cluster.look)
             found.append(await readers[0].read_all())
             found.append(await readers[1].read_all())
+            await self._group.end(cluster, found)
+            if isinstance(self._group, SharingGroup) and self._group.has_letters:
+                self._group.check_letters(await self._letters(network, chance))
             await self._settle(operator)
         if scope.cancelled_caught:
             raise BrokenPromise(f"the replicas are not the same within {SETTLED_WITHIN_S:g} s")
@@ -344,7 +358,17 @@ class Simulation:
         self.report.acknowledged = self.ledger.acknowledgements
         self.report.transactions = sum(it != "unknown" for it in self.ledger.transactions.values())
         self.report.commits = sum(offset for _, offset in self.ledger.commits.values())
+        if isinstance(self._group, SharingGroup):
+            self.report.accepted = self._group.deliveries.accepted
         await cluster.close()
+
+    async def _letters(self, network: Network, chance: random.Random) -> list[Record]:
+        cluster = self._cluster(network, "client-letters", chance)
+        cluster.topic = LETTERS
+        await cluster.persist(cluster.look)
+        found = await Reader(cluster, self.ledger, self.history, 1, lambda: True, 0).read_all()
+        await cluster.close()
+        return found.get((LETTERS, 0), [])
 
     async def _lose_a_node(self, network: Network, chance: random.Random) -> None:
         """The others go on without one that does not come back."""

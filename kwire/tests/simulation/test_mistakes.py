@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.tests.simulation.mistakes import MISTAKES
+from kwire.tests.simulation.mistakes import MISTAKES, kind_of
 from kwire.tests.simulation.simulation import simulate
 from storage.tests.power_cuts.mutants import at_large
 
@@ -25,7 +25,7 @@ def is_found(name: str, seeds: int) -> bool:
     with at_large(MISTAKES[name]):
         for seed in range(seeds):
             try:
-                simulate(seed, faults_s=FAULTS_S)
+                simulate(seed, faults_s=FAULTS_S, kind=kind_of(name))
             except Exception:  # whatever breaks by it
                 return True
     return False

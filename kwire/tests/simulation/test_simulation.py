@@ -29,6 +29,7 @@ def test_promises_are_kept(first: int) -> None:
     assert len({fault for it in reports for fault in it.faults}) > 5, "little went wrong"
     assert sum(it.transactions for it in reports) > SEEDS_OF_A_TEST
     assert sum(it.commits for it in reports) > SEEDS_OF_A_TEST
+    assert sum(it.accepted for it in reports) > SEEDS_OF_A_TEST
 
 
 @pytest.mark.soak
@@ -44,11 +45,12 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert first.fingerprint != other.fingerprint
 
 
-def test_a_run_does_not_depend_on_the_order_of_sets() -> None:
-    """Which differs from process to process. These seeds end transactions on several nodes."""
+@pytest.mark.parametrize("seeds", [["18704", "--count", "4"], ["1", "--group", "share"], ["1", "--group", "streams"]])
+def test_a_run_does_not_depend_on_the_order_of_sets(seeds: list[str]) -> None:
+    """Which differs from process to process."""
     one, another = (
         subprocess.run(
-            [sys.executable, "-m", "kwire.tests.simulation", "18704", "--count", "6", "--seconds", str(SHORT_S)],
+            [sys.executable, "-m", "kwire.tests.simulation", *seeds, "--seconds", str(SHORT_S)],
             env={**os.environ, "PYTHONHASHSEED": hashes},
             capture_output=True,
             text=True,
