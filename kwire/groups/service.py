@@ -9,6 +9,7 @@ import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
+import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.alter_share_group_offsets import (
@@ -132,6 +133,8 @@ class GroupService:
             self._do_other,
         )
         self._persister = persister
+        self._initializing: set[tuple[str, Uuid, int]] = set()
+        """The states that are being initialized: group id, topic id, partition."""
         self._beside = beside
         self._clock = clock
         self._settings = settings
@@ -373,12 +376,27 @@ class GroupService:
     async def _initialize(self, index: int, asked: StatesToInitialize) -> None:
         # The share coordinator is not asked before the group's own record is committed, nor in the middle of a step.
         await self._beside.next_turn()
+        asked = self._not_asked_yet(asked)
+        under_way = asked.partitions
+        self._initializing |= under_way
         try:
             await self.runtime.topic.committed(index)
+            if under_way:
+                await self._ask_to_initialize(index, asked)
         except KafkaError as error:
             log.error("group %a: states are not initialized: %s", asked.group_id, error.message)
-            return
-        await self._ask_to_initialize(index, asked)
+        finally:
+            self._initializing -= under_way
+
+    def _not_asked_yet(self, asked: StatesToInitialize) -> StatesToInitialize:
+        """Without the states of which the share coordinator is asked already, however long it takes: what it does later
+        would begin a state anew that members use already."""
+        left: dict[Uuid, dict[int, int]] = {}
+        for topic_id, offsets in asked.start_offsets.items():
+            for partition, offset in offsets.items():
+                if (asked.group_id, topic_id, partition) not in self._initializing:
+                    left.setdefault(topic_id, {})[partition] = offset
+        return attrs.evolve(asked, start_offsets=left)
 
     async def _ask_to_initialize(self, index: int, asked: StatesToInitialize) -> Outcome:
         outcome = await self._persister.initialize(

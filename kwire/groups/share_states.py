@@ -49,6 +49,11 @@ class StatesToInitialize:
     state_epoch: int
     start_offsets: Mapping[Uuid, Mapping[int, int]]
 
+    @property
+    def partitions(self) -> set[tuple[str, Uuid, int]]:
+        """With the group id and the topic id."""
+        return {(self.group_id, topic_id, it) for topic_id, offsets in self.start_offsets.items() for it in offsets}
+
 
 @attrs.define(eq=False)
 class Initialize(Effect):

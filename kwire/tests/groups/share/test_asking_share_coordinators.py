@@ -1,0 +1,77 @@
+"""The questions of a share group's coordinator to the share coordinators, on a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kwire_protocol.wire import Uuid
+from kwire_storage.disk.memory_disk import MemoryDisk
+
+from kwire.broker import Broker
+from kwire.config.server import load_config
+from kwire.groups.group import MemberContext
+from kwire.groups.share_states import Outcome, ToDelete
+from kwire.tests.metadata.harness import FakeClock
+from kwire.waits import Slot, at_once
+
+RETRY_MS = 1000
+
+
+@attrs.define(eq=False)
+class SlowCoordinators:
+    """They answer when a test says so."""
+
+    asked: list[list[tuple[Uuid, int]]] = attrs.field(factory=list)
+    answers: list[Slot[ErrorCode]] = attrs.field(factory=list)
+
+    async def initialize(self, group_id: str, topics: Mapping[Uuid, Sequence[tuple[int, int, int]]]) -> Outcome:
+        self.asked.append([(topic_id, it) for topic_id, partitions in topics.items() for it, _, _ in partitions])
+        answer: Slot[ErrorCode] = Slot()
+        self.answers.append(answer)
+        return dict.fromkeys(self.asked[-1], await answer)
+
+    async def delete(self, group_id: str, topics: ToDelete) -> Outcome:
+        raise NotImplementedError
+
+
+def test_a_state_is_not_asked_for_again_while_the_question_is_under_way() -> None:
+    """The second question would begin it anew, after members have accepted records."""
+    clock = FakeClock()
+    settings = [f"group.share.initialize.retry.interval.ms={RETRY_MS}", "group.share.assignment.interval.ms=0"]
+    broker = Broker.open(load_config(settings=settings), MemoryDisk(), clock)
+    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
+    at_once(broker.groups.runtime.topic.ensure())
+    coordinators = broker.groups._persister = SlowCoordinators()
+    epoch = 0
+
+    def heartbeat() -> ShareGroupHeartbeatResponse:
+        nonlocal epoch
+        request = ShareGroupHeartbeatRequest("g", "m", epoch, subscribed_topic_names=["t"])
+        answer = broker.groups.share_heartbeat(request, MemberContext("app", "/127.0.0.1", 1))
+        found: ShareGroupHeartbeatResponse = at_once(answer) if isinstance(answer, Coroutine) else answer
+        assert not found.error_code, found
+        epoch = found.member_epoch
+        return found
+
+    def assigned() -> list[int]:
+        assignment = heartbeat().assignment
+        assert assignment is not None
+        return [it for topic in assignment.topic_partitions for it in topic.partitions]
+
+    heartbeat()
+    for _ in range(3):
+        clock.time_ms += RETRY_MS
+        assert assigned() == []
+    assert len(coordinators.asked) == 1
+
+    # One that has failed is asked again.
+    coordinators.answers.pop().set(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert assigned() == []
+    assert len(coordinators.asked) == 2
+    coordinators.answers.pop().set(ErrorCode.NONE)
+    assert assigned() == [0]
+    broker.close()
