@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 import attrs
 from kwire_protocol import letter_headers
+from kwire_protocol.errors import RETRIABLE
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from kwire_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -259,6 +260,8 @@ class SharingGroup(SimGroup):
         wanted = [ReadStateData(cluster.topic_id, [PartitionData(index, NO_EPOCH)])]
         answer = await cluster.ask_coordinator(SHARE, key.text, ReadShareGroupStateRequest(GROUP, wanted))
         found: PartitionResult = answer.results[0].partitions[0]
+        if found.error_code in RETRIABLE:
+            raise Again(str(found.error_code))
         return found
 
     def check_letters(self, records: Sequence[Record]) -> None:

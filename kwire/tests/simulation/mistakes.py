@@ -15,7 +15,6 @@ from kwire.groups.group import accept_all
 from kwire.metadata.controller.partitions.elections import Elected
 from kwire.replicas.roles import Follower
 from kwire.sharing.states import ACQUIRED, ARCHIVED, AVAILABLE
-from kwire.tests.sharing.mistakes import as_if_written, whoever_holds_it, without_its_letters
 from storage.tests.power_cuts.mutants import Change, Function, always, instead, without
 
 PARTITION = "kwire.replicas.partition:Partition"
@@ -278,19 +277,13 @@ IN_GROUPS: dict[str, dict[str, Change]] = {
         ),
     },
     "share": {
-        "whoever holds a record, anybody may acknowledge it": instead(f"{SHARE_PARTITION}._plan", whoever_holds_it),
         "a record is acquired that another member holds": instead(
             "kwire.sharing.in_flight:Run.may_be_acquired",
             of_others_too,
         ),
         "a lock does not end": without(f"{SHARE_PARTITION}.expire", f"{SHARE_PARTITION}._time_out"),
-        "a write of a share partition that failed counts": instead(f"{SHARE_PARTITION}._complete", as_if_written),
-        "a member is not told that its acknowledgement failed": instead(
-            "kwire.sharing.share_partition:client_error", always(ErrorCode.NONE), seen_by=f"{SHARE_PARTITION}.written"
-        ),
         "a new leader forgets what was acknowledged": instead("kwire.sharing.service:_known", always([])),
         "a release counts as no delivery": instead("kwire.sharing.effects:Write.add", without_their_count),
-        "a leader that was replaced writes share states": instead(f"{SHARE_STATES}:_check_leader_epoch", always(None)),
         "a share coordinator answers before its records are committed": instead(
             "kwire.share_state.service:ShareStateService._when_committed", always(None)
         ),
@@ -303,16 +296,12 @@ IN_GROUPS: dict[str, dict[str, Change]] = {
             f"{SHARE_STATES}:ShareStateShard._needed_from", of_the_latest
         ),
         "a rejected record is archived and not copied": instead(f"{SHARE_PARTITION}._failed", always(ARCHIVED)),
-        "a new leader forgets what is to be copied": instead(f"{SHARE_PARTITION}.initialize", without_its_letters),
         "a share group forgets what is initialized": instead(
             "kwire.groups.draft:Draft.append", without_records(ShareGroupStatePartitionMetadataKey.api_key)
         ),
     },
     "streams": {
         "a task is active before its member gave it up": instead(f"{STREAMS_GROUP}.is_active", always(False)),
-        "a member of a streams group need not give up tasks": instead(
-            "kwire.groups.streams.reconciliation:Reconciliation._still_owns", always(False)
-        ),
         "a streams group commits for members of earlier epochs": instead(f"{STREAMS_GROUP}.check_commit", unchecked),
         "a streams group's change of an assignment is not written": instead(
             "kwire.groups.draft:Draft.append", without_records(StreamsGroupCurrentMemberAssignmentKey.api_key)

@@ -215,7 +215,7 @@ class ShareLife(Life):
             self.group,
             self.member_id,
             session.epoch,
-            max_wait_ms=500 if self.is_over() else 20,
+            max_wait_ms=100 if self.is_over() else 20,
             min_bytes=1,
             max_bytes=20_000,
             max_records=chance.choice(MOST_RECORDS),
