@@ -108,7 +108,7 @@ class ModernGroup(Group, ABC, Generic[M, C, T, TT]):
 
     def check_delete(self) -> None:
         if self.members:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group has members.")
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
     # Removals
 

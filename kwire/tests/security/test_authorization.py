@@ -67,6 +67,7 @@ from kwire_protocol.messages import (
     share_group_heartbeat,
     streams_group_describe,
     streams_group_heartbeat,
+    streams_group_topology_description_update,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -444,6 +445,11 @@ REQUESTS: dict[str, list[Make]] = {
     "streams_group_describe": [
         lambda _: streams_group_describe.StreamsGroupDescribeRequest([GROUP], include_authorized_operations=True)
     ],
+    "streams_group_topology_description_update": [
+        lambda _: streams_group_topology_description_update.StreamsGroupTopologyDescriptionUpdateRequest(
+            GROUP, "member", 0
+        )
+    ],
     "describe_share_group_offsets": [
         lambda _: describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
             [describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(GROUP, None)]
@@ -568,6 +574,7 @@ ASKED: dict[str, set[str]] = {
     "share_group_describe": {"DESCRIBE GROUP"},
     "streams_group_heartbeat": {READS_A_GROUP, "DESCRIBE TOPIC", "CREATE CLUSTER"},
     "streams_group_describe": {"DESCRIBE GROUP"},
+    "streams_group_topology_description_update": {READS_A_GROUP},
     "describe_share_group_offsets": {"DESCRIBE GROUP"},
     "alter_share_group_offsets": {"READ GROUP", "READ TOPIC"},
     "delete_share_group_offsets": {"DELETE GROUP", "READ TOPIC"},

@@ -6,12 +6,18 @@ import pytest
 
 from kwire.tests.groups.share.mistakes import MISTAKES
 from kwire.tests.groups.share.test_share_lives import ShareLives
-from kwire.tests.mistaken_lives import Lives
+from kwire.tests.mistaken_lives import Lives, assert_has_a_place
 from storage.tests.power_cuts.mutants import Mutant
 
 LIVES = Lives(ShareLives, seed=2)
 
 
+@pytest.mark.parametrize("mutant", MISTAKES, ids=lambda mutant: mutant.name)
+def test_a_mistake_finds_its_place(mutant: Mutant) -> None:
+    assert_has_a_place(mutant.change)
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("mutant", MISTAKES, ids=lambda mutant: mutant.name)
 def test_a_mistake_is_found(mutant: Mutant) -> None:
     LIVES.assert_find(mutant.change)
