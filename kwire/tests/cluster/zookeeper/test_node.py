@@ -562,8 +562,8 @@ def test_a_server_or_a_node_whose_certificate_is_not_trusted_is_refused(
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
     untrusted = with_tls(
-        # The reason is known after the first handshake, which takes a second or two beside other tests.
-        zookeeper_connection_timeout_ms=5_000,
+        # The reason is known after the first handshake, which takes some seconds beside other tests.
+        zookeeper_connection_timeout_ms=12_000,
         zookeeper_ssl_truststore_location=tmp_path / "other.pem",
     )
     with pytest.raises(TimedOutError, match=r"timed out \(.*certificate verify failed"):
