@@ -284,7 +284,7 @@ def test_the_records_of_a_group_have_what_was_stored(describing: RestartableBrok
         find(epoch + 1, 0)
 
 
-def test_nobody_is_asked_where_topologies_are_not_described(
+def test_members_are_not_asked_if_no_plugin_is_configured(
     broker: Broker, group: str, unique: Callable[[str], str]
 ) -> None:
     for member in joined(broker, group, unique):

@@ -389,8 +389,8 @@ class GroupService:
             self._initializing -= under_way
 
     def _not_asked_yet(self, asked: StatesToInitialize) -> StatesToInitialize:
-        """Without the states of which the share coordinator is asked already, however long it takes: what it does later
-        would begin a state anew that members use already."""
+        """Leaves out the states whose initialization is under way, however long that takes. A second request would
+        reset a state that members may use by then."""
         left: dict[Uuid, dict[int, int]] = {}
         for topic_id, offsets in asked.start_offsets.items():
             for partition, offset in offsets.items():

@@ -1,10 +1,9 @@
-"""What an application tells of its topology, beside what the assignment needs: every node, and what it is connected to
-(KIP-1331).
+"""Descriptions of topologies (KIP-1331): every node of an application, and its connections. An assignment needs less.
 
-A heartbeat's response asks for it, and a member sends it with StreamsGroupTopologyDescriptionUpdate. One member is
-asked at a time: while it may still answer, and for longer each time that nothing came or was stored, nobody else is.
+A heartbeat's response asks for one, and the member sends it with StreamsGroupTopologyDescriptionUpdate. One member is
+asked at a time. If nothing comes, or it cannot be stored, the next one is asked after a back-off that doubles.
 
-    nobody was asked ---> asked, not again for 30 s ---> 60 s ---> ... ---> an hour
+    nobody was asked ---> asked; the next one in 30 s ---> in 60 s ---> ... ---> in an hour
            ^                        |
            +------- stored ---------+--- refused for good: not again for this topology
 
@@ -70,7 +69,7 @@ class DescriptionStatus(IntEnum):
 
 @attrs.define(eq=False)
 class Descriptions:
-    """Without a `store` nobody is asked, and no group has a description."""
+    """The feature is off without a `store`: no member is asked, and no group has a description."""
 
     groups: Groups[StreamsGroup]
     store: DescriptionStore | None

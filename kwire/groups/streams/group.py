@@ -53,8 +53,7 @@ class MemberTimers(ModernTimers):
 
 @attrs.frozen
 class Solicitation:
-    """Members were asked to describe the topology so many times, and nobody is asked again before this time
-    (monotonic)."""
+    """Of a description of the topology: how often members were asked, and until when nobody else is (monotonic)."""
 
     attempts: int
     until_ms: int

@@ -50,6 +50,9 @@ from kwire.tests.simulation.eligibility import PartitionId
 from kwire.tests.simulation.history import BrokenPromise
 from kwire.tests.simulation.ledger import Ledger
 
+NO_MEMBER = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
+"""It has to join again."""
+
 SESSION_TIMEOUT_MS = 500
 """Of all protocols; a member also has as long to rejoin, or to give up partitions."""
 
@@ -98,6 +101,14 @@ class Life:
         if len(self.ledger.losses) > losses:
             raise Again("something is lost")
         return answer, sent_at if is_coordinator else None
+
+    async def ask_remembering(self, request: ApiMessage) -> tuple[Any, float | None]:
+        """Like `ask`, for a heartbeat. Raises BrokenPromise if the coordinator has forgotten what it told."""
+        highest = self.ledger.highest_epoch
+        answer, sent_at = await self.ask(request)
+        if sent_at is not None:
+            self.check_remembered(answer, sent_at, highest)
+        return answer, sent_at
 
     def check_remembered(self, answer: Heard, sent_at: float, highest: int) -> None:
         """To a heartbeat that was sent then. An epoch that a member was told is never forgotten, nor are members whose
@@ -325,10 +336,7 @@ class ConsumerLife(OwningLife):
         if self.reported != owned:
             request.topic_partitions = [ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, owned)] if owned else []
         self.reported = None
-        highest = self.ledger.highest_epoch
-        answer, sent_at = await self.ask(request)
-        if sent_at is not None:
-            self.check_remembered(answer, sent_at, highest)
+        answer, sent_at = await self.ask_remembering(request)
         if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND and self.epoch > JOINING_EPOCH:
             # It has become a classic group, or is lost. Kafka's consumer fails for good.
             self.has_failed = True

@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 
 import attrs
 import trio
-from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages import share_acknowledge, share_fetch
 from kwire_protocol.messages.share_acknowledge import AcknowledgePartition, AcknowledgeTopic, ShareAcknowledgeRequest
 from kwire_protocol.messages.share_fetch import FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest
@@ -31,7 +30,7 @@ from kwire.tests.simulation.deliveries import Deliveries, Hold
 from kwire.tests.simulation.eligibility import PartitionId
 from kwire.tests.simulation.history import BrokenPromise
 from kwire.tests.simulation.ledger import Ledger
-from kwire.tests.simulation.members import SHARE_THAT_LEAVE, Life
+from kwire.tests.simulation.members import NO_MEMBER, SHARE_THAT_LEAVE, Life
 
 LIFE_S: Final = 0.7
 """On average."""
@@ -134,16 +133,9 @@ class ShareLife(Life):
         request = ShareGroupHeartbeatRequest(self.group, self.member_id, self.epoch)
         if not self.is_told:
             request.subscribed_topic_names = [self.cluster.topic]
-        highest = self.ledger.highest_epoch
         self.is_told = False
-        answer, sent_at = await self.ask(request)
-        if sent_at is not None:
-            self.check_remembered(answer, sent_at, highest)
-        if answer.error_code in (
-            ErrorCode.FENCED_MEMBER_EPOCH,
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            ErrorCode.GROUP_ID_NOT_FOUND,
-        ):
+        answer, _ = await self.ask_remembering(request)
+        if answer.error_code in NO_MEMBER:
             self.joins_again()
         if answer.error_code:
             raise Again(str(answer.error_code))

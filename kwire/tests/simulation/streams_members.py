@@ -13,7 +13,6 @@ from typing import ClassVar, Final
 
 import attrs
 import trio
-from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.streams_group_describe import DescribedGroup, StreamsGroupDescribeRequest, TaskIds
 from kwire_protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -27,7 +26,7 @@ from kwire_protocol.messages.streams_group_heartbeat import (
 from kwire.groups.streams.member import JOINING_EPOCH, LEAVING_EPOCH
 from kwire.tests.simulation.clients import Again
 from kwire.tests.simulation.history import BrokenPromise
-from kwire.tests.simulation.members import SESSION_TIMEOUT_MS, SHARE_OF_STALLS, STALL_S, Life, OwningLife
+from kwire.tests.simulation.members import NO_MEMBER, SESSION_TIMEOUT_MS, SHARE_OF_STALLS, STALL_S, Life, OwningLife
 
 CHANGELOG: Final = "group-store-changelog"
 """An internal topic, which brokers make."""
@@ -77,15 +76,8 @@ class StreamsLife(OwningLife):
         if joins or self.reported != tasks:
             request.active_tasks, request.standby_tasks, request.warmup_tasks = *map(_reported, tasks), []
         self.reported = None
-        highest = self.ledger.highest_epoch
-        answer, sent_at = await self.ask(request)
-        if sent_at is not None:
-            self.check_remembered(answer, sent_at, highest)
-        if answer.error_code in (
-            ErrorCode.FENCED_MEMBER_EPOCH,
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            ErrorCode.GROUP_ID_NOT_FOUND,
-        ):
+        answer, sent_at = await self.ask_remembering(request)
+        if answer.error_code in NO_MEMBER:
             self.give_up(self.positions)
             self.standbys = []
             self.joins_again()
