@@ -35,7 +35,7 @@ from kwire.tests.raw_client import RawClient
 from . import brokers, topics
 from .brokers import Broker, RestartableBroker
 from .confluent import reading, take_until
-from .streams_members import STALE, Member, coordinator, topology
+from .streams_members import STALE, Member, coordinator, error, topology
 
 E = ErrorCode
 HEARTBEAT, DESCRIBE, UPDATE = 88, 89, 93
@@ -247,11 +247,25 @@ def test_a_classic_group_takes_the_place_of_an_empty_one(member: Member) -> None
 
 
 def test_offsets_of_tasks_are_taken(member: Member) -> None:
-    """From v1 on. Nobody has to ask for them."""
-    offsets = [TaskOffset("0", 0, 17)]
-    member.confirm(task_offsets=offsets, task_end_offsets=offsets)
+    """From v1 on. Nobody has to ask for them, and they are described."""
+    member.confirm(task_offsets=[TaskOffset("0", 0, 17)], task_end_offsets=[TaskOffset("0", 0, 18)])
     answer = member.beat()
     assert (answer.acceptable_recovery_lag_legacy, answer.task_offset_interval_ms) == (0, 60_000)
+    assert answer.acceptable_recovery_lag == 10_000
+    (shown,) = described(member.client, member.group).members
+    told = [
+        [(it.subtopology_id, it.partition, it.offset) for it in of]
+        for of in (shown.task_offsets, shown.task_end_offsets)
+    ]
+    assert told == [[("0", 0, 17)], [("0", 0, 18)]]
+
+
+def test_an_offset_of_a_task_that_comes_twice_is_refused(member: Member) -> None:
+    refused = member.ask(member.epoch, task_offsets=[TaskOffset("0", 0, 17)] * 2)
+    assert error(refused) == (
+        E.INVALID_REQUEST,
+        "Task offsets contain a duplicate entry for subtopology 0 and partition 0.",
+    )
 
 
 def test_the_records_of_a_group_have_what_was_stored(describing: RestartableBroker, member: Member) -> None:

@@ -167,6 +167,7 @@ class ServerConfig:
     group_share_partition_max_record_locks: int
     group_share_record_lock_duration_ms: int
     group_share_session_timeout_ms: int
+    group_streams_acceptable_recovery_lag: int
     group_streams_assignment_interval_ms: int
     group_streams_heartbeat_interval_ms: int
     group_streams_initial_rebalance_delay_ms: int
@@ -175,11 +176,15 @@ class ServerConfig:
     group_streams_max_session_timeout_ms: int
     group_streams_max_size: int
     group_streams_max_standby_replicas: int
+    group_streams_max_warmup_replicas: int
     group_streams_min_assignment_interval_ms: int
     group_streams_min_heartbeat_interval_ms: int
     group_streams_min_session_timeout_ms: int
+    group_streams_min_task_offset_interval_ms: int
     group_streams_num_standby_replicas: int
+    group_streams_num_warmup_replicas: int
     group_streams_session_timeout_ms: int
+    group_streams_task_offset_interval_ms: int
     group_streams_topology_description_plugin_class: str | None
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
@@ -340,6 +345,7 @@ class ServerConfig:
             group_share_partition_max_record_locks=read.int("group.share.partition.max.record.locks"),
             group_share_record_lock_duration_ms=read.int("group.share.record.lock.duration.ms"),
             group_share_session_timeout_ms=read.int("group.share.session.timeout.ms"),
+            group_streams_acceptable_recovery_lag=read.int("group.streams.acceptable.recovery.lag"),
             group_streams_assignment_interval_ms=read.int("group.streams.assignment.interval.ms"),
             group_streams_heartbeat_interval_ms=read.int("group.streams.heartbeat.interval.ms"),
             group_streams_initial_rebalance_delay_ms=read.int("group.streams.initial.rebalance.delay.ms"),
@@ -348,11 +354,15 @@ class ServerConfig:
             group_streams_max_session_timeout_ms=read.int("group.streams.max.session.timeout.ms"),
             group_streams_max_size=read.int("group.streams.max.size"),
             group_streams_max_standby_replicas=read.int("group.streams.max.standby.replicas"),
+            group_streams_max_warmup_replicas=read.int("group.streams.max.warmup.replicas"),
             group_streams_min_assignment_interval_ms=read.int("group.streams.min.assignment.interval.ms"),
             group_streams_min_heartbeat_interval_ms=read.int("group.streams.min.heartbeat.interval.ms"),
             group_streams_min_session_timeout_ms=read.int("group.streams.min.session.timeout.ms"),
+            group_streams_min_task_offset_interval_ms=read.int("group.streams.min.task.offset.interval.ms"),
             group_streams_num_standby_replicas=read.int("group.streams.num.standby.replicas"),
+            group_streams_num_warmup_replicas=read.int("group.streams.num.warmup.replicas"),
             group_streams_session_timeout_ms=read.int("group.streams.session.timeout.ms"),
+            group_streams_task_offset_interval_ms=read.int("group.streams.task.offset.interval.ms"),
             group_streams_topology_description_plugin_class=read.optional_text(
                 "group.streams.topology.description.plugin.class"
             ),

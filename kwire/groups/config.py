@@ -79,6 +79,16 @@ class ShareGroupSettings:
 
 
 @attrs.frozen
+class WarmupSettings:
+    """How tasks move from one member of a streams group to another (`streams/warmups.py`)."""
+
+    num_warmup_replicas: int = 2
+    """How many tasks warm up at a time; with 0 tasks move at once."""
+    acceptable_recovery_lag: int = 10_000
+    """How many records a task may lack on the member that it moves to."""
+
+
+@attrs.frozen
 class StreamsGroupSettings:
     """What one streams group may set for itself (streams.* of its configuration); else the broker's group.streams.*.
 
@@ -92,6 +102,9 @@ class StreamsGroupSettings:
     num_standby_replicas: int = 0
     initial_rebalance_delay_ms: int = 3_000
     """How long an empty group waits for company before its first assignment."""
+    warmups: WarmupSettings = attrs.field(factory=WarmupSettings)
+    task_offset_interval_ms: int = 60_000
+    """How often members tell how far their tasks are."""
 
 
 @attrs.frozen

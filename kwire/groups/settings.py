@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from kwire.config.definition import ConfigError, Value
 from kwire.config.tables.resource import GROUP_CONFIGS
-from kwire.config.tables.rows import MAX_INT
+from kwire.config.tables.rows import MAX_INT, MAX_LONG
 from kwire.groups.config import (
     ConsumerGroupSettings,
     ShareGroupSettings,
     SharePartitionSettings,
     StreamsGroupSettings,
+    WarmupSettings,
 )
 from kwire.metadata.image import Changes, ConfigResourceType
 
@@ -128,6 +129,29 @@ class GroupSettings:
                     "streams.initial.rebalance.delay.ms",
                     config.group_streams_initial_rebalance_delay_ms,
                     0,
+                    MAX_INT,
+                ),
+                warmups=WarmupSettings(
+                    num_warmup_replicas=self._value(
+                        group_id,
+                        "streams.num.warmup.replicas",
+                        config.group_streams_num_warmup_replicas,
+                        0,
+                        config.group_streams_max_warmup_replicas,
+                    ),
+                    acceptable_recovery_lag=self._value(
+                        group_id,
+                        "streams.acceptable.recovery.lag",
+                        config.group_streams_acceptable_recovery_lag,
+                        0,
+                        MAX_LONG,
+                    ),
+                ),
+                task_offset_interval_ms=self._value(
+                    group_id,
+                    "streams.task.offset.interval.ms",
+                    config.group_streams_task_offset_interval_ms,
+                    config.group_streams_min_task_offset_interval_ms,
                     MAX_INT,
                 ),
             )

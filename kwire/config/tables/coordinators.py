@@ -303,6 +303,13 @@ COORDINATOR_CONFIGS: Final = table(
         "How long a member of a share group may be silent before it is removed.",
     ),
     row(
+        "group.streams.acceptable.recovery.lag",
+        LONG,
+        10_000,
+        Range(0),
+        "How many records of its changelog topics a task may lack on the member of a streams group that it moves to.",
+    ),
+    row(
         "group.streams.assignment.interval.ms",
         INT,
         1000,
@@ -360,6 +367,13 @@ COORDINATOR_CONFIGS: Final = table(
         "The maximum of a group's own streams.num.standby.replicas.",
     ),
     row(
+        "group.streams.max.warmup.replicas",
+        INT,
+        20,
+        Range(0),
+        "The maximum of a group's own streams.num.warmup.replicas.",
+    ),
+    row(
         "group.streams.min.assignment.interval.ms",
         INT,
         0,
@@ -381,6 +395,13 @@ COORDINATOR_CONFIGS: Final = table(
         "The minimum of a group's own streams.session.timeout.ms.",
     ),
     row(
+        "group.streams.min.task.offset.interval.ms",
+        INT,
+        15_000,
+        Range(1),
+        "The minimum of a group's own streams.task.offset.interval.ms.",
+    ),
+    row(
         "group.streams.num.standby.replicas",
         INT,
         0,
@@ -388,11 +409,25 @@ COORDINATOR_CONFIGS: Final = table(
         "How many standby replicas each task with state of a streams group has.",
     ),
     row(
+        "group.streams.num.warmup.replicas",
+        INT,
+        2,
+        Range(0),
+        "How many tasks of a streams group warm up at a time on the members that they move to; 0: they move at once.",
+    ),
+    row(
         "group.streams.session.timeout.ms",
         INT,
         45000,
         Range(1),
         "How long a member of a streams group may be silent before it is removed.",
+    ),
+    row(
+        "group.streams.task.offset.interval.ms",
+        INT,
+        60_000,
+        Range(1),
+        "How often members of streams groups tell how far their tasks are.",
     ),
     row(
         "group.streams.topology.description.plugin.class",

@@ -10,7 +10,8 @@ from typing import Final
 from kwire.config.definition import ConfigDefinition, ConfigType, Validator, Value, table
 from kwire.config.validators import ListOf, OneOf, Range
 
-_BOOLEAN, _INT, _STRING, _LIST = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.STRING, ConfigType.LIST
+_BOOLEAN, _INT, _LONG, _STRING = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG, ConfigType.STRING
+_LIST = ConfigType.LIST
 
 
 def _group(
@@ -85,11 +86,21 @@ GROUP_CONFIGS: Final = table(
     _int("share.record.lock.duration.ms", 30000, 1000, "How long a delivered record waits for its acknowledgement."),
     _group("share.renew.acknowledge.enable", _BOOLEAN, True, "Whether a member may extend the lock of a record."),
     _int("share.session.timeout.ms", 45000, 1, "The session timeout of members of a share group."),
+    _group(
+        "streams.acceptable.recovery.lag",
+        _LONG,
+        10_000,
+        "How many records a task of a streams group may lack on the member that it moves to.",
+        Range(0),
+        "group.streams.acceptable.recovery.lag",
+    ),
     _int("streams.assignment.interval.ms", 1000, 0, "The minimum time between two assignments of a streams group."),
     _int("streams.heartbeat.interval.ms", 5000, 1, "The heartbeat interval of members of a streams group."),
     _int("streams.initial.rebalance.delay.ms", 3000, 0, "How long a new streams group waits for more members."),
     _int("streams.num.standby.replicas", 0, 0, "The number of standby replicas of each task of a streams group."),
+    _int("streams.num.warmup.replicas", 2, 0, "How many tasks of a streams group warm up at a time before they move."),
     _int("streams.session.timeout.ms", 45000, 1, "The session timeout of members of a streams group."),
+    _int("streams.task.offset.interval.ms", 60_000, 1, "How often members of a streams group tell how far tasks are."),
 )
 
 

@@ -1,5 +1,7 @@
 """From a change to what each member gets: a new group epoch, a new target assignment, and a step towards it.
 
+While tasks warm up (`warmups.py`), members get something else than their targets.
+
 A new group waits for more members before its first assignment, and an assignment stands for a while (KIP-1263).
 Meanwhile members are told that theirs is delayed.
 """
@@ -13,17 +15,19 @@ from typing import Final
 import attrs
 
 from kwire.coordinators.effects import Now
-from kwire.groups.config import StreamsGroupSettings
+from kwire.groups.config import StreamsGroupSettings, WarmupSettings
 from kwire.groups.draft import Draft
+from kwire.groups.modern.changes import AssignmentEpoch
 from kwire.groups.modern.epochs import Epochs, is_assignment_due, set_targets
 from kwire.groups.streams.assignor import StickyTaskAssignor
 from kwire.groups.streams.changes import NOT_VALIDATED, CurrentChange, StreamsEpoch
-from kwire.groups.streams.group import StreamsGroup
+from kwire.groups.streams.group import GroupState, StreamsGroup
 from kwire.groups.streams.internal_topics import ConfiguredTopology, configure
 from kwire.groups.streams.member import CurrentTasks
 from kwire.groups.streams.reconciliation import Reconciliation
 from kwire.groups.streams.tasks import NO_TASKS, TaskGroup, TaskMember, Tasks
 from kwire.groups.streams.topology import Status, StatusCode, Topology
+from kwire.groups.streams.warmups import NO_PROGRESS, Refined, refine
 from kwire.groups.topics import Topics
 
 ASSIGNOR: Final = StickyTaskAssignor()
@@ -106,24 +110,57 @@ class Assigning:
         if configured.is_ready:
             targets = ASSIGNOR.assign(self._spec(group, configured))
         set_targets(draft, group, targets, now, assignor=ASSIGNOR.name)
+        self._set_refined(draft, group, self._refined(group, configured))
         return None
+
+    def refine(self, draft: Draft, group: StreamsGroup, configured: ConfiguredTopology) -> None:
+        """Tasks move whose members have warmed up meanwhile, and others begin to: a new epoch with the same targets.
+
+        It waits until all members have settled, as Apache Kafka does.
+        """
+        refined = group.refined
+        if refined is None:
+            refined = self._refined(group, configured)
+            self._set_refined(draft, group, refined)
+        elif not (refined.parts and group.has_news) and refined.settings == self._warmups(group):
+            return
+        if group.state is not GroupState.STABLE:
+            return
+        self._set_refined(draft, group, self._refined(group, configured))
+        if any(not group.assignment_of(it).assigned.are(group.part_of(it)) for it in group.members):
+            self._begin(draft, group, group.epoch_value())
+            epoch = AssignmentEpoch(group.epoch, group.assignment_timestamp_ms)
+            draft.change(group, group.changes.assignment_epoch(group.group_id, epoch))
+
+    def _refined(self, group: StreamsGroup, configured: ConfiguredTopology) -> Refined:
+        targets = {it: target for it, target in group.targets.items() if it in group.members}
+        return refine(targets, group.crew(), configured.subtopologies, self._warmups(group))
+
+    def _set_refined(self, draft: Draft, group: StreamsGroup, refined: Refined) -> None:
+        draft.did(None, partial(setattr, group, "refined", group.refined))
+        draft.did(None, partial(setattr, group, "has_news", group.has_news))
+        group.refined, group.has_news = refined, False
+
+    def _warmups(self, group: StreamsGroup) -> WarmupSettings:
+        return self.settings(group.group_id).warmups
 
     def _interval_ms(self, group: StreamsGroup) -> int:
         return self.settings(group.group_id).assignment_interval_ms
 
     def _spec(self, group: StreamsGroup, configured: ConfiguredTopology) -> TaskGroup:
         members = {
-            member_id: TaskMember(member.process_id, self.target_of(group, member_id))
+            member_id: TaskMember(
+                member.process_id,
+                group.targets.get(member_id, NO_TASKS),
+                group.progress.get(member_id, NO_PROGRESS).offsets,
+            )
             for member_id, member in group.members.items()
         }
         standbys = int(group.assignment_configs.get("num.standby.replicas", 0))
         return TaskGroup(members, configured.subtopologies, standbys)
 
-    def target_of(self, group: StreamsGroup, member_id: str) -> Tasks:
-        return group.targets.get(member_id, NO_TASKS)
-
     def reconcile(self, draft: Draft, group: StreamsGroup, member_id: str, owned: Tasks | None) -> CurrentTasks:
-        """Moves the member a step towards its target and returns what it has then.
+        """Moves the member a step towards its part and returns what it has then.
 
         Raises KafkaError(FENCED_MEMBER_EPOCH).
         """
@@ -133,7 +170,7 @@ class Assigning:
         process_id = group.members[member_id].process_id
         after = Reconciliation(
             target_epoch=group.assignment_epoch,
-            target=self.target_of(group, member_id),
+            target=group.part_of(member_id),
             owned=owned,
             is_active=lambda *task: group.is_active(task),
             is_in_process=lambda *task: group.is_in_process(task, process_id),

@@ -10,9 +10,11 @@ Its aims, in this order:
 4. The members' loads, which are their active and standby tasks together, are as even as the active tasks' places allow.
 5. Standbys stay, or are where the task was active.
 
+If no member had a task, those with most of it on their disks count as its standbys so far: an application that starts
+again finds its state.
+
 Kafka's `StickyTaskAssignor` (4.3.1) has the same aims. It places one task after the other, in the order of Java's hash
-maps, and does not come back to a choice: it may leave a member with two tasks less than another. It assigns no warm-up
-tasks, and neither does this one. A member that has one counts as one that has a standby.
+maps, and does not come back to a choice: it may leave a member with two tasks less than another.
 
 Active tasks may go anywhere, so their numbers are plain. Standbys may not, so those are placed first and then passed on
 until loads cannot be evened any more: along chains, in which each member gives a standby to the next, from one that has
@@ -55,7 +57,7 @@ class StickyTaskAssignor:
 class _Deal:
     """One assignment on its way. Members by position, in order of their ids.
 
-    `had_active` and `had_state` are members by task: who had it as active, and who had it in any other role. `loads`
+    `had_active` and `had_state` are members by task: who had it as active, and who has its state else. `loads`
     counts all tasks of a member, `process_loads` all of a process, `sizes` the members of a process. `places` has for
     each task the processes in which it is.
     """
@@ -88,6 +90,14 @@ class _Deal:
                     had_active.setdefault(task, member)
             for task in {*task_ids_of(assigned.standby), *task_ids_of(assigned.warmup)} & known:
                 had_state.setdefault(task, []).append(member)
+        left_over: dict[TaskId, list[tuple[int, int]]] = {}
+        for member, member_id in enumerate(member_ids):
+            for task, offset in group.members[member_id].on_disk.items():
+                if task in known and task not in had_active and task not in had_state:
+                    left_over.setdefault(task, []).append((offset, member))
+        for task, found in left_over.items():
+            furthest = max(offset for offset, _ in found)
+            had_state[task] = [member for offset, member in found if offset == furthest]
         return cls(
             group,
             member_ids,

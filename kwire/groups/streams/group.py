@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from enum import Enum
+from functools import partial
 from typing import Any, ClassVar
 
 import attrs
@@ -20,15 +21,17 @@ from kwire_protocol.messages.streams_group_heartbeat import EndpointToPartitions
 from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.deadlines import Deadline
+from kwire.groups.draft import Draft
 from kwire.groups.group import CheckPartition, Committer, GroupType, accept_all
 from kwire.groups.modern.changes import Change, GroupEpoch
 from kwire.groups.modern.group import MemberTimers as ModernTimers
-from kwire.groups.modern.group import ModernGroup
+from kwire.groups.modern.group import ModernGroup, put
 from kwire.groups.streams.changes import CHANGES, NOT_DESCRIBED, NOT_VALIDATED, StreamsEpoch, TopologyChange
 from kwire.groups.streams.internal_topics import ConfiguredTopology
 from kwire.groups.streams.member import NEW_MEMBER, CurrentTasks, StreamsMember
-from kwire.groups.streams.tasks import TaskId, Tasks
+from kwire.groups.streams.tasks import NO_TASKS, TaskId, Tasks
 from kwire.groups.streams.topology import Topology
+from kwire.groups.streams.warmups import Crew, Progress, Refined
 
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH = 9
 
@@ -93,6 +96,14 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
     """Grows when the tasks behind an endpoint change; members say which one they know."""
     endpoints: dict[str, EndpointToPartitions] = attrs.field(factory=dict)
     """By member id, as far as they are computed."""
+    progress: dict[str, Progress] = attrs.field(factory=dict)
+    """By member id, if it is known."""
+    silent: set[str] = attrs.field(factory=set)
+    """The members that do not tell their progress. Who has not been heard from yet may be one that does."""
+    refined: Refined | None = None
+    """What members get of their targets for now; None if that has to be found out."""
+    has_news: bool = False
+    """A member has told its progress since then, or that it does not."""
     solicitation: Solicitation | None = None
     """None if nobody was asked to describe the topology since that was last stored."""
 
@@ -127,6 +138,17 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
             for holders in (self.active_holders, self.replica_holders)
             for member_id in holders.get(task, ())
         )
+
+    def part_of(self, member_id: str) -> Tasks:
+        """What the member gets for now: its target, unless tasks have to warm up first."""
+        target = self.targets.get(member_id)
+        if target is None:
+            return NO_TASKS
+        return target if self.refined is None else self.refined.parts.get(member_id, target)
+
+    def crew(self) -> Crew:
+        process_ids = {member_id: member.process_id for member_id, member in self.members.items()}
+        return Crew(process_ids, self.current, self.progress, self.silent)
 
     def own_removals(self) -> list[Change[Any]]:
         return [TopologyChange(self.group_id, None)]
@@ -182,6 +204,22 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
 
     # Changes
 
+    def note_progress(self, draft: Draft, member_id: str, progress: Progress | None) -> None:
+        """`progress` is None if the member does not tell it."""
+        known, was_silent = self.progress.get(member_id), member_id in self.silent
+        if (progress is None) == was_silent and progress == known:
+            return
+        draft.did(None, partial(self._set_progress, member_id, known, is_silent=was_silent))
+        self._set_progress(member_id, progress, is_silent=progress is None)
+
+    def _set_progress(self, member_id: str, progress: Progress | None, *, is_silent: bool) -> None:
+        put(self.progress, member_id, progress)
+        if is_silent:
+            self.silent.add(member_id)
+        else:
+            self.silent.discard(member_id)
+        self.has_news = True
+
     def set_epoch(self, epoch: GroupEpoch | None) -> GroupEpoch:
         before = self.epoch_value()
         after = epoch or StreamsEpoch(0, 0)
@@ -206,6 +244,9 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
     def set_member(self, member_id: str, member: StreamsMember | None) -> StreamsMember | None:
         before = super().set_member(member_id, member)
         self.endpoints.pop(member_id, None)
+        if member is None:
+            self.progress.pop(member_id, None)
+            self.silent.discard(member_id)
         if not self.members:
             self.shutdown_requested_by = None
         return before

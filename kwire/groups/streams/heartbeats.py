@@ -31,7 +31,7 @@ from kwire.groups.streams.group import StreamsGroup
 from kwire.groups.streams.internal_topics import ConfiguredTopology
 from kwire.groups.streams.member import JOINING_EPOCH, CurrentTasks, Endpoint, StreamsMember
 from kwire.groups.streams.membership import Membership
-from kwire.groups.streams.tasks import TaskIds, Tasks
+from kwire.groups.streams.tasks import TaskId, TaskIds, Tasks
 from kwire.groups.streams.topology import (
     Status,
     StatusCode,
@@ -40,6 +40,7 @@ from kwire.groups.streams.topology import (
     topology_after_join,
     topology_of,
 )
+from kwire.groups.streams.warmups import NO_PROGRESS, Offsets, Progress
 from kwire.groups.streams_topics import Answer
 
 log = logging.getLogger(__name__)
@@ -47,9 +48,9 @@ log = logging.getLogger(__name__)
 UNCHANGED_MS = -1
 """The rebalance timeout in a request that does not change it."""
 FIRST_VERSION_WITH_DESCRIPTIONS = 1
-TASK_OFFSET_INTERVAL_MS = 60_000
-"""How often members tell how far their tasks are: Kafka 4.4's group.streams.task.offset.interval.ms. There are no tasks
-that warm up, so nothing depends on it."""
+FIRST_VERSION_WITH_WARMUPS = 1
+UNKNOWN_OFFSET = 2**63 - 1
+"""Kafka Streams sends it if it does not know the sum of a task's offsets."""
 
 
 @attrs.define(eq=False)
@@ -97,10 +98,12 @@ class Heartbeats:
         known = group.configured
         configured = self.assigning.configure(draft, group, topology)
         _check_tasks(configured, owned)
+        self._note_progress(draft, group, configured, request)
         self.assigning.begin_epoch(
             draft, group, configured, member_changed=member_changed, topics_changed=configured is not known
         )
         delayed = self.assigning.assign(draft, group, configured, step.now)
+        self.assigning.refine(draft, group, configured)
         has = self.assigning.reconcile(draft, group, member_id, owned)
         if has is not had:
             draft.then(partial(self.membership.follow_revocation, group=group, member_id=member_id, current=has))
@@ -111,11 +114,12 @@ class Heartbeats:
         if request.shutdown_application:
             draft.did(None, partial(setattr, group, "shutdown_requested_by", group.shutdown_requested_by))
             self._request_shutdown(group, member_id)
+        settings = self.settings(group.group_id)
         statuses = (stale_status(after.topology_epoch, topology.epoch), delayed, configured.status, _shutdown(group))
         response = StreamsGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=has.epoch,
-            heartbeat_interval_ms=self.settings(group.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=settings.heartbeat_interval_ms,
             status=[wire.Status(it.code, it.detail) for it in statuses if it is not None],
         )
         is_changed = joins or (has is not had and has.assigned != had.assigned)
@@ -128,10 +132,15 @@ class Heartbeats:
         response.endpoint_information_epoch = group.endpoints_epoch
         if group.endpoints_epoch != request.endpoint_information_epoch:
             response.partitions_by_user_endpoint = self._endpoints(group, topology)
-        if context.api_version >= FIRST_VERSION_WITH_DESCRIPTIONS:
-            response.task_offset_interval_ms = TASK_OFFSET_INTERVAL_MS
-            if after.topology_epoch >= topology.epoch and self.descriptions.are_wanted(group):
-                draft.then(partial(self.descriptions.ask, group=group, response=response))
+        if context.api_version >= FIRST_VERSION_WITH_WARMUPS:
+            response.task_offset_interval_ms = settings.task_offset_interval_ms
+            response.acceptable_recovery_lag = settings.warmups.acceptable_recovery_lag
+        if (
+            context.api_version >= FIRST_VERSION_WITH_DESCRIPTIONS
+            and after.topology_epoch >= topology.epoch
+            and self.descriptions.are_wanted(group)
+        ):
+            draft.then(partial(self.descriptions.ask, group=group, response=response))
         return Answer(response, configured.to_create)
 
     def _group(self, draft: Draft, group_id: str, *, joins: bool) -> StreamsGroup:
@@ -162,6 +171,29 @@ class Heartbeats:
                 "The group has no topology. The member must abandon all its tasks and rejoin with its topology.",
             )
         return group.topology
+
+    def _note_progress(
+        self,
+        draft: Draft,
+        group: StreamsGroup,
+        configured: ConfiguredTopology,
+        request: StreamsGroupHeartbeatRequest,
+    ) -> None:
+        """What the member says of its tasks, or that it never does.
+
+        Who does tells all when it joins, and when it meets another coordinator.
+        """
+        member_id, offsets, ends = request.member_id, request.task_offsets, request.task_end_offsets
+        if offsets is None and ends is None:
+            if request.member_epoch == JOINING_EPOCH or member_id not in group.progress:
+                group.note_progress(draft, member_id, None)
+            return
+        known = group.progress.get(member_id, NO_PROGRESS)
+        progress = Progress(
+            known.offsets if offsets is None else _told_offsets(offsets, configured),
+            known.end_offsets if ends is None else _told_offsets(ends, configured),
+        )
+        group.note_progress(draft, member_id, progress)
 
     def _request_shutdown(self, group: StreamsGroup, member_id: str) -> None:
         """All members are told until the last one has left."""
@@ -293,6 +325,27 @@ def _check_epoch(has: CurrentTasks, epoch: int, owned: Tasks | None) -> None:
         f"The streams group member has a {size} member epoch ({epoch}) than the one known by the group coordinator "
         f"({has.epoch}). The member must abandon all its partitions and rejoin.",
     )
+
+
+def _told_offsets(told: Iterable[wire.TaskOffset], configured: ConfiguredTopology) -> Offsets:
+    """Without those of tasks that there are not. Raises KafkaError(INVALID_REQUEST)."""
+    found: dict[TaskId, int] = {}
+    for it in told:
+        task = it.subtopology_id, it.partition
+        if task in found:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Task offsets contain a duplicate entry for subtopology {it.subtopology_id} and partition "
+                f"{it.partition}.",
+            )
+        found[task] = it.offset
+    return {
+        task: offset
+        for task, offset in found.items()
+        if offset != UNKNOWN_OFFSET
+        and (subtopology := configured.subtopologies.get(task[0])) is not None
+        and 0 <= task[1] < subtopology.task_count
+    }
 
 
 def _tell_tasks(response: StreamsGroupHeartbeatResponse, has: CurrentTasks) -> None:

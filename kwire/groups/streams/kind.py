@@ -28,6 +28,7 @@ from kwire.groups.streams.member import StreamsMember
 from kwire.groups.streams.membership import Membership
 from kwire.groups.streams.tasks import TaskIds
 from kwire.groups.streams.topology import Topology, TopologyPart
+from kwire.groups.streams.warmups import NO_PROGRESS, Offsets
 from kwire.groups.streams_topics import InternalTopic
 from kwire.groups.topics import Topics
 from kwire.groups.topology_descriptions import DescriptionStore
@@ -98,7 +99,7 @@ class StreamsKind(ModernKind[StreamsGroup]):
 
 def _member(group: StreamsGroup, member: StreamsMember) -> wire.Member:
     has, target = group.assignment_of(member.member_id), group.targets.get(member.member_id)
-    endpoint = member.user_endpoint
+    progress, endpoint = group.progress.get(member.member_id, NO_PROGRESS), member.user_endpoint
     described = wire.Member(
         member_id=member.member_id,
         member_epoch=has.epoch,
@@ -110,6 +111,8 @@ def _member(group: StreamsGroup, member: StreamsMember) -> wire.Member:
         process_id=member.process_id,
         user_endpoint=None if endpoint is None else wire.Endpoint(endpoint.host, endpoint.port),
         client_tags=[wire.KeyValue(*tag) for tag in member.client_tags.items()],
+        task_offsets=_offsets(progress.offsets),
+        task_end_offsets=_offsets(progress.end_offsets),
         assignment=wire.Assignment(
             _tasks(has.assigned.active), _tasks(has.assigned.standby), _tasks(has.assigned.warmup)
         ),
@@ -123,6 +126,10 @@ def _member(group: StreamsGroup, member: StreamsMember) -> wire.Member:
 
 def _tasks(tasks: TaskIds | Mapping[str, Mapping[int, int]]) -> list[wire.TaskIds]:
     return [wire.TaskIds(name, sorted(tasks[name])) for name in sorted(tasks)]
+
+
+def _offsets(offsets: Offsets) -> list[wire.TaskOffset]:
+    return [wire.TaskOffset(*task, offsets[task]) for task in sorted(offsets)]
 
 
 def _subtopology(subtopology_id: str, part: TopologyPart, counts: Mapping[str, int]) -> wire.Subtopology:

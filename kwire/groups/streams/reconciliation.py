@@ -7,8 +7,9 @@
       +---- all of them free ---- the target's epoch ----> UNRELEASED_TASKS    others must give up the rest first
 
 An active task is given to a member only when no member has it as active, so it runs once, whoever is slow. And a task
-in any role waits until it has left the member's process in every role: the members of a process share one disk, and so
-the task's state. The rules are those of Kafka's `CurrentAssignmentBuilder` of streams groups.
+in any role waits until the other members of the process have given it up in every role: they share one disk, and so the
+task's state. But a member that has the task may change its role at once. Its state then stays open, even one that is
+only in memory. The rules are those of Kafka 4.4's `CurrentAssignmentBuilder` of streams groups.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.groups.streams.member import CurrentTasks, HeldTasks, MemberState
+from kwire.groups.streams.member import ActiveTasks, CurrentTasks, HeldTasks, MemberState
 from kwire.groups.streams.tasks import NO_TASKS, TaskIds, Tasks
 
 
@@ -28,7 +29,7 @@ class Reconciliation:
     """The surroundings of a step.
 
     `owned` are the tasks that the member reports, None if it does not say. `is_active` tells whether a member has the
-    task as active, and `is_in_process` whether a member of this one's process has it in any role.
+    task as active, and `is_in_process` whether a member of this one's process has it in any role. Both count this one.
     """
 
     target_epoch: int
@@ -70,55 +71,50 @@ class Reconciliation:
 
     def _toward_target(self, current: CurrentTasks, epoch: int) -> CurrentTasks:
         has, target = current.assigned, self.target
-        active, waits_for_active = self._next_active(has.active, target.active)
-        standby, waits_for_standby = self._next_replicas(has.standby, target.standby)
-        warmup, waits_for_warmup = self._next_replicas(has.warmup, target.warmup)
+        own, wanted = _union(has.active, has.standby, has.warmup), _union(target.active, target.standby, target.warmup)
+        kept = {name: kept for name, of in has.active.items() if (kept := _within(of, target.active.get(name)))}
         revoked = HeldTasks(
             {name: gone for name, of in has.active.items() if (gone := _without(of, target.active.get(name)))},
-            _difference(has.standby, target.standby),
-            _difference(has.warmup, target.warmup),
+            _difference(has.standby, wanted),
+            _difference(has.warmup, wanted),
         )
         if self._still_owns(revoked):
-            kept = HeldTasks(
-                {name: kept for name, of in has.active.items() if (kept := _within(of, target.active.get(name)))},
-                _intersection(has.standby, target.standby),
-                _intersection(has.warmup, target.warmup),
-            )
-            return current.moved_to(epoch, MemberState.UNREVOKED_TASKS, kept, revoked)
-        waits = waits_for_active or waits_for_standby or waits_for_warmup
+            standby = _union(_intersection(own, target.standby), _intersection(has.standby, target.active))
+            warmup = _union(_intersection(own, target.warmup), _intersection(has.warmup, target.active))
+            return current.moved_to(epoch, MemberState.UNREVOKED_TASKS, HeldTasks(kept, standby, warmup), revoked)
+        active = self._next_active(kept, own)
+        standby, warmup = self._next_replicas(own, target.standby), self._next_replicas(own, target.warmup)
+        waits = _difference(wanted, _union(active, standby, warmup))
+        # Until it gets them as active ones, it goes on with these as they are.
+        standby = _union(standby, _intersection(has.standby, waits))
+        warmup = _union(warmup, _intersection(has.warmup, waits))
         state = MemberState.UNRELEASED_TASKS if waits else MemberState.STABLE
         return current.moved_to(self.target_epoch, state, HeldTasks(active, standby, warmup))
 
-    def _next_active(
-        self, has: Mapping[str, Mapping[int, int]], target: TaskIds
-    ) -> tuple[dict[str, Mapping[int, int]], bool]:
-        """What of the target the member has or can get now, and whether it has to wait for the rest."""
+    def _next_active(self, kept: ActiveTasks, own: TaskIds) -> dict[str, Mapping[int, int]]:
+        """What of the target the member has or can get now."""
         found: dict[str, Mapping[int, int]] = {}
-        waits = False
-        for name, wanted in target.items():
-            held = has.get(name, {})
+        for name, wanted in self.target.active.items():
+            held, own_tasks = kept.get(name, {}), own.get(name, frozenset())
             tasks: dict[int, int] = {}
             for partition in sorted(wanted):
                 if partition in held:
                     tasks[partition] = held[partition]
-                elif self.is_active(name, partition) or self.is_in_process(name, partition):
-                    waits = True
-                else:
+                elif not self.is_active(name, partition) and (
+                    partition in own_tasks or not self.is_in_process(name, partition)
+                ):
                     tasks[partition] = self.target_epoch
             if tasks:
                 found[name] = tasks
-        return found, waits
+        return found
 
-    def _next_replicas(self, has: TaskIds, target: TaskIds) -> tuple[dict[str, frozenset[int]], bool]:
+    def _next_replicas(self, own: TaskIds, target: TaskIds) -> TaskIds:
         found: dict[str, frozenset[int]] = {}
-        waits = False
         for name, wanted in target.items():
-            held = has.get(name, frozenset())
-            blocked = {it for it in wanted - held if self.is_in_process(name, it)}
-            waits |= bool(blocked)
-            if tasks := wanted - blocked:
+            own_tasks = own.get(name, frozenset())
+            if tasks := frozenset(it for it in wanted if it in own_tasks or not self.is_in_process(name, it)):
                 found[name] = tasks
-        return found, waits
+        return found
 
 
 def _within(held: Mapping[int, int], wanted: frozenset[int] | None) -> dict[int, int]:
@@ -129,9 +125,17 @@ def _without(held: Mapping[int, int], wanted: frozenset[int] | None) -> dict[int
     return {partition: epoch for partition, epoch in held.items() if wanted is None or partition not in wanted}
 
 
-def _intersection(held: TaskIds, wanted: TaskIds) -> dict[str, frozenset[int]]:
-    return {name: kept for name, of in held.items() if (kept := of & wanted.get(name, frozenset()))}
+def _union(*roles: ActiveTasks | TaskIds) -> TaskIds:
+    found: dict[str, frozenset[int]] = {}
+    for tasks in roles:
+        for name, of in tasks.items():
+            found[name] = found.get(name, frozenset()).union(of)
+    return found
 
 
-def _difference(held: TaskIds, wanted: TaskIds) -> dict[str, frozenset[int]]:
-    return {name: gone for name, of in held.items() if (gone := of - wanted.get(name, frozenset()))}
+def _intersection(tasks: TaskIds, others: TaskIds) -> TaskIds:
+    return {name: both for name, of in tasks.items() if (both := of & others.get(name, frozenset()))}
+
+
+def _difference(tasks: TaskIds, others: TaskIds) -> TaskIds:
+    return {name: left for name, of in tasks.items() if (left := of - others.get(name, frozenset()))}

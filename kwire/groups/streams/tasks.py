@@ -44,10 +44,14 @@ class Subtopology:
 
 @attrs.frozen
 class TaskMember:
-    """`assigned` is its part of the target assignment so far."""
+    """`assigned` is its part of the target assignment so far.
+
+    `on_disk`: how far tasks with state are on its disk, as sums of offsets.
+    """
 
     process_id: str
     assigned: Tasks = NO_TASKS
+    on_disk: Mapping[TaskId, int] = attrs.field(factory=dict)
 
 
 @attrs.frozen

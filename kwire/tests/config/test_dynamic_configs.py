@@ -661,10 +661,13 @@ async def a_second_share_member_begins_an_assignment(scene: Scene) -> bool:
     return described.assignment_epoch == described.group_epoch
 
 
-async def join_streams_group(scene: Scene) -> StreamsGroupHeartbeatResponse:
-    """A process that nobody has seen before joins the group "g", with an application that keeps state."""
+async def join_streams_group(scene: Scene, tasks: int = 1, **fields: Any) -> StreamsGroupHeartbeatResponse:
+    """A process that nobody has seen before joins the group "g", with an application of so many tasks with state."""
     member_id = uuid_to_text(scene.broker.clock.uuid())
-    parts = [Subtopology("0", source_topics=["t"], state_changelog_topics=[TopicInfo("changelog")])]
+    parts = [
+        Subtopology(str(it), source_topics=["t"], state_changelog_topics=[TopicInfo(f"changelog-{it}")])
+        for it in range(tasks)
+    ]
     request = StreamsGroupHeartbeatRequest(
         "g",
         member_id,
@@ -675,8 +678,9 @@ async def join_streams_group(scene: Scene) -> StreamsGroupHeartbeatResponse:
         standby_tasks=[],
         warmup_tasks=[],
         process_id=member_id,
+        **fields,
     )
-    answer = await scene.client.call(request, 0)
+    answer = await scene.client.call(request, 1)
     assert isinstance(answer, StreamsGroupHeartbeatResponse)
     assert answer.error_code == ErrorCode.NONE
     return answer
@@ -733,6 +737,27 @@ async def tasks_have_standbys(scene: Scene) -> bool:
     await trio.sleep(5)
     await join_streams_group(scene)
     return any(it.target_assignment.standby_tasks for it in (await described_streams_group(scene)).members)
+
+
+async def a_task_warms_up(scene: Scene) -> bool:
+    tells: dict[str, Any] = {"task_offsets": [], "task_end_offsets": []}
+    runs = await join_streams_group(scene, 2, **tells)
+    while not runs.active_tasks:  # The changelog topic is created, and the group waits for more members.
+        await trio.sleep(5)
+        request = StreamsGroupHeartbeatRequest("g", runs.member_id, runs.member_epoch)
+        runs = await scene.client.call(request, 1)
+    await join_streams_group(scene, 2, **tells)
+    members = (await described_streams_group(scene)).members
+    await trio.sleep(60)
+    return any(it.assignment.warmup_tasks for it in members)
+
+
+async def acceptable_recovery_lag(scene: Scene) -> int:
+    return (await join_streams_group(scene)).acceptable_recovery_lag
+
+
+async def task_offset_interval_ms(scene: Scene) -> int:
+    return (await join_streams_group(scene)).task_offset_interval_ms
 
 
 BROKER_ROWS: Final[dict[str, Row]] = {
@@ -825,6 +850,7 @@ GROUP_ROWS: Final[dict[str, Row]] = {
         silence_until_a_share_member_is_removed_ms,
         lambda before, after: before <= 47_000 and 59_000 < after <= 62_000,
     ),
+    "streams.acceptable.recovery.lag": Row("5", "6", acceptable_recovery_lag, changes(5, 6)),
     "streams.assignment.interval.ms": Row(
         "0", "10000", a_second_streams_member_begins_an_assignment, changes(True, False)
     ),
@@ -836,12 +862,14 @@ GROUP_ROWS: Final[dict[str, Row]] = {
         lambda before, after: 2 <= before <= 3 and 10 <= after <= 11,
     ),
     "streams.num.standby.replicas": Row("0", "1", tasks_have_standbys, changes(False, True)),
+    "streams.num.warmup.replicas": Row("0", "1", a_task_warms_up, changes(False, True)),
     "streams.session.timeout.ms": Row(
         "45000",
         "60000",
         silence_until_a_streams_member_is_removed_ms,
         lambda before, after: before <= 47_000 and 59_000 < after <= 62_000,
     ),
+    "streams.task.offset.interval.ms": Row("15000", "16000", task_offset_interval_ms, changes(15_000, 16_000)),
 }
 
 DEFAULTS_OF_TOPICS: Final = {

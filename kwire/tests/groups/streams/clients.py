@@ -7,6 +7,7 @@ silent.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
@@ -30,9 +31,14 @@ from kwire.tests.groups.shard_driver import GROUP, ShardDriver, left_as_it_is
 Task = tuple[str, int]
 
 JOINING, LEAVING = 0, -1
+STATEFUL: Final = "1"
+"""The subtopology with state."""
 REBALANCE_TIMEOUT_MS: Final = 60_000
 NO_ENDPOINTS: Final = -1
 """The epoch of who was told none yet."""
+
+END: Final = 100_000
+"""Where each changelog topic ends."""
 
 FENCED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
@@ -84,6 +90,14 @@ def heartbeat(driver: ShardDriver, request: StreamsGroupHeartbeatRequest, versio
 
 
 @attrs.define(eq=False)
+class Disk:
+    """How far tasks with state are on the disk of a process, and what its threads have said of it."""
+
+    offsets: dict[Task, int] = attrs.field(factory=dict)
+    told: dict[Task, int] = attrs.field(factory=dict)
+
+
+@attrs.define(eq=False)
 class Client:
     """One thread. `process` is that of its application instance."""
 
@@ -94,6 +108,7 @@ class Client:
     epoch: int = JOINING
     active: set[Task] = attrs.field(factory=set)
     standby: set[Task] = attrs.field(factory=set)
+    warmup: set[Task] = attrs.field(factory=set)
     is_in: bool = False
     """It was answered, and neither left nor was thrown out since."""
     reports: bool = True
@@ -105,6 +120,10 @@ class Client:
     endpoints: dict[tuple[str, int], wire.EndpointToPartitions] = attrs.field(factory=dict)
     statuses: dict[int, str] = attrs.field(factory=dict)
     version: int = 1
+    disk: Disk = attrs.field(factory=Disk)
+    tells_progress: bool = False
+    """It says how far its tasks are when it joins and when that has changed, as Kafka Streams 4.4 does."""
+    has_progress: bool = False
     is_asked: bool = False
     """The last response has asked it to describe its topology."""
 
@@ -118,7 +137,13 @@ class Client:
             request.process_id, request.user_endpoint = self.process, self.endpoint
         if self.epoch == JOINING or self.reports:
             request.active_tasks, request.standby_tasks = _task_ids(self.active), _task_ids(self.standby)
-            request.warmup_tasks = []
+            request.warmup_tasks = _task_ids(self.warmup)
+        if self.tells_progress and (self.epoch == JOINING or self.has_progress):
+            request.task_offsets = [
+                wire.TaskOffset(*task, offset) for task, offset in self.disk.offsets.items() if task not in self.active
+            ]
+            request.task_end_offsets = [wire.TaskOffset(*task, END) for task in sorted(self.standby | self.warmup)]
+            self.disk.told |= self.disk.offsets
         return request
 
     def heartbeat(self, *, is_lost: bool = False, **fields: Any) -> ErrorCode:
@@ -139,17 +164,23 @@ class Client:
 
     def _take(self, response: StreamsGroupHeartbeatResponse) -> None:
         assert response.member_id == self.member_id
-        self.reports = False
+        self.reports = self.has_progress = False
         self.is_asked = response.topology_description_required
         self.epoch, self.is_in = response.member_epoch, True
         self.statuses = {it.status_code: it.status_detail for it in response.status or ()}
         if response.active_tasks is not None:
             assert response.standby_tasks is not None
+            assert response.warmup_tasks is not None
             active, standby = _tasks(response.active_tasks), _tasks(response.standby_tasks)
+            warmup = _tasks(response.warmup_tasks)
             if not self.revokes:
-                active |= self.active - standby
-                standby |= self.standby - active
-            self.active, self.standby, self.reports = active, standby, True
+                active |= self.active - standby - warmup
+                standby |= self.standby - active - warmup
+                warmup |= self.warmup - active - standby
+            self.active, self.standby, self.warmup = active, standby, warmup
+            self.reports = self.has_progress = True
+            self.disk.offsets |= {task: END for task in active if task[0] == STATEFUL}
+            self.disk.offsets = dict.fromkeys(standby | warmup, 0) | self.disk.offsets
         if response.partitions_by_user_endpoint is not None:
             self.endpoints = {
                 (it.user_endpoint.host, it.user_endpoint.port): it for it in response.partitions_by_user_endpoint
@@ -162,16 +193,28 @@ class Client:
         )
         return update(self.driver, request)
 
-    def give_up(self, told: set[Task], standbys: set[Task]) -> None:
+    def give_up(self, told: set[Task], standbys: set[Task], warmups: Iterable[Task] = ()) -> None:
         self.active &= told
         self.standby &= standbys
+        self.warmup &= set(warmups)
         self.reports = True
+
+    def meet_another_coordinator(self) -> None:
+        """It tells everything again."""
+        self.reports = self.has_progress = True
+
+    def follow_changelogs(self) -> None:
+        """It reads what it lacks of its tasks."""
+        for task in self.standby | self.warmup:
+            self.disk.offsets[task] = END
+            self.has_progress = True
 
     def be_out(self) -> None:
         """It is no member any more: it joins with its next heartbeat."""
         self.epoch, self.is_in, self.reports = JOINING, False, True
         self.active.clear()
         self.standby.clear()
+        self.warmup.clear()
         self.endpoints_epoch = NO_ENDPOINTS
 
     def leave(self, **fields: Any) -> ErrorCode:

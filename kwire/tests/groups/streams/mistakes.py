@@ -17,6 +17,8 @@ HEARTBEATS = "kwire.groups.streams.heartbeats:Heartbeats"
 MEMBERSHIP = "kwire.groups.streams.membership:Membership"
 MODERN = "kwire.groups.modern.membership:Membership"
 TASKS = "kwire.groups.streams.member:HeldTasks"
+LAGS = "kwire.groups.streams.warmups:_Lags"
+REFINE = "kwire.groups.streams.assigning:refine"
 DRAFT = "kwire.groups.draft:Draft"
 DESCRIPTIONS = "kwire.groups.streams.descriptions:Descriptions"
 
@@ -105,6 +107,45 @@ def without_descriptions(read: Function) -> Function:
     return mistaken
 
 
+def any_number(refine: Function) -> Function:
+    def mistaken(targets: Any, crew: Any, subtopologies: Any, settings: Any) -> Any:
+        many = attrs.evolve(settings, num_warmup_replicas=settings.num_warmup_replicas and 100)
+        return attrs.evolve(refine(targets, crew, subtopologies, many), settings=settings)
+
+    return mistaken
+
+
+def of_everybody(refine: Function) -> Function:
+    """Of members that say nothing of their progress, too."""
+
+    def mistaken(targets: Any, crew: Any, subtopologies: Any, settings: Any) -> Any:
+        return refine(targets, attrs.evolve(crew, silent=frozenset()), subtopologies, settings)
+
+    return mistaken
+
+
+def beside_the_warmup(refine: Function) -> Function:
+    """The new member gets the task as active, as well."""
+
+    def mistaken(targets: Any, crew: Any, subtopologies: Any, settings: Any) -> Any:
+        refined = refine(targets, crew, subtopologies, settings)
+        parts = {it: attrs.evolve(part, active=targets[it].active) for it, part in refined.parts.items()}
+        return attrs.evolve(refined, parts=parts)
+
+    return mistaken
+
+
+def with_standbys_of_targets(refine: Function) -> Function:
+    """The member that goes on with a task is its standby, as well."""
+
+    def mistaken(targets: Any, crew: Any, subtopologies: Any, settings: Any) -> Any:
+        refined = refine(targets, crew, subtopologies, settings)
+        parts = {it: attrs.evolve(part, standby=targets[it].standby) for it, part in refined.parts.items()}
+        return attrs.evolve(refined, parts=parts)
+
+    return mistaken
+
+
 MISTAKES = [
     Mutant(name, "", change)
     for name, change in (
@@ -138,6 +179,13 @@ MISTAKES = [
             "endpoints stay as they were",
             instead("kwire.groups.streams.endpoints:_partitions", always([])),
         ),
+        ("tasks move to members without their state", instead(f"{LAGS}.of_task", always(0))),
+        ("nobody has ever warmed up", instead(f"{LAGS}.of_task", always(float("inf")))),
+        ("nobody looks who has warmed up", instead(f"{ASSIGNING}.refine", always(None))),
+        ("any number of tasks warm up at a time", instead(REFINE, any_number)),
+        ("who says nothing of its progress is waited for", instead(REFINE, of_everybody)),
+        ("a task goes to the member where it warms up at once", instead(REFINE, beside_the_warmup)),
+        ("a task is a standby where it is active", instead(REFINE, with_standbys_of_targets)),
         ("everybody is asked to describe the topology", instead(f"{DESCRIPTIONS}.ask", everybody)),
         ("nobody is asked to describe the topology", instead(f"{DESCRIPTIONS}.are_wanted", always(False))),
         ("a description outlives its group", without(f"{MEMBERSHIP}.stop_all", f"{DESCRIPTIONS}.forget")),

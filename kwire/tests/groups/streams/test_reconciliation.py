@@ -87,9 +87,11 @@ class Application:
         active = Counter(it for name in self.members for it in self.held(name, "active"))
         assert all(count == 1 for count in active.values()), "a task is active once"
         for process in set(PROCESS_OF.values()):
-            inside = Counter(it for name, of in PROCESS_OF.items() if of == process for it in self.held(name))
-            assert all(count == 1 for count in inside.values()), "a process has a task in one role"
+            inside = Counter(it for name, of in PROCESS_OF.items() if of == process for it in set(self.held(name)))
+            assert all(count == 1 for count in inside.values()), "a process has a task in one member"
         for name, member in self.members.items():
+            roles = all_of(owned_by(member.current.assigned))
+            assert len(roles) == len(set(roles)), "in one role"
             assert set(all_of(member.owned)) <= set(self.held(name)), "nobody runs what it was not given"
 
 

@@ -1,9 +1,9 @@
 """Random applications against the machine of streams groups: whatever they do and whatever fails, its promises hold.
 
 A task is active on one member, and in one role in a process. Nobody keeps what was revoked, and nobody runs what it was
-not given. Epochs never go back. Once everybody is heard from, every task is active, and members differ by one. A
-topology that was described stays so, and while it is not, one member is asked at a time. A replay of the log is the
-same group.
+not given. A task with state moves to a member that has warmed up, and few warm up at a time. Epochs never go back. Once
+everybody is heard from, every task is active, and members differ by one. A topology that was described stays so, and
+while it is not, one member is asked at a time. A replay of the log is the same group.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import attrs
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -23,19 +24,23 @@ from kwire_protocol.wire import Reader, Writer
 
 from devtools.suite.tiers import examples
 from kwire.coordinators.internal_topic import LoggedRecord
-from kwire.groups.config import GroupConfig, StreamsGroupSettings
+from kwire.groups.config import GroupConfig, StreamsGroupSettings, WarmupSettings
 from kwire.groups.shard import GroupShard
 from kwire.groups.streams.descriptions import FIRST_BACKOFF_MS, MAX_DESCRIPTION_BYTES
-from kwire.groups.streams.group import StreamsGroup
+from kwire.groups.streams.group import GroupState, StreamsGroup
 from kwire.groups.streams.member import CurrentTasks
+from kwire.groups.streams.tasks import task_ids_of
 from kwire.groups.streams.topology import StatusCode
 from kwire.groups.topology_descriptions import DescriptionStore
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver
 from kwire.tests.groups.streams.clients import (
+    END,
     JOINING,
     NO_ENDPOINTS,
     REBALANCE_TIMEOUT_MS,
+    STATEFUL,
     Client,
+    Disk,
     Task,
     description,
     heartbeat,
@@ -45,6 +50,9 @@ from kwire.tests.groups.topics import FakeTopics
 
 PROCESS_OF = {"a1": "a", "a2": "a", "b1": "b", "c1": "c"}
 WITH_ENDPOINT = ("a1", "b1")
+SILENT = "c1"
+"""It does not tell how far its tasks are."""
+LAG = 10_000
 SESSION_MS = 45_000
 READ_BY = {"0": "t", "1": "r"}
 
@@ -110,17 +118,34 @@ class StreamsLives(RuleBasedStateMachine):
         interval_ms=st.sampled_from([0, 10_000]),
         delay_ms=st.sampled_from([0, 3_000]),
         standbys=st.sampled_from([0, 1]),
+        warmups=st.sampled_from([0, 1, 2]),
         max_size=st.sampled_from([2, 100]),
         is_complete=st.booleans(),
+        partitions=st.sampled_from([2, 4]),
         first=st.sets(names),
     )
     def start(
-        self, interval_ms: int, delay_ms: int, standbys: int, max_size: int, is_complete: bool, first: set[str]
+        self,
+        interval_ms: int,
+        delay_ms: int,
+        standbys: int,
+        warmups: int,
+        max_size: int,
+        is_complete: bool,
+        partitions: int,
+        first: set[str],
     ) -> None:
         """`first`: who has been there for long."""
-        self.topics = FakeTopics(t=2, **({"r": 2, "c": 2} if is_complete else {}))
+        self.partitions = dict.fromkeys("trc" if is_complete else "t", partitions)
+        """Of each topic, the most that it has had."""
+        self.topics = FakeTopics(**self.partitions)
         self.driver = ShardDriver(GroupConfig(streams_max_size=max_size), self.topics)
-        self.driver.streams_settings = StreamsGroupSettings(SESSION_MS, 5_000, interval_ms, standbys, delay_ms)
+        self.driver.streams_settings = StreamsGroupSettings(
+            SESSION_MS, 5_000, interval_ms, standbys, delay_ms, WarmupSettings(warmups, LAG)
+        )
+        self.most_warmups = warmups
+        """Since all had settled."""
+        self.disks = {process: Disk() for process in PROCESS_OF.values()}
         self.driver.wall_ahead_ms = 1_700_000_000_000
         self.driver.descriptions = DescriptionStore()
         self.driver.restart()
@@ -130,12 +155,14 @@ class StreamsLives(RuleBasedStateMachine):
                 name,
                 process,
                 endpoint=wire.StreamsGroupHeartbeatRequestEndpoint(name, 80) if name in WITH_ENDPOINT else None,
+                disk=self.disks[process],
+                tells_progress=name != SILENT,
             )
             for name, process in PROCESS_OF.items()
         }
         self.epochs: tuple[int, int, dict[str, int]] = (0, 0, {})
-        self.held: dict[str, dict[int, set[Task]]] = {}
-        """Member -> epoch -> the active tasks that it had all the time in that epoch."""
+        self.held: dict[str, dict[int, tuple[set[Task], set[Task]]]] = {}
+        """Member -> epoch -> the active tasks that it had all the time in that epoch, and at its end."""
         self.ends_for: str | None = None
         """The member that has requested the shutdown."""
         self.endpoints_may_be_old = False
@@ -170,7 +197,7 @@ class StreamsLives(RuleBasedStateMachine):
         had = None if group is None else group.current.get(client.member_id)
         known = group is not None and client.member_id in group.members
         ended_by = self._shutdown_requested_by()
-        error = client.heartbeat(is_lost=is_lost, shutdown_application=ends)
+        error = self._heartbeat(client, is_lost=is_lost, shutdown_application=ends)
         self._check_asked(client)
         if self.driver.append_error:
             assert not error or self._shutdown_requested_by() == ended_by
@@ -199,6 +226,30 @@ class StreamsLives(RuleBasedStateMachine):
             assert error in (ErrorCode.NONE, ErrorCode.FENCED_MEMBER_EPOCH)
         else:
             assert error is ErrorCode.FENCED_MEMBER_EPOCH
+
+    def _heartbeat(self, client: Client, **how: Any) -> ErrorCode:
+        """A task with state leaves its member only for one that is nearly up to date, or that never says it is."""
+        before = self._active_tasks_of(client.member_id)
+        error = client.heartbeat(**how)
+        group = self.group
+        if group is None or group.refined is None or not group.refined.settings.num_warmup_replicas or self.have_moved:
+            return error
+        for task in before - self._active_tasks_of(client.member_id):
+            for name, target in group.targets.items():
+                new, is_stateful = self.clients[name], task[0] == STATEFUL
+                if is_stateful and task[1] in target.active.get(STATEFUL, ()) and new.process != client.process:
+                    is_ready = new.disk.told.get(task, 0) >= END - LAG
+                    assert is_ready or new.process == self.clients[SILENT].process, "it has warmed up"
+        return error
+
+    def _active_tasks_of(self, member_id: str) -> set[Task]:
+        group = self.group
+        if group is None or member_id not in group.members:
+            return set()
+        return self._active_tasks_in(group.assignment_of(member_id))
+
+    def _active_tasks_in(self, current: CurrentTasks) -> set[Task]:
+        return {(name, it) for name, of in current.assigned.active.items() for it in of}
 
     def _shutdown_requested_by(self) -> str | None:
         return None if self.group is None else self.group.shutdown_requested_by
@@ -264,9 +315,11 @@ class StreamsLives(RuleBasedStateMachine):
         group = self.group
         before = None if group is None else stored(group)
         has = None if group is None else group.current.get(member_id or name)
-        tasks = [wire.StreamsGroupHeartbeatRequestTaskIds("0", [0, 1])]
+        source = self.topics.find("t")
+        partitions = [*range(4 if source is None else source.spec.partition_count)]
+        tasks = [wire.StreamsGroupHeartbeatRequestTaskIds(it, partitions) for it in "01"]
         request = StreamsGroupHeartbeatRequest(
-            GROUP, member_id or name, epoch, active_tasks=tasks, standby_tasks=[], warmup_tasks=[]
+            GROUP, member_id or name, epoch, active_tasks=tasks, standby_tasks=tasks, warmup_tasks=tasks
         )
         response = heartbeat(self.driver, request).response
         if has is None or epoch not in (has.epoch, has.previous_epoch):
@@ -305,7 +358,12 @@ class StreamsLives(RuleBasedStateMachine):
             client.give_up(
                 {(sub, it) for sub, of in assigned.active.items() for it in of},
                 {(sub, it) for sub, of in assigned.standby.items() for it in of},
+                {(sub, it) for sub, of in assigned.warmup.items() for it in of},
             )
+
+    @rule(name=names)
+    def a_client_follows_changelogs(self, name: str) -> None:
+        self.clients[name].follow_changelogs()
 
     @rule(name=names, ends=st.sampled_from([False] * 4 + [True]))
     def a_client_leaves(self, name: str, ends: bool) -> None:
@@ -332,6 +390,7 @@ class StreamsLives(RuleBasedStateMachine):
         client.be_out()
         self.have_moved = True
         client.process = {"a": "b", "b": "c", "c": "a"}[client.process]
+        client.disk = self.disks[client.process]
 
     @rule(name=names, back=st.integers(0, 3), partition=st.integers(0, 2))
     def a_client_commits(self, name: str, back: int, partition: int) -> None:
@@ -344,7 +403,10 @@ class StreamsLives(RuleBasedStateMachine):
         if back == 0:
             assert self._commit(name, current + 1, partition) is ErrorCode.STALE_MEMBER_EPOCH
         epoch = epochs[max(len(epochs) - 1 - back, 0)]
-        has_it = all(("0", partition) in had for of, had in self.held[name].items() if of >= epoch)
+        task = ("0", partition)
+        has_it = task in self.held[name][epoch][1] and all(
+            task in always for of, (always, _) in self.held[name].items() if of > epoch
+        )
         expected = ErrorCode.NONE if epoch == current or has_it else ErrorCode.STALE_MEMBER_EPOCH
         assert self._commit(name, epoch, partition) is expected
 
@@ -358,7 +420,7 @@ class StreamsLives(RuleBasedStateMachine):
         members = [it for it in self.members() if it.revokes]
         for _ in range(3):
             for client in members:
-                client.heartbeat()
+                self._heartbeat(client)
                 self._check_asked(client)
             self.driver.advance(20_000)
         assert set(members) <= set(self.members()), "who is heard from stays"
@@ -379,8 +441,10 @@ class StreamsLives(RuleBasedStateMachine):
 
     # What happens around them
 
-    @rule(topic=st.sampled_from("trc"), partitions=st.integers(1, 3))
+    @rule(topic=st.sampled_from("trc"), partitions=st.integers(1, 4))
     def a_topic_comes_or_grows(self, topic: str, partitions: int) -> None:
+        """A new one is not smaller than one of that name before."""
+        partitions = self.partitions[topic] = max(partitions, self.partitions.get(topic, 0))
         known = self.topics.find(topic)
         if known is None or known.spec.partition_count < partitions:
             self.topics.create(topic, partitions)
@@ -400,10 +464,13 @@ class StreamsLives(RuleBasedStateMachine):
 
     @rule(standbys=st.sampled_from([0, 1]))
     def the_number_of_standbys_changes(self, standbys: int) -> None:
-        had = self.driver.streams_settings
-        self.driver.streams_settings = StreamsGroupSettings(
-            SESSION_MS, 5_000, had.assignment_interval_ms, standbys, had.initial_rebalance_delay_ms
-        )
+        self.driver.streams_settings = attrs.evolve(self.driver.streams_settings, num_standby_replicas=standbys)
+
+    @rule(warmups=st.sampled_from([0, 1, 2]))
+    def the_number_of_warmups_changes(self, warmups: int) -> None:
+        settings = WarmupSettings(warmups, LAG)
+        self.driver.streams_settings = attrs.evolve(self.driver.streams_settings, warmups=settings)
+        self.most_warmups = max(self.most_warmups, warmups)
 
     @rule(by_ms=st.sampled_from([1, 999, 3_000, 10_000, SESSION_MS]))
     def time_passes(self, by_ms: int) -> None:
@@ -416,6 +483,8 @@ class StreamsLives(RuleBasedStateMachine):
     @rule()
     def the_coordinator_changes(self) -> None:
         self.driver.restart()
+        for client in self.clients.values():
+            client.meet_another_coordinator()
         self.ends_for, self.endpoints_may_be_old = None, True
         self.described, self.ask_after_ms = None, 0
 
@@ -440,7 +509,7 @@ class StreamsLives(RuleBasedStateMachine):
             self.endpoints_may_be_old = False
         for _ in range(2):
             for client in clients:
-                client.heartbeat()
+                self._heartbeat(client)
                 self._check_asked(client)
         self._forget_shutdown_if_empty()
         group, members = self.group, self.members()
@@ -449,14 +518,26 @@ class StreamsLives(RuleBasedStateMachine):
         if members:
             self._check_settled(group, members)
             self.have_moved = False
+            self.most_warmups = self.driver.streams_settings.warmups.num_warmup_replicas
+
+    def _forget_the_group(self) -> None:
+        self.epochs, self.held, self.ends_for = (0, 0, {}), {}, None
+        self.described, self.is_refused, self.ask_after_ms = None, False, 0
 
     def _heartbeats_for_long(self, clients: list[Client]) -> None:
-        for _ in range(8):
+        """Until nothing has to be given up, and no task waits for a member to warm up."""
+        for turn in range(60):
             for client in clients:
-                client.heartbeat()
+                self._heartbeat(client)
                 self._check_asked(client)
                 self.a_client_gives_up(client.member_id)
+                client.follow_changelogs()
             self.driver.advance(11_000)
+            group = self.group
+            if group is None:  # It was empty for long enough.
+                self._forget_the_group()
+            if turn >= 7 and (group is None or group.is_empty or group.refined is None or not group.refined.parts):
+                break
 
     def _may_join(self, client: Client) -> bool:
         group = self.group
@@ -471,6 +552,7 @@ class StreamsLives(RuleBasedStateMachine):
             assert client.epoch == group.epoch == group.assignment_epoch, "everybody is up to date"
             assert client.active == active_of(group.assignment_of(client.member_id))
             assert client.standby == standby_of(group.assignment_of(client.member_id))
+            assert client.warmup == set(), "every task has arrived"
         active = Counter(task for client in members for task in client.active)
         assert active == dict.fromkeys(((name, it) for name in "01" for it in tasks), 1), "every task is active once"
         loads = [len(client.active) for client in members]
@@ -512,14 +594,18 @@ class StreamsLives(RuleBasedStateMachine):
         for client in self.members():
             current = group.assignment_of(client.member_id)
             assert client.active <= active_of(current), "nobody runs what it was not given"
-            assert client.standby <= standby_of(current)
+            # Its role may have changed, and the answer that told it was lost.
+            assert client.standby | client.warmup <= active_of(current) | standby_of(current)
         if not self.have_moved:
             places = [
                 (group.members[member_id].process_id, task)
                 for member_id, current in group.current.items()
-                for task in [*active_of(current), *current.assigned.replicas(), *current.pending_revocation.replicas()]
+                for task in active_of(current) | standby_of(current)
             ]
-            assert len(places) == len(set(places)), "a process has a task in one role"
+            assert len(places) == len(set(places)), "a process has a task in one member"
+            for current in group.current.values():
+                roles = [*self._active_tasks_in(current), *current.assigned.replicas()]
+                assert len(roles) == len(set(roles)), "and in one role"
 
     @invariant()
     def what_was_revoked_is_not_assigned(self) -> None:
@@ -528,18 +614,28 @@ class StreamsLives(RuleBasedStateMachine):
             return
         for member_id, current in group.current.items():
             assert not (current.pending_revocation.active and current.epoch == group.assignment_epoch)
-            if group.assignment_of(member_id).is_reconciled_to(group.assignment_epoch) and member_id in group.targets:
-                target = group.targets[member_id]
-                assert {name: frozenset(of) for name, of in current.assigned.active.items()} == target.active
-                assert current.assigned.standby == target.standby
+            if (
+                group.assignment_of(member_id).is_reconciled_to(group.assignment_epoch)
+                and member_id in group.targets
+                and group.refined is not None
+            ):
+                part = group.part_of(member_id)
+                assert {name: frozenset(of) for name, of in current.assigned.active.items()} == part.active
+                assert (current.assigned.standby, current.assigned.warmup) == (part.standby, part.warmup)
+
+    @invariant()
+    def few_tasks_warm_up_at_a_time(self) -> None:
+        group = self.group if hasattr(self, "driver") else None
+        if group is not None and group.state is GroupState.STABLE:
+            warmups = [it for current in group.current.values() for it in task_ids_of(current.assigned.warmup)]
+            assert len(warmups) <= self.most_warmups
 
     @invariant()
     def epochs_never_go_back(self) -> None:
         group = self.group if hasattr(self, "driver") else None
         if group is None:
             if hasattr(self, "driver"):
-                self.epochs, self.held, self.ends_for = (0, 0, {}), {}, None
-                self.described, self.is_refused, self.ask_after_ms = None, False, 0
+                self._forget_the_group()
             return
         self._forget_shutdown_if_empty()
         members = {member_id: has.epoch for member_id, has in group.current.items()}
@@ -556,7 +652,8 @@ class StreamsLives(RuleBasedStateMachine):
         self.held = {member_id: held for member_id, held in self.held.items() if member_id in members}
         for member_id, current in group.current.items():
             held = self.held.setdefault(member_id, {})
-            held[current.epoch] = held.get(current.epoch, active_of(current)) & active_of(current)
+            active = active_of(current)
+            held[current.epoch] = held.get(current.epoch, (active, active))[0] & active, active
 
     @invariant()
     def every_member_can_fall_silent(self) -> None:

@@ -1,0 +1,180 @@
+"""Tasks with state move when the member that shall have them is nearly up to date, and not before.
+
+A target assignment says where tasks shall be in the end. A member without a task's state would first read its changelog
+topics, for minutes or hours in which nobody runs the task. So the member that has the task goes on with it, and the new
+one warms up: it follows the changelog topics as a standby does. Members tell how far they are. Once what is missing is
+at most `acceptable_recovery_lag`, the task moves. Some tasks warm up at a time (`num_warmup_replicas`), the others wait
+where they are.
+
+So members may get something else than their targets: a refined assignment. It is not in the log. Whoever loads the
+group gets the same from what members have, since a task stays where it is as long as nothing is known of the member
+that it shall move to.
+
+The rules are KIP-1071's, and those of Kafka Streams' own assignor for classic groups (KIP-441). Apache Kafka 4.4 has
+the protocol, the settings and a place for it, `AssignmentRefiner`, which returns the targets as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Final, TypeAlias, TypeVar
+
+import attrs
+
+from kwire.groups.config import WarmupSettings
+from kwire.groups.streams.member import NEW_MEMBER, CurrentTasks, HeldTasks
+from kwire.groups.streams.tasks import Subtopology, TaskId, TaskIds, Tasks, task_ids_of, tasks_by_subtopology
+
+K = TypeVar("K")
+
+Offsets: TypeAlias = Mapping[TaskId, int]
+"""By task: the sum of the offsets in its changelog topics."""
+
+
+@attrs.frozen
+class Progress:
+    """What a member has said of its tasks with state: how far each is on its disk, and how far it could be.
+
+    It says nothing of active tasks that run: those are where they could be. Kafka's `MemberTaskOffsets`.
+    """
+
+    offsets: Offsets = attrs.field(factory=dict)
+    end_offsets: Offsets = attrs.field(factory=dict)
+
+
+NO_PROGRESS: Final = Progress()
+
+
+@attrs.frozen
+class Crew:
+    """The members, by their ids.
+
+    `silent` are those that do not tell their progress. Their processes get tasks at once, since nobody would ever learn
+    that they have warmed up.
+    """
+
+    process_ids: Mapping[str, str]
+    current: Mapping[str, CurrentTasks]
+    progress: Mapping[str, Progress]
+    silent: Set[str]
+
+    def has(self, member_id: str) -> HeldTasks:
+        return self.current.get(member_id, NEW_MEMBER).assigned
+
+
+@attrs.frozen
+class Refined:
+    """`parts`: what members get for now, by member id, if that is not their target.
+
+    As long as there are any, tasks wait.
+    """
+
+    parts: Mapping[str, Tasks]
+    settings: WarmupSettings
+
+
+def refine(
+    targets: Mapping[str, Tasks], crew: Crew, subtopologies: Mapping[str, Subtopology], settings: WarmupSettings
+) -> Refined:
+    """Who gets what for now. `targets` are those of members of the crew, by member id."""
+    if not settings.num_warmup_replicas:
+        return Refined({}, settings)
+    lags, silent = _Lags.of(crew), {crew.process_ids[it] for it in crew.silent}
+    waiting = [
+        move
+        for move in _moves(targets, crew, subtopologies)
+        if (process_id := crew.process_ids[move.destination]) not in silent
+        and lags.of_task(move.task, process_id) > settings.acceptable_recovery_lag
+    ]
+    parts = {member_id: _Part.of(target) for member_id, target in targets.items()} if waiting else {}
+    processes: dict[str, list[str]] = {}
+    for member_id in parts:
+        processes.setdefault(crew.process_ids[member_id], []).append(member_id)
+    left = settings.num_warmup_replicas
+    # What warms up already comes first.
+    for move in sorted(waiting, key=lambda it: (not _are_in(crew.has(it.destination).warmup, it.task), it.task)):
+        parts[move.destination].active.remove(move.task)
+        parts[move.source].active.add(move.task)
+        for member_id in processes[crew.process_ids[move.source]]:
+            parts[member_id].standby.discard(move.task)
+        there = processes[crew.process_ids[move.destination]]
+        standbys = [it for it in there if _are_in(crew.has(it).standby, move.task)]
+        if standbys:  # It goes on as a standby, which is as good.
+            parts[standbys[0]].standby.add(move.task)
+        elif left:
+            parts[move.destination].warmup.add(move.task)
+            left -= 1
+    refined = {member_id: part.tasks() for member_id, part in parts.items()}
+    return Refined({it: part for it, part in refined.items() if part != targets[it]}, settings)
+
+
+@attrs.frozen
+class _Move:
+    task: TaskId
+    source: str
+    destination: str
+
+
+def _moves(targets: Mapping[str, Tasks], crew: Crew, subtopologies: Mapping[str, Subtopology]) -> list[_Move]:
+    """The tasks with state that shall go from one process to another. The members of a process share its disk."""
+    runs = {
+        (name, partition): member_id
+        for member_id in targets
+        for name, partitions in crew.has(member_id).active.items()
+        for partition in partitions
+    }
+    return [
+        _Move(task, source, member_id)
+        for member_id, target in targets.items()
+        for task in task_ids_of(target.active)
+        if (source := runs.get(task)) is not None
+        and (subtopology := subtopologies.get(task[0])) is not None
+        and subtopology.is_stateful
+        and crew.process_ids[source] != crew.process_ids[member_id]
+    ]
+
+
+def _are_in(tasks: TaskIds, task: TaskId) -> bool:
+    return task[1] in tasks.get(task[0], ())
+
+
+@attrs.frozen
+class _Lags:
+    """What processes lack: `furthest` by process and task, `ends` by task."""
+
+    furthest: Mapping[tuple[str, TaskId], int]
+    ends: Offsets
+
+    @classmethod
+    def of(cls, crew: Crew) -> _Lags:
+        furthest: dict[tuple[str, TaskId], int] = {}
+        ends: dict[TaskId, int] = {}
+        for member_id, progress in crew.progress.items():
+            process_id = crew.process_ids[member_id]
+            _keep_greatest(furthest, (((process_id, task), offset) for task, offset in progress.offsets.items()))
+            _keep_greatest(ends, progress.end_offsets.items())
+        return cls(furthest, ends)
+
+    def of_task(self, task: TaskId, process_id: str) -> float:
+        """How many records are missing; infinite if that is not known."""
+        end, offset = self.ends.get(task), self.furthest.get((process_id, task))
+        return float("inf") if end is None or offset is None else end - offset
+
+
+def _keep_greatest(known: dict[K, int], told: Iterable[tuple[K, int]]) -> None:
+    for key, value in told:
+        known[key] = max(value, known.get(key, value))
+
+
+@attrs.define
+class _Part:
+    active: set[TaskId]
+    standby: set[TaskId]
+    warmup: set[TaskId]
+
+    @classmethod
+    def of(cls, tasks: Tasks) -> _Part:
+        return cls(*(set(task_ids_of(it)) for it in (tasks.active, tasks.standby, tasks.warmup)))
+
+    def tasks(self) -> Tasks:
+        return Tasks(*map(tasks_by_subtopology, (self.active, self.standby, self.warmup)))
