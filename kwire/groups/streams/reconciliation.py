@@ -52,7 +52,7 @@ class Reconciliation:
                 if self._still_owns(current.pending_revocation):
                     return current
                 # A target that came meanwhile may want more back: that is another epoch for the member.
-                after = self._toward_target(current, current.epoch + 1)
+                after = self._toward_target(current, min(current.epoch + 1, self.target_epoch))
             case MemberState.UNRELEASED_TASKS:
                 after = self._toward_target(current, current.epoch)
             case MemberState.UNKNOWN:

@@ -1,5 +1,6 @@
 """Members of a streams group (KIP-1071). Each runs an application's thread: it sends the topology when it joins, runs
-the active tasks that it is told, and commits for the partitions that they read. Standby tasks it only has.
+the active tasks that it is told, and commits for the partitions that they read. Standby tasks and warm-ups it only has,
+and tells how far they are, as Kafka Streams 4.4 does.
 
 Two processes may have several members each; a task is in a process once.
 """
@@ -19,6 +20,7 @@ from kwire_protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequestTaskIds,
     StreamsGroupHeartbeatResponseTaskIds,
     Subtopology,
+    TaskOffset,
     TopicInfo,
     Topology,
 )
@@ -32,7 +34,10 @@ CHANGELOG: Final = "group-store-changelog"
 """An internal topic, which brokers make."""
 SUBTOPOLOGY: Final = "0"
 STABLE: Final = "Stable"
+SHARE_OF_CATCHING_UP: Final = 0.3
 PROCESSES: Final = ("p", "q", "q")
+END: Final = 1_000_000
+"""Where the changelog of each task ends."""
 
 
 @attrs.define(eq=False)
@@ -44,22 +49,29 @@ class StreamsLife(OwningLife):
     """Its tasks have a changelog topic, and standbys."""
     process_id: str = ""
     standbys: list[int] = attrs.field(factory=list)
-    reported: tuple[list[int], list[int]] | None = None
-    """The active and the standby tasks that the coordinator knows it to have; None if it may not know."""
+    warmups: list[int] = attrs.field(factory=list)
+    offsets: dict[int, int] = attrs.field(factory=dict)
+    """How far its standby tasks and its warm-ups are."""
+    reported: tuple[list[int], list[int], list[int]] | None = None
+    """The active, the standby and the warm-up tasks that the coordinator knows it to have; None if it may not know."""
+    progress: dict[int, int] | None = None
+    """The offsets that the coordinator knows, None if it may not know."""
 
     def __attrs_post_init__(self) -> None:
         self.member_id = f"{self.cluster.name}-{self.cluster.random.randrange(1 << 32)}"
         self.process_id = self.cluster.random.choice(PROCESSES)
 
     @property
-    def tasks(self) -> tuple[list[int], list[int]]:
-        return sorted(self.positions), self.standbys
+    def tasks(self) -> tuple[list[int], list[int], list[int]]:
+        return sorted(self.positions), self.standbys, self.warmups
 
     async def take_part(self) -> None:
         if self.positions and self.cluster.random.random() < SHARE_OF_STALLS:
             # Others may have its tasks when it goes on, which it does not know yet.
             await trio.sleep(STALL_S * self.cluster.random.random())
             await self.commit_all()
+        if self.cluster.random.random() < SHARE_OF_CATCHING_UP:
+            self.offsets = dict.fromkeys(self.offsets, END)
         await self._heartbeat()
         if self.tasks != self.reported:
             await self._heartbeat()
@@ -74,21 +86,26 @@ class StreamsLife(OwningLife):
             request.rebalance_timeout_ms, request.process_id = SESSION_TIMEOUT_MS, self.process_id
             request.topology = self._topology()
         if joins or self.reported != tasks:
-            request.active_tasks, request.standby_tasks, request.warmup_tasks = *map(_reported, tasks), []
-        self.reported = None
+            request.active_tasks, request.standby_tasks, request.warmup_tasks = map(_reported, tasks)
+        offsets = dict(self.offsets)
+        if self.is_stateful and (joins or self.progress != offsets):
+            request.task_offsets = [TaskOffset(SUBTOPOLOGY, *it) for it in offsets.items()]
+            request.task_end_offsets = [TaskOffset(SUBTOPOLOGY, it, END) for it in offsets]
+        self.reported = self.progress = None
         answer, sent_at = await self.ask_remembering(request)
         if answer.error_code in NO_MEMBER:
             self.give_up(self.positions)
-            self.standbys = []
+            self.standbys, self.warmups, self.offsets = [], [], {}
             self.joins_again()
         if answer.error_code:
             raise Again(str(answer.error_code))
         if sent_at is None:
             raise Again("another node is the coordinator")
-        self.reported, self.epoch = tasks, answer.member_epoch
+        self.reported, self.progress, self.epoch = tasks, offsets, answer.member_epoch
         self.told(tasks[0] if answer.active_tasks is None else _told(answer.active_tasks), sent_at)
         if answer.standby_tasks is not None:
-            self.standbys = _told(answer.standby_tasks)
+            self.standbys, self.warmups = _told(answer.standby_tasks), _told(answer.warmup_tasks or ())
+            self.offsets = {it: self.offsets.get(it, 0) for it in (*self.standbys, *self.warmups)}
 
     def _topology(self) -> Topology:
         changelogs = [TopicInfo(CHANGELOG, replication_factor=3)] if self.is_stateful else []

@@ -28,7 +28,7 @@ from kwire.groups.config import GroupConfig, StreamsGroupSettings, WarmupSetting
 from kwire.groups.shard import GroupShard
 from kwire.groups.streams.descriptions import FIRST_BACKOFF_MS, MAX_DESCRIPTION_BYTES
 from kwire.groups.streams.group import GroupState, StreamsGroup
-from kwire.groups.streams.member import CurrentTasks
+from kwire.groups.streams.member import NOTHING, CurrentTasks, MemberState
 from kwire.groups.streams.tasks import task_ids_of
 from kwire.groups.streams.topology import StatusCode
 from kwire.groups.topology_descriptions import DescriptionStore
@@ -613,7 +613,8 @@ class StreamsLives(RuleBasedStateMachine):
         if group is None:
             return
         for member_id, current in group.current.items():
-            assert not (current.pending_revocation.active and current.epoch == group.assignment_epoch)
+            assert not active_of(attrs.evolve(current, assigned=NOTHING)) & self._active_tasks_in(current)
+            assert current.pending_revocation.is_empty or current.state is MemberState.UNREVOKED_TASKS
             if (
                 group.assignment_of(member_id).is_reconciled_to(group.assignment_epoch)
                 and member_id in group.targets
