@@ -367,7 +367,7 @@ def three_nodes(
         from devtools.apache_kafka_cluster import ApacheKafkaCluster
 
         with ApacheKafkaCluster(
-            KAFKA_VERSION, {**_ONLY_FOR_KAFKA, **(settings or {})}, node_settings=node_settings
+            settings={**_ONLY_FOR_KAFKA, **(settings or {})}, node_settings=node_settings, version=KAFKA_VERSION
         ) as kafkas:
             yield kafkas
     else:
