@@ -118,11 +118,11 @@ class Assigning:
 
         It waits until all members have settled, as Apache Kafka does.
         """
-        refined = group.refined
-        if refined is None:
-            refined = self._refined(group, configured)
-            self._set_refined(draft, group, refined)
-        elif not (refined.parts and group.has_news) and refined.settings == self._warmups(group):
+        if group.refined is None:
+            # Members may have got something else from another coordinator, which knew other things.
+            self._set_refined(draft, group, self._refined(group, configured))
+            group.has_news = True
+        elif not group.has_news and group.refined.settings == self._warmups(group):
             return
         if group.state is not GroupState.STABLE:
             return

@@ -103,7 +103,7 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
     refined: Refined | None = None
     """What members get of their targets for now; None if that has to be found out."""
     has_news: bool = False
-    """A member has told its progress since then, or that it does not."""
+    """Something has become known since then that may let tasks move."""
     solicitation: Solicitation | None = None
     """None if nobody was asked to describe the topology since that was last stored."""
 
@@ -218,7 +218,7 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
             self.silent.add(member_id)
         else:
             self.silent.discard(member_id)
-        self.has_news = True
+        self.has_news |= self.refined is None or bool(self.refined.parts)
 
     def set_epoch(self, epoch: GroupEpoch | None) -> GroupEpoch:
         before = self.epoch_value()

@@ -322,6 +322,7 @@ class StreamsLives(RuleBasedStateMachine):
             GROUP, member_id or name, epoch, active_tasks=tasks, standby_tasks=tasks, warmup_tasks=tasks
         )
         response = heartbeat(self.driver, request).response
+        self.clients[name].reports = True  # What the stranger was told, the member was not.
         if has is None or epoch not in (has.epoch, has.previous_epoch):
             assert response.error_code != ErrorCode.NONE
             assert (self.group is None) if before is None else (group is not None and stored(group) == before)
@@ -619,6 +620,7 @@ class StreamsLives(RuleBasedStateMachine):
                 group.assignment_of(member_id).is_reconciled_to(group.assignment_epoch)
                 and member_id in group.targets
                 and group.refined is not None
+                and not group.has_news
             ):
                 part = group.part_of(member_id)
                 assert {name: frozenset(of) for name, of in current.assigned.active.items()} == part.active
