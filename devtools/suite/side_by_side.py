@@ -25,9 +25,9 @@ class _UnitScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: tests that wait for a broker or a client leave their core to others."""
+    """Two more than there are cores: tests that wait for a broker or a client leave their core to others."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores + 1, MOST_PROCESSES)
+    return min(cores + 2, MOST_PROCESSES)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:

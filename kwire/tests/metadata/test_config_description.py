@@ -103,7 +103,7 @@ def test_the_cluster_default_has_only_what_was_set(metadata: MetadataService) ->
 def test_groups_and_metrics_are_described_and_loggers_too(metadata: MetadataService) -> None:
     assert incremental(metadata, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")) == (E.NONE, None)
     entries = described(metadata, GROUP, "g")
-    assert len(entries) == 21
+    assert len(entries) == 24
     assert origins(entries["consumer.session.timeout.ms"]) == [
         ("consumer.session.timeout.ms", "50000", ConfigSource.GROUP_CONFIG),
         ("group.consumer.session.timeout.ms", "45000", ConfigSource.DEFAULT_CONFIG),
