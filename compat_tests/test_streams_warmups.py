@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from kwire.cli import main
 
 from . import brokers, groups, topics
 from .brokers import Broker
@@ -58,6 +61,8 @@ def test_tasks_warm_up_before_they_move_to_a_new_instance(
         eventually(lambda: all(instances.count("a", it) == written[it] for it in WORDS), "all words are counted")
         instances.start("b")
         eventually(lambda: warmups() == 1, "a task warms up")
+        shown = CliRunner().invoke(main, ["group", "members", name, "--bootstrap-server", bootstrap])
+        assert "warmup 1:" in shown.output, shown.output
         assert (with_state("a"), with_state("b")) == (PARTITIONS, 0)
         write()
         eventually(lambda: with_state("b") == PARTITIONS // 2, "tasks have moved", within_s=90)
