@@ -9,7 +9,7 @@ from kwire.tests.groups.streams.test_streams_lives import StreamsLives
 from kwire.tests.mistaken_lives import Lives, assert_has_a_place
 from storage.tests.power_cuts.mutants import Mutant
 
-LIVES = Lives(StreamsLives, seed=6)
+LIVES = Lives(StreamsLives, seed=8)
 
 
 @pytest.mark.parametrize("mutant", MISTAKES, ids=lambda mutant: mutant.name)

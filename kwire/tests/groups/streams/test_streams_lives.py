@@ -27,7 +27,7 @@ from kwire.coordinators.internal_topic import LoggedRecord
 from kwire.groups.config import GroupConfig, StreamsGroupSettings, WarmupSettings
 from kwire.groups.shard import GroupShard
 from kwire.groups.streams.descriptions import FIRST_BACKOFF_MS, MAX_DESCRIPTION_BYTES
-from kwire.groups.streams.group import GroupState, StreamsGroup
+from kwire.groups.streams.group import StreamsGroup
 from kwire.groups.streams.member import NOTHING, CurrentTasks, MemberState
 from kwire.groups.streams.tasks import task_ids_of
 from kwire.groups.streams.topology import StatusCode
@@ -143,8 +143,6 @@ class StreamsLives(RuleBasedStateMachine):
         self.driver.streams_settings = StreamsGroupSettings(
             SESSION_MS, 5_000, interval_ms, standbys, delay_ms, WarmupSettings(warmups, LAG)
         )
-        self.most_warmups = warmups
-        """Since all had settled."""
         self.disks = {process: Disk() for process in PROCESS_OF.values()}
         self.driver.wall_ahead_ms = 1_700_000_000_000
         self.driver.descriptions = DescriptionStore()
@@ -471,7 +469,6 @@ class StreamsLives(RuleBasedStateMachine):
     def the_number_of_warmups_changes(self, warmups: int) -> None:
         settings = WarmupSettings(warmups, LAG)
         self.driver.streams_settings = attrs.evolve(self.driver.streams_settings, warmups=settings)
-        self.most_warmups = max(self.most_warmups, warmups)
 
     @rule(by_ms=st.sampled_from([1, 999, 3_000, 10_000, SESSION_MS]))
     def time_passes(self, by_ms: int) -> None:
@@ -519,7 +516,6 @@ class StreamsLives(RuleBasedStateMachine):
         if members:
             self._check_settled(group, members)
             self.have_moved = False
-            self.most_warmups = self.driver.streams_settings.warmups.num_warmup_replicas
 
     def _forget_the_group(self) -> None:
         self.epochs, self.held, self.ends_for = (0, 0, {}), {}, None
@@ -629,9 +625,9 @@ class StreamsLives(RuleBasedStateMachine):
     @invariant()
     def few_tasks_warm_up_at_a_time(self) -> None:
         group = self.group if hasattr(self, "driver") else None
-        if group is not None and group.state is GroupState.STABLE:
-            warmups = [it for current in group.current.values() for it in task_ids_of(current.assigned.warmup)]
-            assert len(warmups) <= self.most_warmups
+        if group is not None and group.refined is not None:
+            warmups = [it for part in group.refined.parts.values() for it in task_ids_of(part.warmup)]
+            assert len(warmups) <= group.refined.settings.num_warmup_replicas
 
     @invariant()
     def epochs_never_go_back(self) -> None:
