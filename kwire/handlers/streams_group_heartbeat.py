@@ -151,8 +151,7 @@ def _is_valid(name: str) -> bool:
 def _check_supported(request: StreamsGroupHeartbeatRequest, api_version: int) -> None:
     """Raises KafkaError(INVALID_REQUEST) for what Apache Kafka 4.3.1 does not support yet.
 
-    From v1 on members tell how far their tasks are, whether or not anybody wants to know. They may also still run
-    warm-up tasks that another coordinator gave them.
+    From v1 on members tell how far their tasks are, and so have tasks that warm up.
     """
     if request.instance_id is not None:
         raise _invalid("Static membership is not yet supported.")
