@@ -1,6 +1,6 @@
 """From a change to what each member gets: a new group epoch, a new target assignment, and a step towards it.
 
-While tasks warm up (`warmups.py`), members get something else than their targets.
+While tasks warm up (`warmups.py`), what members get differs from their targets.
 
 A new group waits for more members before its first assignment, and an assignment stands for a while (KIP-1263).
 Meanwhile members are told that theirs is delayed.
@@ -118,16 +118,16 @@ class Assigning:
 
         It waits until all members have settled, as Apache Kafka does.
         """
-        if group.refined is None:
-            # Members may have got something else from another coordinator, which knew other things.
+        refined = group.refined
+        if refined is not None and not group.has_news and refined.settings == self._warmups(group):
+            return
+        have_settled = group.state is GroupState.STABLE
+        if refined is None or have_settled:
             self._set_refined(draft, group, self._refined(group, configured))
+        if not have_settled:
+            # After a change of coordinator: members may have got something else from one that knew other things.
             group.has_news = True
-        elif not group.has_news and group.refined.settings == self._warmups(group):
-            return
-        if group.state is not GroupState.STABLE:
-            return
-        self._set_refined(draft, group, self._refined(group, configured))
-        if any(not group.assignment_of(it).assigned.are(group.part_of(it)) for it in group.members):
+        elif any(not group.assignment_of(it).assigned.are(group.part_of(it)) for it in group.members):
             self._begin(draft, group, group.epoch_value())
             epoch = AssignmentEpoch(group.epoch, group.assignment_timestamp_ms)
             draft.change(group, group.changes.assignment_epoch(group.group_id, epoch))

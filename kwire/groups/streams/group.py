@@ -101,7 +101,7 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
     silent: set[str] = attrs.field(factory=set)
     """The members that do not tell their progress. Who has not been heard from yet may be one that does."""
     refined: Refined | None = None
-    """What members get of their targets for now; None if that has to be found out."""
+    """How what members get differs from their targets; None if the group was loaded and nobody has looked yet."""
     has_news: bool = False
     """Something has become known since then that may let tasks move."""
     solicitation: Solicitation | None = None
@@ -140,7 +140,7 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
         )
 
     def part_of(self, member_id: str) -> Tasks:
-        """What the member gets for now: its target, unless tasks have to warm up first."""
+        """What the member gets: its target, or less and more than that while tasks warm up."""
         target = self.targets.get(member_id)
         if target is None:
             return NO_TASKS

@@ -1,14 +1,13 @@
 """Tasks with state move when the member that shall have them is nearly up to date, and not before.
 
 A target assignment says where tasks shall be in the end. A member without a task's state would first read its changelog
-topics, for minutes or hours in which nobody runs the task. So the member that has the task goes on with it, and the new
-one warms up: it follows the changelog topics as a standby does. Members tell how far they are. Once what is missing is
-at most `acceptable_recovery_lag`, the task moves. Some tasks warm up at a time (`num_warmup_replicas`), the others wait
-where they are.
+topics, and for minutes or hours nobody would run the task. So the task keeps running where it is and warms up on the
+new member, which follows the changelog topics as a standby does. Members report how far they are. When at most
+`acceptable_recovery_lag` records are missing, the task moves. At most `num_warmup_replicas` tasks warm up at a time.
+The others wait where they are.
 
-So members may get something else than their targets: a refined assignment. It is not in the log. Whoever loads the
-group gets the same from what members have, since a task stays where it is as long as nothing is known of the member
-that it shall move to.
+The result is a refined assignment, which differs from the targets. It is not in the log. Whoever loads the group gets
+the same from what members have, since a task stays where it is while nothing is known of the member that it moves to.
 
 The rules are KIP-1071's, and those of Kafka Streams' own assignor for classic groups (KIP-441). Apache Kafka 4.4 has
 the protocol, the settings and a place for it, `AssignmentRefiner`, which returns the targets as they are.
@@ -49,8 +48,8 @@ NO_PROGRESS: Final = Progress()
 class Crew:
     """The members, by their ids.
 
-    `silent` are those that do not tell their progress. Their processes get tasks at once, since nobody would ever learn
-    that they have warmed up.
+    `silent` are those that do not report their progress. Their processes get tasks at once: the group would wait for a
+    report that never comes.
     """
 
     process_ids: Mapping[str, str]
@@ -64,9 +63,9 @@ class Crew:
 
 @attrs.frozen
 class Refined:
-    """`parts`: what members get for now, by member id, if that is not their target.
+    """`parts`: what members get, by member id, where it differs from their target.
 
-    As long as there are any, tasks wait.
+    While there are any, tasks wait to move.
     """
 
     parts: Mapping[str, Tasks]
@@ -76,7 +75,7 @@ class Refined:
 def refine(
     targets: Mapping[str, Tasks], crew: Crew, subtopologies: Mapping[str, Subtopology], settings: WarmupSettings
 ) -> Refined:
-    """Who gets what for now. `targets` are those of members of the crew, by member id."""
+    """Keeps tasks where they run until their new members are ready. `targets`: of members of the crew, by member id."""
     if not settings.num_warmup_replicas:
         return Refined({}, settings)
     lags, silent = _Lags.of(crew), {crew.process_ids[it] for it in crew.silent}

@@ -662,7 +662,7 @@ async def a_second_share_member_begins_an_assignment(scene: Scene) -> bool:
 
 
 async def join_streams_group(scene: Scene, tasks: int = 1, **fields: Any) -> StreamsGroupHeartbeatResponse:
-    """A process that nobody has seen before joins the group "g", with an application of so many tasks with state."""
+    """A new process joins the group "g" with an application that has this many tasks with state."""
     member_id = uuid_to_text(scene.broker.clock.uuid())
     parts = [
         Subtopology(str(it), source_topics=["t"], state_changelog_topics=[TopicInfo(f"changelog-{it}")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -124,26 +125,18 @@ def of_everybody(refine: Function) -> Function:
     return mistaken
 
 
-def beside_the_warmup(refine: Function) -> Function:
-    """The new member gets the task as active, as well."""
+def with_targets(role: str) -> Callable[[Function], Function]:
+    """In this role, members get the tasks of their targets though they wait."""
 
-    def mistaken(targets: Any, crew: Any, subtopologies: Any, settings: Any) -> Any:
-        refined = refine(targets, crew, subtopologies, settings)
-        parts = {it: attrs.evolve(part, active=targets[it].active) for it, part in refined.parts.items()}
-        return attrs.evolve(refined, parts=parts)
+    def change(refine: Function) -> Function:
+        def mistaken(targets: Any, crew: Any, subtopologies: Any, settings: Any) -> Any:
+            refined = refine(targets, crew, subtopologies, settings)
+            parts = {it: attrs.evolve(part, **{role: getattr(targets[it], role)}) for it, part in refined.parts.items()}
+            return attrs.evolve(refined, parts=parts)
 
-    return mistaken
+        return mistaken
 
-
-def with_standbys_of_targets(refine: Function) -> Function:
-    """The member that goes on with a task is its standby, as well."""
-
-    def mistaken(targets: Any, crew: Any, subtopologies: Any, settings: Any) -> Any:
-        refined = refine(targets, crew, subtopologies, settings)
-        parts = {it: attrs.evolve(part, standby=targets[it].standby) for it, part in refined.parts.items()}
-        return attrs.evolve(refined, parts=parts)
-
-    return mistaken
+    return change
 
 
 MISTAKES = [
@@ -180,12 +173,12 @@ MISTAKES = [
             instead("kwire.groups.streams.endpoints:_partitions", always([])),
         ),
         ("tasks move to members without their state", instead(f"{LAGS}.of_task", always(0))),
-        ("nobody has ever warmed up", instead(f"{LAGS}.of_task", always(float("inf")))),
-        ("nobody looks who has warmed up", instead(f"{ASSIGNING}.refine", always(None))),
+        ("no task is ever ready to move", instead(f"{LAGS}.of_task", always(float("inf")))),
+        ("nobody checks which tasks are ready to move", instead(f"{ASSIGNING}.refine", always(None))),
         ("any number of tasks warm up at a time", instead(REFINE, any_number)),
         ("who says nothing of its progress is waited for", instead(REFINE, of_everybody)),
-        ("a task goes to the member where it warms up at once", instead(REFINE, beside_the_warmup)),
-        ("a task is a standby where it is active", instead(REFINE, with_standbys_of_targets)),
+        ("a task goes to the member where it warms up at once", instead(REFINE, with_targets("active"))),
+        ("a task is a standby where it is active", instead(REFINE, with_targets("standby"))),
         ("everybody is asked to describe the topology", instead(f"{DESCRIPTIONS}.ask", everybody)),
         ("nobody is asked to describe the topology", instead(f"{DESCRIPTIONS}.are_wanted", always(False))),
         ("a description outlives its group", without(f"{MEMBERSHIP}.stop_all", f"{DESCRIPTIONS}.forget")),
