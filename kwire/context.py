@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import attrs
+from kwire_protocol.wire import ApiMessage
 
-from kwire.security.principal import ANONYMOUS, Principal
+from kwire.security.principal import ANONYMOUS, Principal, Requester
+from kwire.security.sasl.exchange import SaslSession
 
 
 @attrs.define(eq=False)
@@ -25,10 +27,28 @@ class Context:
     api_key: int = -1
     api_version: int = -1
     client_id: str | None = None
-    principal: Principal = ANONYMOUS
+    requester: Requester = attrs.field(
+        default=attrs.Factory(lambda self: Requester(ANONYMOUS, self.client_host), takes_self=True)
+    )
+    sasl: SaslSession | None = None
+    """The authentication by SASL on this connection; None on a listener without SASL."""
+    on_authenticated: Callable[[float | None], None] | None = None
+    """SaslAuthenticate calls it when the requester is known, with the seconds for which that lasts (None: for good)."""
     on_closed: Callable[[], None] | None = None
     """Called once the connection is closed; a handler sets it."""
+
+    @property
+    def principal(self) -> Principal:
+        return self.requester.principal
 
 
 class CloseConnection(Exception):
     """Raised by a handler: the connection is closed without a response, and one log line has the reason."""
+
+
+class CloseAfterResponse(CloseConnection):
+    """The same, but the response is sent first."""
+
+    def __init__(self, reason: str, response: ApiMessage) -> None:
+        super().__init__(reason)
+        self.response = response

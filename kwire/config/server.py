@@ -10,13 +10,12 @@ in kwire, only cause a warning, so that a Kafka configuration file can be used a
 
 from __future__ import annotations
 
-import builtins
 import logging
 from collections.abc import Iterable, Mapping
 
 import attrs
 
-from kwire.config.definition import ConfigError, Value
+from kwire.config.definition import ConfigError
 from kwire.config.listeners import (
     Listener,
     check_advertisable,
@@ -27,6 +26,7 @@ from kwire.config.listeners import (
     parse_protocol_map,
 )
 from kwire.config.properties import parse_properties
+from kwire.config.reading import ConfigReader
 from kwire.config.suggestions import listed
 from kwire.config.tables.broker import (
     BROKER_NAMES_OF_TOPIC_CONFIGS,
@@ -58,6 +58,8 @@ class ServerConfig:
     properties: Mapping[str, str]
     node_id: int
     cluster_id: str | None
+    kwire_authentication_timeout_ms: int
+    """kwire.authentication.timeout.ms."""
     kwire_cluster_dir: str | None
     """kwire.cluster.dir."""
     kwire_log_max_open_files: int
@@ -81,8 +83,10 @@ class ServerConfig:
     num_recovery_threads_per_data_dir: int
 
     connections_max_idle_ms: int
+    connection_failed_authentication_delay_ms: int
     max_connections: int
     max_connections_per_ip: int
+    sasl_server_max_receive_size: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
@@ -220,7 +224,7 @@ class ServerConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ServerConfig:
         """Raises ConfigError for the first invalid value."""
-        read = _Reader(properties)
+        read = ConfigReader(properties)
         for name in HONOURED_CONFIGS:
             read.value(name)
         protocols = parse_protocol_map(read.text("listener.security.protocol.map"))
@@ -239,6 +243,7 @@ class ServerConfig:
             properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
             node_id=node_id,
             cluster_id=read.optional_text("kwire.cluster.id"),
+            kwire_authentication_timeout_ms=read.int("kwire.authentication.timeout.ms"),
             kwire_cluster_dir=read.optional_text("kwire.cluster.dir"),
             kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
             kwire_log_reserve_bytes=read.int("kwire.log.reserve.bytes"),
@@ -258,8 +263,10 @@ class ServerConfig:
             metadata_log_max_snapshot_interval_ms=read.int("metadata.log.max.snapshot.interval.ms"),
             num_recovery_threads_per_data_dir=read.int("num.recovery.threads.per.data.dir"),
             connections_max_idle_ms=read.int("connections.max.idle.ms"),
+            connection_failed_authentication_delay_ms=read.int("connection.failed.authentication.delay.ms"),
             max_connections=read.int("max.connections"),
             max_connections_per_ip=read.int("max.connections.per.ip"),
+            sasl_server_max_receive_size=read.int("sasl.server.max.receive.size"),
             socket_listen_backlog_size=read.int("socket.listen.backlog.size"),
             socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),
             socket_request_max_bytes=read.int("socket.request.max.bytes"),
@@ -403,54 +410,7 @@ class ServerConfig:
         )
 
 
-@attrs.frozen
-class _Reader:
-    """Reads values by name, with the type of the name's definition."""
-
-    properties: Mapping[str, str]
-
-    def value(self, name: str) -> Value:
-        definition = HONOURED_CONFIGS[name]
-        text = self.properties.get(name)
-        return definition.default if text is None else definition.parse(text)
-
-    def int(self, name: str) -> int:
-        value = self.value(name)
-        assert isinstance(value, int)
-        return value
-
-    def optional_int(self, name: str) -> builtins.int | None:
-        value = self.value(name)
-        assert value is None or isinstance(value, builtins.int)
-        return value
-
-    def float(self, name: str) -> float:
-        value = self.value(name)
-        assert isinstance(value, float)
-        return value
-
-    def flag(self, name: str) -> bool:
-        value = self.value(name)
-        assert isinstance(value, bool)
-        return value
-
-    def text(self, name: str) -> str:
-        value = self.value(name)
-        assert isinstance(value, str)
-        return value
-
-    def optional_text(self, name: str) -> str | None:
-        value = self.value(name)
-        assert value is None or isinstance(value, str)
-        return value
-
-    def names(self, name: str) -> tuple[str, ...]:
-        value = self.value(name)
-        assert value is None or isinstance(value, tuple)
-        return value or ()
-
-
-def _zookeeper(read: _Reader) -> ZooKeeperConfig | None:
+def _zookeeper(read: ConfigReader) -> ZooKeeperConfig | None:
     connect = read.optional_text("zookeeper.connect")
     if not connect:
         return None
@@ -468,7 +428,7 @@ def _zookeeper(read: _Reader) -> ZooKeeperConfig | None:
     )
 
 
-def _metrics_listener(read: _Reader) -> Listener | None:
+def _metrics_listener(read: ConfigReader) -> Listener | None:
     address = read.optional_text(METRICS_LISTEN)
     return None if address is None else parse_address(METRICS_LISTEN, address)
 
@@ -479,7 +439,7 @@ def _check_log_dirs(paths: tuple[str, ...]) -> None:
             raise ConfigError(f"log.dirs has {path} more than once")
 
 
-def _node_id(properties: Mapping[str, str], read: _Reader) -> int:
+def _node_id(properties: Mapping[str, str], read: ConfigReader) -> int:
     node_id, broker_id = read.int("node.id"), read.int("broker.id")
     if "broker.id" not in properties or broker_id < 0:
         return node_id

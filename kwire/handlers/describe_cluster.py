@@ -47,7 +47,7 @@ def handle(
         context.listener_name,
         context.local_host,
         context.local_port,
-        context.principal,
+        context.requester,
         request.include_cluster_authorized_operations,
         request.include_fenced_brokers,
     )

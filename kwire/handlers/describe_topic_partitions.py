@@ -37,7 +37,7 @@ def handle(
     key = (
         request.api_key,
         context.api_version,
-        context.principal,
+        context.requester,
         request.response_partition_limit,
         None if cursor is None else (cursor.topic_name, cursor.partition_index),
         tuple([topic.name for topic in request.topics]),

@@ -145,7 +145,7 @@ def _begin(broker: Broker, request: FetchRequest, replica_id: int, context: Cont
 
 def _reader(broker: Broker, request: FetchRequest, replica_id: int, context: Context) -> Hashable:
     """What the answers to a session's requests depend on, beside its partitions."""
-    consumer = context.principal, request.isolation_level, request.rack_id
+    consumer = context.requester, request.isolation_level, request.rack_id
     if replica_id == CONSUMER:
         return context.api_version, consumer
     is_allowed = allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)

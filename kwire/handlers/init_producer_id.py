@@ -43,7 +43,7 @@ async def _initialize(broker: Broker, request: InitProducerIdRequest, context: C
         check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         if request.enable2_pc:
             check(broker, context, Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    elif not broker.authorizer.allows_any(context.principal, Operation.WRITE, ResourceType.TOPIC):
+    elif not broker.authorizer.allows_any(context.requester, Operation.WRITE, ResourceType.TOPIC):
         check(broker, context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer's id and its epoch go together")

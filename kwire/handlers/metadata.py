@@ -123,7 +123,7 @@ def _key(request: MetadataRequest, context: Context) -> Hashable:
         context.listener_name,
         context.local_host,
         context.local_port,
-        context.principal,
+        context.requester,
         request.allow_auto_topic_creation,
         request.include_cluster_authorized_operations,
         request.include_topic_authorized_operations,

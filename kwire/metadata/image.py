@@ -38,6 +38,7 @@ from kwire_protocol.internal.metadata_topics import (
 )
 from kwire_protocol.wire import NULL_UUID, Uuid
 
+from kwire.metadata.access import AccessChanges, AccessImage
 from kwire.metadata.records import MetadataRecord
 from kwire.topic_names import has_collision_chars, unified_name
 
@@ -141,6 +142,7 @@ class Changes:
     configs: set[ConfigKey] = attrs.Factory(set)
     brokers: bool = False
     features: bool = False
+    access: AccessChanges = attrs.Factory(AccessChanges)
 
     def configures_this_broker(self, node_id: int) -> bool:
         """Whether a broker configuration changed, and so perhaps the defaults of every topic."""
@@ -161,6 +163,7 @@ class MetadataImage:
     """Levels by name. 0 is a feature that was turned off: as good as absent, but not to be begun again."""
     colliding_names: dict[str, set[str]] = attrs.Factory(dict)
     """Topics whose names differ at most in `.` and `_`, which metrics cannot tell apart, by the name with all `_`."""
+    access: AccessImage = attrs.Factory(AccessImage)
     next_producer_id: int = 0
     offset: int = -1
     """The offset of the last record applied."""
@@ -175,7 +178,7 @@ class MetadataImage:
         """Applies the record at `offset` of the log, and notes in `changes` what it changed.
 
         With `changes`, new topics are only there until `publish`. Records of a metadata transaction take effect at its
-        end. Records that this image does not store (users, quotas, no-ops) only advance the offset.
+        end. Records that this image does not store (no-ops) only advance the offset.
         """
         noted = Changes() if changes is None else changes
         self.offset = offset
@@ -277,7 +280,7 @@ class MetadataImage:
             case ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id
             case _:
-                self._apply_to_brokers(record, changes)
+                self._apply_other(record, changes)
 
     def _add_partition(self, record: PartitionRecord, changes: Changes) -> None:
         topic = self._topic(record.topic_id)
@@ -341,7 +344,7 @@ class MetadataImage:
                 self.configs.pop(key, None)
         changes.configs.add(key)
 
-    def _apply_to_brokers(self, record: MetadataRecord, changes: Changes) -> None:
+    def _apply_other(self, record: MetadataRecord, changes: Changes) -> None:
         match record:
             case RegisterBrokerRecord():
                 self.brokers[record.broker_id] = BrokerRegistration(
@@ -373,6 +376,8 @@ class MetadataImage:
             case UnregisterBrokerRecord():
                 del self.brokers[record.broker_id]
             case NoOpRecord():
+                return
+            case _ if self.access.apply(record, changes.access):
                 return
             case _:
                 self.is_whole = False

@@ -97,6 +97,7 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     for (resource_type, resource_name), configs in image.configs.items():
         for name, value in configs.items():
             yield ConfigRecord(resource_type, resource_name, name, value)
+    yield from image.access.records()
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
 
@@ -136,6 +137,7 @@ def difference_records(before: MetadataImage, after: MetadataImage) -> Iterator[
         for name, value in configs.items():
             if former.get(name) != value:
                 yield ConfigRecord(resource_type, resource_name, name, value)
+    yield from after.access.records_since(before.access)
     if before.next_producer_id != after.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=after.next_producer_id)
 

@@ -8,6 +8,9 @@ together are handled together, and their replies leave in one send:
 Its states (`states.py`) say what can hold it up, and what it does then. A handler that has to wait is a coroutine,
 which the connection drives from one `kwire.waits.Slot` to the next.
 
+Where the listener asks who is there, TLS is negotiated first, and requests are decoded by `authentication.py` until
+the peer is known. All of that has to be over within kwire.authentication.timeout.ms.
+
 An error of the peer (`ProtocolError`) closes this connection with one log line. A bug in a handler closes it with a
 traceback in the log. Neither affects other connections. This is the only place that has `except Exception`.
 """
@@ -25,7 +28,8 @@ from kwire_protocol.headers import response_head
 from kwire_protocol.wire import ApiMessage, ProtocolError
 
 from kwire.apis import UnsupportedRequest, served_apis, served_versions
-from kwire.context import CloseConnection, Context
+from kwire.context import CloseAfterResponse, CloseConnection, Context
+from kwire.network.authentication import Ended, Unauthenticated
 from kwire.network.decoding import RequestDecoder, Shapes
 from kwire.network.outbox import Outbox
 from kwire.network.peer_log import PeerLogs
@@ -40,6 +44,11 @@ from kwire.network.states import (
     NEXT_TURN,
     PEER_ERRED,
     RECEIVING,
+    SHAKE_NEEDS_INPUT,
+    SHAKE_NEEDS_ROOM,
+    SHAKEN,
+    SHAKING,
+    SHAKING_BLOCKED,
     SOCKET_HAS_ROOM,
     SOCKET_IS_FULL,
     TRANSITIONS,
@@ -48,6 +57,8 @@ from kwire.network.states import (
     Event,
 )
 from kwire.network.transport import PeerLost, Transport
+from kwire.security.principal import Requester
+from kwire.security.sasl.exchange import SaslSession
 from kwire.waits import Slot
 
 if TYPE_CHECKING:
@@ -76,6 +87,7 @@ class Connection:
         processor: Processor,
         *,
         listener_name: str,
+        sasl: SaslSession | None = None,
         pool: BufferPool,
         shapes: Shapes,
         logs: PeerLogs,
@@ -89,6 +101,7 @@ class Connection:
         self._processor = processor
         self._on_closed = on_closed
         self._logs = logs
+        self._has_more = transport.has_more
         self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
         self._outbox = Outbox(transport, broker.config.socket_send_buffer_bytes)
         peer, local = sock.getpeername(), sock.getsockname()
@@ -101,8 +114,11 @@ class Connection:
             local_port=local[1],
             listener_name=listener_name,
             served_versions=served_versions(unstable=unstable),
+            sasl=sasl,
         )
-        self._decode = RequestDecoder(served_apis(unstable=unstable), self._context, shapes).decode
+        apis = served_apis(unstable=unstable)
+        self._decoder = RequestDecoder(apis, self._context, shapes)
+        self._decode = self._decoder.decode
         self._handling: Coroutine[Slot[Any], None, ApiMessage | None] | None = None
         self._handled_id = 0
         """The waiting handler, and the correlation id of its request."""
@@ -112,10 +128,24 @@ class Connection:
         self._pauses = 0
         """The processor's count of pauses when the socket was last full."""
         self._state = RECEIVING
+        self._introduction: Timer | None = None
+        """Until the peer is known: the time it has left for that. After that: until its authentication ends."""
+        if sasl is not None:
+            self._frames.max_frame_bytes = min(
+                broker.config.sasl_server_max_receive_size, broker.config.socket_request_max_bytes
+            )
+            self._decode = Unauthenticated(apis, self._context).decode
+            self._context.on_authenticated = self._on_authenticated
+        if transport.handshake is not None:
+            self._state = SHAKING
 
     def open(self) -> None:
         """Starts to serve the peer."""
         self._processor.add(self.sock, self._on_ready)
+        if self._state is SHAKING or self._context.sasl is not None:
+            self._introduction = Timer(self._on_introduction_over)
+            timeout_s = self._broker.config.kwire_authentication_timeout_ms / 1000
+            self._processor.start_timer(self._introduction, self._processor.now + timeout_s)
 
     def close(self) -> None:
         """Closes it at once. Unsent replies are dropped, and a waiting handler is closed."""
@@ -125,6 +155,8 @@ class Connection:
             self._processor.remove(self.sock)
         self._state = CLOSED
         self._timer.forget()
+        if self._introduction is not None:
+            self._introduction.forget()
         self._slot = None
         if self._handling is not None:
             self._handling.close()
@@ -147,10 +179,14 @@ class Connection:
         state = self._state
         if state is RECEIVING:
             self._guarded(self._serve)
+        elif state is SHAKING_BLOCKED:
+            self._guarded(self._shake)
         elif state.listens_to == WRITE:
             self._guarded(self._go_on_sending)
         elif state is WAITING:
             self._guarded(self._on_input_while_waiting)
+        elif state is SHAKING:
+            self._guarded(self._shake)
         # Else it is YIELDING, and the input waits for its next turn.
 
     def _on_slot_set(self) -> None:
@@ -193,6 +229,8 @@ class Connection:
                     error,
                     now=self._processor.now,
                 )
+                if isinstance(error, CloseAfterResponse):
+                    self._reply(self._context.api_key, self._context.api_version, self._handled_id, error.response)
                 # Earlier requests were valid and have been carried out, so their replies are still sent.
                 if self._flush():
                     self.close()
@@ -212,6 +250,52 @@ class Connection:
                 with_traceback=True,
             )
             self.close()
+
+    # Who is there
+
+    def _shake(self) -> None:
+        """Goes on with the transport's handshake. What the peer has sent after it is served at once."""
+        handshake = self._transport.handshake
+        assert handshake is not None
+        try:
+            waits_for = handshake()
+        except OSError as error:
+            raise PeerLost from error
+        self.last_active = self._processor.now
+        if waits_for:
+            self._enter(SHAKE_NEEDS_ROOM if waits_for == WRITE else SHAKE_NEEDS_INPUT)
+            return
+        self._enter(SHAKEN)
+        self._context.requester = Requester(self._transport.principal, self.client_host)
+        if self._context.sasl is None:
+            self._forget_introduction()
+        self._serve()
+
+    def _on_authenticated(self, lasts_s: float | None) -> None:
+        """The peer is known, perhaps for a time only."""
+        self._forget_introduction()
+        self._frames.max_frame_bytes = self._broker.config.socket_request_max_bytes
+        self._decode = self._decoder.decode
+        if lasts_s is not None:
+            self._introduction = Timer(self._on_authentication_over)
+            self._processor.start_timer(self._introduction, self._processor.now + lasts_s)
+
+    def _forget_introduction(self) -> None:
+        if self._introduction is not None:
+            self._introduction.forget()
+            self._introduction = None
+
+    def _on_introduction_over(self) -> None:
+        self._logs.closings.write(
+            logging.WARNING,
+            "closing the connection from %s: not authenticated within kwire.authentication.timeout.ms",
+            self.name,
+            now=self._processor.now,
+        )
+        self.close()
+
+    def _on_authentication_over(self) -> None:
+        self._decode = Ended(self._decoder).decode
 
     # Receiving and answering
 
@@ -237,6 +321,8 @@ class Connection:
             if not self._flush() or not frames.pending or received > MAX_BYTES_PER_TURN:
                 break
         frames.let_go()
+        if self._has_more is not None:
+            self._ask_for_turn()
 
     def _go_on_answering(self) -> None:
         """Answers the frames that had to wait. What arrived in the meantime is received in the next turn."""
@@ -246,6 +332,18 @@ class Connection:
                 return
             frames.let_go()
         self._flush()
+        if self._has_more is not None:
+            self._ask_for_turn()
+
+    def _ask_for_turn(self) -> None:
+        """The processor does not know what the transport has taken from the socket and not handed over."""
+        assert self._has_more is not None
+        if self._state is RECEIVING and self._has_more():
+            self._processor.call_soon(self._go_on_receiving)
+
+    def _go_on_receiving(self) -> None:
+        if self._state is RECEIVING:
+            self._guarded(self._serve)
 
     def _answer_all(self) -> bool:
         """Answers every whole frame in the buffer. Returns False if it has to stop earlier and go on later."""
@@ -258,6 +356,7 @@ class Connection:
                 self._handling, self._handled_id = response, correlation_id
                 if not self._drive():
                     return False
+                decode = self._decode  # an authentication may have changed it
             elif response is not None:
                 self._reply(context.api_key, context.api_version, correlation_id, response)
             count += 1
@@ -290,7 +389,7 @@ class Connection:
         # Before the wait, replies that are ready are sent, and the shared receive buffer is released.
         self._frames.let_go()
         self._flush()
-        if slot.ends_on_input and self._frames.pending:
+        if slot.ends_on_input and (self._frames.pending or (self._has_more is not None and self._has_more())):
             slot.give_up()
         elif slot.timeout_s < math.inf:
             self._processor.start_timer(self._timer, self._processor.now + slot.timeout_s)

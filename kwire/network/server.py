@@ -11,7 +11,7 @@ import errno
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
 import trio
@@ -27,6 +27,7 @@ from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.image import Changes
 from kwire.network.connection import Connection
 from kwire.network.decoding import Shapes
+from kwire.network.listener_security import ListenerSecurity
 from kwire.network.peer_log import PeerLogs
 from kwire.network.processor import Processor, Timer
 from kwire.network.transport import PlainTransport, Transport
@@ -104,7 +105,9 @@ class Server:
     processor: Processor
     """Calls the connections. The code that runs the server runs the processor too."""
     new_transport: Callable[[socket.socket], Transport] = PlainTransport
-    """Makes the transport of an accepted socket."""
+    """Makes the transport of an accepted socket, where its listener has none of its own."""
+    securities: Mapping[str, ListenerSecurity] = attrs.field(factory=dict)
+    """By listener name; the connections of other listeners are in plain text, and nobody asks who they are."""
     connect: Connect = connect_plain_text
     """Connects to a leader that is followed."""
     connections: dict[Connection, None] = attrs.field(factory=dict)
@@ -230,14 +233,16 @@ class Server:
             await self._waiting_for_room.park()
 
     def _start(self, sock: socket.socket, listener: BoundListener) -> None:
+        security = self.securities.get(listener.name)
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = Connection(
                 self.broker,
-                self.new_transport(sock),
+                self.new_transport(sock) if security is None else security.new_transport(sock),
                 self.processor,
                 listener_name=listener.name,
+                sasl=None if security is None or security.new_session is None else security.new_session(),
                 pool=self._pool,
                 shapes=self._shapes,
                 logs=self._logs,

@@ -5,6 +5,8 @@ handler that waits, a peer that does not read its replies, and the end of its tu
 nothing, and its buffer keeps what is there.
 
     state             listens to   what it is
+    SHAKING           input        The transport needs to know the peer before it receives (TLS).
+    SHAKING_BLOCKED   room         The same, and the peer does not read what the transport says.
     RECEIVING         input        Nothing holds it up.
     YIELDING          input        Its turn ended before its frames were done. It goes on in the next turn.
     WAITING           input        A handler waits. Input may end that wait: see `Slot.ends_on_input`.
@@ -13,14 +15,13 @@ nothing, and its buffer keeps what is there.
     BLOCKED           room         The peer does not read its replies.
     BLOCKED_YIELDING  room         The same, and its turn has ended.
     BLOCKED_WAITING   room         The same, and a handler waits. When it resumes, it answers the frames in the buffer.
-    ENDING            room         The peer made an error. Earlier replies are still sent; then the connection closes.
+    ENDING            room         The peer made an error, or was refused. What is unsent is still sent; then the
+                                   connection closes.
     CLOSED            nothing      Final. `close` leads here from any state.
 
 An event that TRANSITIONS lacks is a bug: it raises KeyError, and the connection is closed as after any other bug.
 
-More states would fit. A handshake would be a state before RECEIVING that listens to what its transport waits for. A
-throttled client would be in a state that listens to nothing until a deadline. Before authentication a connection would
-be RECEIVING, with another table of APIs.
+A peer that has to authenticate first is RECEIVING, too, with another table of APIs until it has (`authentication.py`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Event:
     name: str
 
 
+SHAKING = State("SHAKING", READ)
+SHAKING_BLOCKED = State("SHAKING_BLOCKED", WRITE)
 RECEIVING = State("RECEIVING", READ)
 YIELDING = State("YIELDING", READ)
 WAITING = State("WAITING", READ)
@@ -52,6 +55,10 @@ BLOCKED_WAITING = State("BLOCKED_WAITING", WRITE)
 ENDING = State("ENDING", WRITE)
 CLOSED = State("CLOSED", NOTHING)
 
+SHAKE_NEEDS_ROOM = Event("SHAKE_NEEDS_ROOM")
+SHAKE_NEEDS_INPUT = Event("SHAKE_NEEDS_INPUT")
+SHAKEN = Event("SHAKEN")
+"""The transport may be used."""
 HANDLER_WAITS = Event("HANDLER_WAITS")
 HANDLER_GOES_ON = Event("HANDLER_GOES_ON")
 TURN_IS_OVER = Event("TURN_IS_OVER")
@@ -64,6 +71,8 @@ MORE_INPUT = Event("MORE_INPUT")
 PEER_ERRED = Event("PEER_ERRED")
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
+    SHAKING: {SHAKE_NEEDS_ROOM: SHAKING_BLOCKED, SHAKE_NEEDS_INPUT: SHAKING, SHAKEN: RECEIVING},
+    SHAKING_BLOCKED: {SHAKE_NEEDS_ROOM: SHAKING_BLOCKED, SHAKE_NEEDS_INPUT: SHAKING, SHAKEN: RECEIVING},
     RECEIVING: {HANDLER_WAITS: WAITING, TURN_IS_OVER: YIELDING, SOCKET_IS_FULL: BLOCKED},
     YIELDING: {NEXT_TURN: RECEIVING, SOCKET_IS_FULL: BLOCKED_YIELDING},
     WAITING: {HANDLER_GOES_ON: RECEIVING, MORE_INPUT: MUTED, SOCKET_IS_FULL: BLOCKED_WAITING},

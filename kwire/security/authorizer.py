@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from kwire_protocol.errors import ErrorCode
 
-from kwire.security.principal import Principal
+from kwire.security.principal import Requester
 
 CLUSTER_NAME: Final = "kafka-cluster"
 """Of the one resource of type CLUSTER."""
@@ -83,17 +83,17 @@ REFUSALS: Final = {
 
 
 class Authorizer(Protocol):
-    """Decides which principal may do what."""
+    """Decides who may do what."""
 
     allows_all: bool
     """Everything is allowed, so the hottest paths need not ask."""
 
-    def allows(self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether the principal may do that to the resource."""
+    def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the requester may do that to the resource."""
         ...
 
-    def allows_any(self, principal: Principal, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether the principal may do that to some resource of the type (Authorizer.authorizeByResourceType)."""
+    def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the requester may do that to some resource of the type (Authorizer.authorizeByResourceType)."""
         ...
 
 
@@ -102,10 +102,10 @@ class AllowAll:
 
     allows_all = True
 
-    def allows(self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str) -> bool:  # noqa: ARG002
+    def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:  # noqa: ARG002
         """See `Authorizer`."""
         return True
 
-    def allows_any(self, principal: Principal, operation: Operation, resource_type: ResourceType) -> bool:  # noqa: ARG002
+    def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:  # noqa: ARG002
         """See `Authorizer`."""
         return True

@@ -1,4 +1,4 @@
-"""The identity behind a connection: Kafka's KafkaPrincipal."""
+"""Who is behind a connection: Kafka's KafkaPrincipal, and where that connects from."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class Principal:
 
     type: str
     name: str
+    token_authenticated: bool = attrs.field(default=False, eq=False)
+    """Whether a delegation token was presented. Its owner may do the same, except ask for another token."""
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"
@@ -22,3 +24,11 @@ class Principal:
 
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 """A client that has not authenticated, on a listener that does not require it."""
+
+
+@attrs.frozen(cache_hash=True)
+class Requester:
+    """Who asks for something, and the address of the host that asks: what permissions depend on."""
+
+    principal: Principal
+    host: str

@@ -11,15 +11,26 @@ from functools import cache
 from typing import Final
 
 from kwire.config.definition import ConfigDefinition, Definitions, table
+from kwire.config.tables.access import ACCESS_CONFIGS
 from kwire.config.tables.coordinators import COORDINATOR_CONFIGS
 from kwire.config.tables.log_defaults import LOG_DEFAULT_CONFIGS
+from kwire.config.tables.quotas import QUOTA_CONFIGS
 from kwire.config.tables.rows import INT, LONG, STRING, row
+from kwire.config.tables.sasl import SASL_CONFIGS
 from kwire.config.tables.server import SERVER_CONFIGS
+from kwire.config.tables.tls import TLS_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.config.tables.zookeeper import ZOOKEEPER_CONFIGS
 from kwire.config.validators import HostAndPort, NonEmptyText, Range
 
 KWIRE_CONFIGS: Final = table(
+    row(
+        "kwire.authentication.timeout.ms",
+        INT,
+        30_000,
+        Range(1),
+        "How long a client may take to negotiate TLS and to authenticate. After that its connection is closed.",
+    ),
     row(
         "kwire.cluster.dir",
         STRING,
@@ -74,6 +85,10 @@ HONOURED_CONFIGS: Final[Definitions] = {
     **COORDINATOR_CONFIGS,
     **LOG_DEFAULT_CONFIGS,
     **KWIRE_CONFIGS,
+    **TLS_CONFIGS,
+    **SASL_CONFIGS,
+    **ACCESS_CONFIGS,
+    **QUOTA_CONFIGS,
     **ZOOKEEPER_CONFIGS,
 }
 

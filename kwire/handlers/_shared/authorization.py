@@ -33,14 +33,14 @@ def allows(
     broker: Broker, context: Context, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> bool:
     """Whether the client may perform the operation."""
-    return broker.authorizer.allows(context.principal, operation, resource_type, name)
+    return broker.authorizer.allows(context.requester, operation, resource_type, name)
 
 
 def check(
     broker: Broker, context: Context, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> None:
     """Raises the KafkaError for resources of that type if the client may not perform the operation."""
-    if not broker.authorizer.allows(context.principal, operation, resource_type, name):
+    if not broker.authorizer.allows(context.requester, operation, resource_type, name):
         raise KafkaError(REFUSALS[resource_type])
 
 

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import attrs
 import pytest
-from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord
+from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord, RegisterControllerRecord
+from kwire_protocol.internal.metadata_configs import ClientQuotaRecord, EntityData
 from kwire_protocol.internal.metadata_log import BeginTransactionRecord, NoOpRecord
-from kwire_protocol.internal.metadata_security import UserScramCredentialRecord
+from kwire_protocol.internal.metadata_security import (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_storage import names
@@ -52,6 +60,28 @@ def busy(opened: MetadataService) -> None:
     at_once(opened.begin_epochs_behind({(opened.image.topics["a"].topic_id, 1): 6}))
 
 
+ALICE = EntityData("user", "alice")
+ACCESS: list[MetadataRecord] = [
+    AccessControlEntryRecord(b"a" * 16, 2, "orders", 3, "User:alice", "*", 3, 3),
+    AccessControlEntryRecord(b"b" * 16, 2, "orders", 3, "User:bob", "*", 3, 3),
+    UserScramCredentialRecord("alice", 1, b"salt", b"stored", b"server", 4096),
+    UserScramCredentialRecord("bob", 2, b"salt", b"stored", b"server", 4096),
+    DelegationTokenRecord("User:alice", "User:alice", [], 1, 3, 2, "t"),
+    DelegationTokenRecord("User:alice", "User:alice", [], 1, 3, 2, "u"),
+    ClientQuotaRecord([ALICE, EntityData("client-id", None)], "producer_byte_rate", 5.5),
+    ClientQuotaRecord([EntityData("client-id", None), ALICE], "consumer_byte_rate", 7.0),
+    ClientQuotaRecord([ALICE], "request_percentage", 1.0),
+]
+LESS_ACCESS: list[MetadataRecord] = [
+    RemoveAccessControlEntryRecord(b"b" * 16),
+    RemoveUserScramCredentialRecord("bob", 2),
+    UserScramCredentialRecord("alice", 1, b"other", b"stored", b"server", 8192),
+    RemoveDelegationTokenRecord("u"),
+    ClientQuotaRecord([ALICE, EntityData("client-id", None)], "producer_byte_rate", remove=True),
+    ClientQuotaRecord([ALICE], "request_percentage", remove=True),
+]
+
+
 def opened_with_snapshots(disk: MemoryDisk, ids_from: int = 0) -> MetadataService:
     opened, _ = open_service(disk, EACH_CHANGE, ids_from=ids_from)
     opened.writes_snapshots = True
@@ -72,6 +102,8 @@ def segments_on(disk: MemoryDisk) -> list[str]:
 def test_records_of_an_image_make_the_same_image() -> None:
     opened = service(brokers=3)
     busy(opened)
+    for it in (*ACCESS, *LESS_ACCESS):
+        record(opened, it)
     again = MetadataImage()
     for it in image_records(opened.image):
         again.apply(decode_record(encode_record(it)), offset=0)
@@ -87,7 +119,7 @@ def test_an_image_that_left_something_out_is_not_recorded() -> None:
 
     assert can_be_recorded(NoOpRecord())
     assert not can_be_recorded(BeginTransactionRecord())
-    assert not can_be_recorded(UserScramCredentialRecord("u", 1))
+    assert not can_be_recorded(RegisterControllerRecord(1))
 
 
 # -- the file

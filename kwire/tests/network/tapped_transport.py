@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import cycle
 
 from kwire.network.transport import Bytes, PlainTransport
+from kwire.security.principal import ANONYMOUS
 
 NO_LIMIT = 1 << 30
 
 
 class TappedTransport:
     """Receives, and sends, no more at once than its sizes say, one after the other; at a 0 it would have to wait."""
+
+    handshake: Callable[[], int] | None = None
+    has_more: Callable[[], bool] | None = None
+    principal = ANONYMOUS
 
     def __init__(self, sock: socket.socket, receives: Iterable[int], sends: Iterable[int]) -> None:
         self.sock = sock

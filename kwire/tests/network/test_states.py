@@ -12,6 +12,8 @@ from kwire.network.states import (
     HANDLER_WAITS,
     NEXT_TURN,
     RECEIVING,
+    SHAKING,
+    SHAKING_BLOCKED,
     SOCKET_HAS_ROOM,
     SOCKET_IS_FULL,
     TRANSITIONS,
@@ -36,7 +38,8 @@ def reachable(state: State) -> set[State]:
 
 
 def test_every_state_but_the_last_is_reached_by_what_happens() -> None:
-    assert reachable(RECEIVING) == TRANSITIONS.keys() - {CLOSED}
+    assert reachable(SHAKING) == TRANSITIONS.keys() - {CLOSED}
+    assert reachable(RECEIVING) == TRANSITIONS.keys() - {CLOSED, SHAKING, SHAKING_BLOCKED}
 
 
 def test_whatever_holds_a_connection_up_it_comes_to_receive_again_unless_it_is_to_end() -> None:

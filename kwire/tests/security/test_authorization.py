@@ -85,7 +85,7 @@ from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
-from kwire.security.principal import ANONYMOUS, Principal
+from kwire.security.principal import ANONYMOUS, Principal, Requester
 from kwire.share_state import kinds
 from kwire.share_state.state import SharePartitionKey
 from kwire.tests.folder_scene import append
@@ -99,7 +99,7 @@ REFUSALS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-MALLORY = Principal("User", "mallory")
+MALLORY = Requester(Principal("User", "mallory"), "host")
 
 
 class DoesNotAnswerYet(Exception):
@@ -111,14 +111,14 @@ class Denier:
     """Refuses everything to everybody, but what is in `granted`."""
 
     granted: set[tuple[Operation, ResourceType, str]] = attrs.field(factory=set)
-    asked: list[tuple[Principal, Operation, ResourceType, str]] = attrs.field(factory=list)
+    asked: list[tuple[Requester, Operation, ResourceType, str]] = attrs.field(factory=list)
     allows_all: bool = False
 
-    def allows(self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        self.asked.append((principal, operation, resource_type, name))
+    def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        self.asked.append((requester, operation, resource_type, name))
         return (operation, resource_type, name) in self.granted
 
-    def allows_any(self, principal: Principal, operation: Operation, resource_type: ResourceType) -> bool:
+    def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
         return any(it[:2] == (operation, resource_type) for it in self.granted)
 
 
@@ -156,7 +156,7 @@ def ask(broker: Broker, name: str, request: Any, *, version: int | None = None) 
     """What the handler answers, without waiting, after a trip over the wire."""
     api = next(api for api in APIS.values() if api.name == name)
     asked = latest(name) if version is None else version
-    context = Context("host", "127.0.0.1", 9092, api_key=api.key, api_version=asked, principal=MALLORY)
+    context = Context("host", "127.0.0.1", 9092, api_key=api.key, api_version=asked, requester=MALLORY)
     _, handle = api.load()
     response = handle(broker, request, context)
     if isinstance(response, Coroutine):
@@ -593,12 +593,12 @@ ASKED: dict[str, set[str]] = {
 class Granter(Denier):
     """Refuses nothing, and notes what it is asked."""
 
-    def allows(self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        self.asked.append((principal, operation, resource_type, name))
+    def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        self.asked.append((requester, operation, resource_type, name))
         return True
 
-    def allows_any(self, principal: Principal, operation: Operation, resource_type: ResourceType) -> bool:
-        self.asked.append((principal, operation, resource_type, ""))
+    def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
+        self.asked.append((requester, operation, resource_type, ""))
         return True
 
 
@@ -732,19 +732,19 @@ def test_remembered_answers_stay_with_the_principal(broker: Broker) -> None:
     _, handle = api.load()
 
     def topics(principal: Principal) -> list[str]:
-        context = Context("host", "127.0.0.1", 9092, api_key=3, api_version=12, principal=principal)
+        context = Context("host", "127.0.0.1", 9092, api_key=3, api_version=12, requester=Requester(principal, "host"))
         response = handle(broker, metadata.MetadataRequest(None), context)
         return [it.name or "" for it in metadata.MetadataResponse.read(Reader(written(response, 12)), 12).topics]
 
     @attrs.define
     class OnlyAnonymous(Denier):
-        def allows(self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-            return principal == ANONYMOUS
+        def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+            return requester.principal == ANONYMOUS
 
     broker.authorizer = OnlyAnonymous()
     for _ in range(2):
         assert TOPIC in topics(ANONYMOUS)
-        assert topics(MALLORY) == []
+        assert topics(MALLORY.principal) == []
 
 
 def test_authorized_operations_are_what_the_authorizer_allows(broker: Broker) -> None:

@@ -31,7 +31,7 @@ from kwire.groups.streams.group import StreamsGroup
 from kwire.groups.streams.topology import StatusCode
 from kwire.groups.topology_descriptions import DescriptionStore, StoredDescription
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.security.principal import Principal
+from kwire.security.principal import Requester
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver
 from kwire.tests.groups.streams.clients import Client, description, heartbeat, topology, update
@@ -389,7 +389,7 @@ def test_who_may_not_read_the_group_may_not_describe_it() -> None:
     class Cautious:
         allows_all = False
 
-        def allows(self, _who: Principal, operation: Operation, kind: ResourceType, _name: str) -> bool:
+        def allows(self, _who: Requester, operation: Operation, kind: ResourceType, _name: str) -> bool:
             return kind is not ResourceType.GROUP or operation is not Operation.READ
 
     async def scenario(kwire: InTrio) -> None:

@@ -22,7 +22,7 @@ from kwire.groups.streams.member import MemberState
 from kwire.groups.streams.topology import MAX_SUBTOPOLOGIES, MAX_TOPICS, StatusCode, topology_of
 from kwire.groups.streams_topics import MAX_FAILURES, InternalTopic, InternalTopicCreation
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.security.principal import Principal
+from kwire.security.principal import Requester
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver
 from kwire.tests.groups.streams.clients import REBALANCE_TIMEOUT_MS, Client, heartbeat, topology
@@ -375,7 +375,7 @@ def test_who_may_not_create_topics_is_told_so() -> None:
     class Cautious:
         allows_all = False
 
-        def allows(self, _who: Principal, operation: Operation, _type: ResourceType, name: str) -> bool:
+        def allows(self, _who: Requester, operation: Operation, _type: ResourceType, name: str) -> bool:
             return operation is not Operation.CREATE or name == "r"
 
     async def scenario(kwire: InTrio) -> None:

@@ -1,0 +1,61 @@
+"""What a connection of a SASL listener may do before it is authenticated, and once its authentication has ended.
+
+It is a matter of which table of APIs its requests are decoded with, so that requests of a known peer cost nothing more:
+
+    not known     ApiVersions, SaslHandshake, SaslAuthenticate; few of them, small ones, and soon
+    known         everything
+    ended         SaslHandshake, which begins another authentication (KIP-368); anything else closes the connection
+
+A connection that is known may authenticate again before its time ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kwire_protocol.wire import ProtocolError
+
+from kwire.apis import API_VERSIONS, Api, Handler
+from kwire.context import Context
+from kwire.network.decoding import RequestDecoder, Shapes
+
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+
+MAX_REQUESTS: Final = 16
+"""Before it is known. The longest conversation of a client of Kafka has six: versions twice, a handshake, SCRAM."""
+
+
+class Unauthenticated:
+    """Decodes the requests of a peer that is not known yet."""
+
+    def __init__(self, apis: Mapping[int, Api], context: Context) -> None:
+        allowed = {key: api for key, api in apis.items() if key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)}
+        self._decoder = RequestDecoder(allowed, context, Shapes())
+        self._served = apis
+        self._count = 0
+
+    def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
+        """As `RequestDecoder.decode`. Raises ProtocolError for other requests, too, and for too many."""
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        if key in self._served and key not in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
+            raise ProtocolError(f"a request of {self._served[key].name} before authentication")
+        self._count += 1
+        if self._count > MAX_REQUESTS:
+            raise ProtocolError(f"more than {MAX_REQUESTS} requests before authentication")
+        return self._decoder.decode(frame)
+
+
+class Ended:
+    """Decodes the requests of a peer whose authentication has ended: it may only authenticate again."""
+
+    def __init__(self, decoder: RequestDecoder) -> None:
+        self._decoder = decoder
+
+    def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
+        """As `RequestDecoder.decode`. Raises ProtocolError for other requests."""
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        if key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+            raise ProtocolError("it did not authenticate again within connections.max.reauth.ms")
+        return self._decoder.decode(frame)
