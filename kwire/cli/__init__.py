@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import kwire
+from kwire.cli.cert import cert
 from kwire.cli.cluster import cluster
 from kwire.cli.dlq import dlq
 from kwire.cli.group import group
@@ -24,6 +25,7 @@ def main() -> None:
     """
 
 
+main.add_command(cert)
 main.add_command(cluster)
 main.add_command(dlq)
 main.add_command(group)
