@@ -37,6 +37,7 @@ from kwire.config.tables.broker import (
     listener_config,
 )
 from kwire.config.zookeeper import ZooKeeperConfig
+from kwire.security.principal import parse_principals
 
 __all__ = ["METRICS_LISTEN", "ConfigError", "Listener", "ServerConfig", "load_config"]
 
@@ -91,6 +92,12 @@ class ServerConfig:
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
+
+    allow_everyone_if_no_acl_found: bool
+    authorizer_class_name: str
+    """The only authorizer that there is, or empty."""
+    super_users: frozenset[str]
+    """Principals as text: User:admin."""
 
     unstable_api_versions_enable: bool
     alter_log_dirs_replication_quota_window_num: int
@@ -271,6 +278,9 @@ class ServerConfig:
             socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),
             socket_request_max_bytes=read.int("socket.request.max.bytes"),
             socket_send_buffer_bytes=read.int("socket.send.buffer.bytes"),
+            allow_everyone_if_no_acl_found=read.flag("allow.everyone.if.no.acl.found"),
+            authorizer_class_name=read.text("authorizer.class.name"),
+            super_users=parse_principals(read.text("super.users")),
             unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
             alter_log_dirs_replication_quota_window_num=read.int("alter.log.dirs.replication.quota.window.num"),
             alter_log_dirs_replication_quota_window_size_seconds=read.int(

@@ -58,8 +58,11 @@ if TYPE_CHECKING:
     from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
     from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
+    from kwire.metadata.controller.access.acls import Deletion
     from kwire.metadata.controller.configs.config_changes import ConfigChange
     from kwire.metadata.controller.configs.config_changes import Outcome as ConfigOutcome
+    from kwire.security.acls.acl import Acl
+    from kwire.security.acls.filters import AclFilter
 
 log = logging.getLogger(__name__)
 
@@ -342,6 +345,18 @@ class MetadataService:
         from kwire.metadata.controller.partitions.isr_requests import alter_partition
 
         return await self.change(lambda state: alter_partition(state, request))
+
+    async def create_acls(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
+        """Why each was not created. Raises KafkaError as well: POLICY_VIOLATION, UNKNOWN_SERVER_ERROR."""
+        from kwire.metadata.controller.access.acls import create_acls
+
+        return await self.change(lambda state: create_acls(state, acls))
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[Deletion]:
+        """What each filter deleted. Raises KafkaError(INVALID_REQUEST) as well: there are too many."""
+        from kwire.metadata.controller.access.acls import delete_acls
+
+        return await self.change(lambda state: delete_acls(state, filters))
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Raises KafkaError as well: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service)."""

@@ -6,7 +6,7 @@ are not secret, so an unknown id is answered as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -61,17 +61,29 @@ def divided(
 
 def finder(broker: Broker, context: Context, operation: Operation) -> Callable[[TopicRef, int], Partition]:
     """Like `PartitionTable.find`, with the client's authorization: raises TOPIC_AUTHORIZATION_FAILED as well."""
-    if broker.authorizer.allows_all:
+    authorizer = broker.authorizer
+    if authorizer.allows_all:
         return broker.partitions.find
-    return partial(_find, broker, context, operation)
+    return partial(_find, authorizer.granted(context.requester, operation), broker, context, operation)
 
 
-def _find(broker: Broker, context: Context, operation: Operation, topic: TopicRef, index: int) -> Partition:
-    if isinstance(topic, str):
-        check(broker, context, operation, ResourceType.TOPIC, topic)
-    elif (image := broker.metadata.image.topics_by_id.get(topic)) is not None:
-        check(broker, context, operation, ResourceType.TOPIC, image.name)
+def _find(
+    granted: Set[TopicRef], broker: Broker, context: Context, operation: Operation, topic: TopicRef, index: int
+) -> Partition:
+    if topic not in granted:
+        _check_topic(broker, context, operation, topic)
     return broker.partitions.find(topic, index)
+
+
+def _check_topic(broker: Broker, context: Context, operation: Operation, topic: TopicRef) -> None:
+    if isinstance(topic, str):
+        name = topic
+    elif (image := broker.metadata.image.topics_by_id.get(topic)) is not None:
+        name = image.name
+    else:
+        return
+    check(broker, context, operation, ResourceType.TOPIC, name)
+    broker.authorizer.grant(context.requester, operation, topic)
 
 
 def authorized_operations(

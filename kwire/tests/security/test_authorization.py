@@ -76,7 +76,7 @@ from kwire_protocol.messages import (
     write_txn_markers,
 )
 from kwire_protocol.records import Record, build_batch
-from kwire_protocol.wire import Reader, Writer
+from kwire_protocol.wire import Reader, Uuid, Writer
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.apis import APIS
@@ -108,18 +108,24 @@ class DoesNotAnswerYet(Exception):
 
 @attrs.define
 class Denier:
-    """Refuses everything to everybody, but what is in `granted`."""
+    """Refuses everything to everybody, but what is in `permitted`."""
 
-    granted: set[tuple[Operation, ResourceType, str]] = attrs.field(factory=set)
+    permitted: set[tuple[Operation, ResourceType, str]] = attrs.field(factory=set)
     asked: list[tuple[Requester, Operation, ResourceType, str]] = attrs.field(factory=list)
     allows_all: bool = False
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         self.asked.append((requester, operation, resource_type, name))
-        return (operation, resource_type, name) in self.granted
+        return (operation, resource_type, name) in self.permitted
 
     def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        return any(it[:2] == (operation, resource_type) for it in self.granted)
+        return any(it[:2] == (operation, resource_type) for it in self.permitted)
+
+    def granted(self, requester: Requester, operation: Operation) -> frozenset[str | Uuid]:
+        return frozenset()
+
+    def grant(self, requester: Requester, operation: Operation, topic: str | Uuid) -> None:
+        """It is asked each time."""
 
 
 @pytest.fixture
@@ -326,11 +332,13 @@ REQUESTS: dict[str, list[Make]] = {
             ],
         )
     ],
-    "describe_acls": [lambda _: describe_acls.DescribeAclsRequest(2, TOPIC, 3)],
+    "describe_acls": [lambda _: describe_acls.DescribeAclsRequest(2, TOPIC, 3, None, None, 1, 1)],
     "create_acls": [
         lambda _: create_acls.CreateAclsRequest([create_acls.AclCreation(2, TOPIC, 3, "User:mallory", "*", 2, 3)])
     ],
-    "delete_acls": [lambda _: delete_acls.DeleteAclsRequest([delete_acls.DeleteAclsFilter(2, TOPIC)])],
+    "delete_acls": [
+        lambda _: delete_acls.DeleteAclsRequest([delete_acls.DeleteAclsFilter(2, TOPIC, 3, None, None, 1, 1)])
+    ],
     "describe_configs": [
         lambda _: describe_configs.DescribeConfigsRequest(
             [describe_configs.DescribeConfigsResource(kind, name) for kind, name in [*CONFIGS, (8, "1")]]
