@@ -41,6 +41,8 @@ from kwire.metadata.log import (
 )
 from kwire.metadata.service import MetadataService
 from kwire.peers import Peers, peers_of
+from kwire.quotas.client_quotas import ClientQuotas, concerns_clients
+from kwire.quotas.rates import Window
 from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
@@ -108,6 +110,7 @@ class Broker:
     fetch_sessions: FetchSessions
     leader_quota: ReplicationQuota
     follower_quota: ReplicationQuota
+    client_quotas: ClientQuotas
     rooms: Mapping[str, DiskRoom]
     """By the path of the log dir."""
     authorizer: Authorizer
@@ -309,6 +312,10 @@ class Broker:
             leader_quota=_replication_quota(config, lambda: metadata.config.leader_replication_throttled_rate),
             follower_quota=_replication_quota(config, lambda: metadata.config.follower_replication_throttled_rate),
             authorizer=_authorizer(metadata),
+            client_quotas=ClientQuotas(
+                Window.of(config.quota_window_num, config.quota_window_size_seconds),
+                Window.of(config.controller_quota_window_num, config.controller_quota_window_size_seconds),
+            ),
             member=member,
             rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs},
         )
@@ -318,6 +325,8 @@ class Broker:
             room.watch()
         metadata.follow = broker._follow
         metadata.watch(broker._follow_acls)
+        broker.client_quotas.follow(metadata.image.access.quotas)
+        metadata.watch(broker._follow_quotas)
         partitions.on_role, partitions.on_deleted = broker._role_changed, broker._topic_deleted
         metadata.writes_snapshots = True
         for folder in log_dirs:
@@ -478,6 +487,10 @@ class Broker:
         if (added or removed) and isinstance(self.authorizer, StandardAuthorizer):
             self.authorizer.change(map(Acl.of_record, added), map(Acl.of_record, removed))
             self.fetch_sessions.read_all_anew()
+
+    def _follow_quotas(self, changes: Changes) -> None:
+        if any(concerns_clients(entity) for entity in changes.access.quotas):
+            self.client_quotas.follow(self.metadata.image.access.quotas)
 
     def _role_changed(self, topic: str, index: int) -> None:
         if isinstance(self.partitions.by_name[topic][index], Absent):

@@ -104,6 +104,8 @@ class ServerConfig:
     alter_log_dirs_replication_quota_window_size_seconds: int
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
@@ -116,6 +118,8 @@ class ServerConfig:
     num_replica_fetchers: int
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
+    quota_window_num: int
+    quota_window_size_seconds: int
     replica_alter_log_dirs_io_max_bytes_per_second: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int
@@ -288,6 +292,8 @@ class ServerConfig:
             ),
             auto_create_topics_enable=read.flag("auto.create.topics.enable"),
             auto_leader_rebalance_enable=read.flag("auto.leader.rebalance.enable"),
+            controller_quota_window_num=read.int("controller.quota.window.num"),
+            controller_quota_window_size_seconds=read.int("controller.quota.window.size.seconds"),
             default_replication_factor=read.int("default.replication.factor"),
             delete_topic_enable=read.flag("delete.topic.enable"),
             fetch_max_bytes=read.int("fetch.max.bytes"),
@@ -300,6 +306,8 @@ class ServerConfig:
             num_replica_fetchers=read.int("num.replica.fetchers"),
             producer_id_expiration_check_interval_ms=read.int("producer.id.expiration.check.interval.ms"),
             producer_id_expiration_ms=read.int("producer.id.expiration.ms"),
+            quota_window_num=read.int("quota.window.num"),
+            quota_window_size_seconds=read.int("quota.window.size.seconds"),
             replica_alter_log_dirs_io_max_bytes_per_second=read.int("replica.alter.log.dirs.io.max.bytes.per.second"),
             replica_fetch_backoff_ms=read.int("replica.fetch.backoff.ms"),
             replica_fetch_max_bytes=read.int("replica.fetch.max.bytes"),

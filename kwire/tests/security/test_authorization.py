@@ -13,6 +13,7 @@ from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
@@ -30,6 +31,7 @@ from kwire_protocol.messages import (
     delete_share_group_state,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -374,6 +376,17 @@ REQUESTS: dict[str, list[Make]] = {
             [offset_delete.OffsetDeleteRequestTopic(TOPIC, [offset_delete.OffsetDeleteRequestPartition(0)])],
         )
     ],
+    "describe_client_quotas": [lambda _: describe_client_quotas.DescribeClientQuotasRequest()],
+    "alter_client_quotas": [
+        lambda _: alter_client_quotas.AlterClientQuotasRequest(
+            [
+                alter_client_quotas.AlterClientQuotasRequestEntryData(
+                    [alter_client_quotas.AlterClientQuotasRequestEntityData("user", "mallory")],
+                    [alter_client_quotas.OpData("producer_byte_rate", 1.0)],
+                )
+            ]
+        )
+    ],
     "update_features": [
         lambda _: update_features.UpdateFeaturesRequest(
             1000, [update_features.FeatureUpdateKey("transaction.version", 0, upgrade_type=3)]
@@ -564,6 +577,8 @@ ASKED: dict[str, set[str]] = {
     "create_partitions": {"ALTER TOPIC"},
     "delete_groups": {"DELETE GROUP"},
     "offset_delete": {"DELETE GROUP", "READ TOPIC"},
+    "describe_client_quotas": {"DESCRIBE_CONFIGS CLUSTER"},
+    "alter_client_quotas": {"ALTER_CONFIGS CLUSTER"},
     "update_features": {"ALTER CLUSTER"},
     "alter_partition_reassignments": {"ALTER CLUSTER"},
     "list_partition_reassignments": {"DESCRIBE CLUSTER"},
