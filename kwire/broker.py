@@ -52,6 +52,7 @@ from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
 from kwire.security.acls.acl import Acl
 from kwire.security.acls.standard_authorizer import StandardAuthorizer
+from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.share_state.persister import CoordinatorPersister, Persister
 from kwire.share_state.service import ShareStateService
@@ -114,6 +115,7 @@ class Broker:
     rooms: Mapping[str, DiskRoom]
     """By the path of the log dir."""
     authorizer: Authorizer
+    audit: AuditLog
     member: ClusterMember | None = None
     """Its part in a cluster of several nodes; None without one."""
     fatal: str | None = None
@@ -312,6 +314,7 @@ class Broker:
             leader_quota=_replication_quota(config, lambda: metadata.config.leader_replication_throttled_rate),
             follower_quota=_replication_quota(config, lambda: metadata.config.follower_replication_throttled_rate),
             authorizer=_authorizer(metadata),
+            audit=AuditLog(Audited(config.kwire_audit_log), config.kwire_audit_log_format == "json", clock.now_ms),
             client_quotas=ClientQuotas(
                 Window.of(config.quota_window_num, config.quota_window_size_seconds),
                 Window.of(config.controller_quota_window_num, config.controller_quota_window_size_seconds),

@@ -59,6 +59,12 @@ class ServerConfig:
     properties: Mapping[str, str]
     node_id: int
     cluster_id: str | None
+    kwire_audit_log: str
+    """kwire.audit.log."""
+    kwire_audit_log_format: str
+    """kwire.audit.log.format."""
+    kwire_audit_log_max_lines_per_second: int
+    """kwire.audit.log.max.lines.per.second."""
     kwire_authentication_timeout_ms: int
     """kwire.authentication.timeout.ms."""
     kwire_cluster_dir: str | None
@@ -254,6 +260,9 @@ class ServerConfig:
             properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
             node_id=node_id,
             cluster_id=read.optional_text("kwire.cluster.id"),
+            kwire_audit_log=read.text("kwire.audit.log"),
+            kwire_audit_log_format=read.text("kwire.audit.log.format"),
+            kwire_audit_log_max_lines_per_second=read.int("kwire.audit.log.max.lines.per.second"),
             kwire_authentication_timeout_ms=read.int("kwire.authentication.timeout.ms"),
             kwire_cluster_dir=read.optional_text("kwire.cluster.dir"),
             kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
