@@ -61,10 +61,9 @@ def divided(
 
 def finder(broker: Broker, context: Context, operation: Operation) -> Callable[[TopicRef, int], Partition]:
     """Like `PartitionTable.find`, with the client's authorization: raises TOPIC_AUTHORIZATION_FAILED as well."""
-    authorizer = broker.authorizer
-    if authorizer.allows_all:
+    if broker.authorizer.allows_all:
         return broker.partitions.find
-    return partial(_find, authorizer.granted(context.requester, operation), broker, context, operation)
+    return partial(_find, broker.authorizer.granted(context.requester, operation), broker, context, operation)
 
 
 def _find(
