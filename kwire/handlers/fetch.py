@@ -59,17 +59,19 @@ def handle(
         committed=request.isolation_level == READ_COMMITTED,
         bound=read_bound(replica_id, request.isolation_level),
         replica_id=replica_id,
-        may_rest=fetch.session is not None,
     )
     if replica_id == CONSUMER:
         find = finder(broker, context, Operation.READ)
         if request.rack_id:
             limits.is_near = _nearness(broker, context, request.rack_id)
+        if fetch.session is not None:
+            limits.may_rest = True
     else:
         find = _finder_of_replica(broker, context)
         now_ms = broker.clock.monotonic_ms()
         limits.follower = FollowersFetch(now_ms, quota=broker.leader_quota)
         if fetch.session is not None:
+            limits.may_rest = True
             fetch.session.last_fetch.time_ms = now_ms
         if request.replica_state is not None:
             limits.follower.broker_epoch = request.replica_state.replica_epoch

@@ -49,6 +49,11 @@ class AuditLog:
     as_json: bool
     now_ms: Callable[[], int]
     write: Callable[[int, str], None] = _log
+    has_all: bool = attrs.field(init=False)
+    """Whether what is allowed is logged, too."""
+
+    def __attrs_post_init__(self) -> None:
+        self.has_all = self.audited is Audited.EVERYTHING
 
     def wants(self, *, allowed: bool) -> bool:
         return self.audited is Audited.EVERYTHING or (not allowed and self.audited is Audited.DENIED)

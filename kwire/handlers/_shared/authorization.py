@@ -72,11 +72,10 @@ def divided(
 
 def finder(broker: Broker, context: Context, operation: Operation) -> Callable[[TopicRef, int], Partition]:
     """Like `PartitionTable.find`, with the client's authorization: raises TOPIC_AUTHORIZATION_FAILED as well."""
-    authorizer = broker.authorizer
-    if authorizer.allows_all:
+    if broker.authorizer.allows_all:
         return broker.partitions.find
-    is_remembered = not broker.audit.wants(allowed=True)
-    granted = authorizer.granted(context.requester, operation) if is_remembered else frozenset()
+    # With every decision in the audit log, none is remembered.
+    granted = frozenset() if broker.audit.has_all else broker.authorizer.granted(context.requester, operation)
     return partial(_find, granted, broker, context, operation)
 
 
