@@ -16,7 +16,6 @@ from kwire.cli.query import query
 from kwire.cli.quota import quota
 from kwire.cli.serve import serve
 from kwire.cli.txn import txn
-from kwire.cli.user import user
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -39,4 +38,3 @@ main.add_command(query)
 main.add_command(quota)
 main.add_command(serve)
 main.add_command(txn)
-main.add_command(user)
