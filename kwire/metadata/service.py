@@ -51,6 +51,10 @@ if TYPE_CHECKING:
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
     )
+    from kwire_protocol.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
+    )
     from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
     from kwire_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
     from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -342,6 +346,14 @@ class MetadataService:
         from kwire.metadata.controller.partitions.isr_requests import alter_partition
 
         return await self.change(lambda state: alter_partition(state, request))
+
+    async def alter_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> AlterUserScramCredentialsResponse:
+        """Raises KafkaError(POLICY_VIOLATION) as well: it is too large."""
+        from kwire.metadata.controller.access.scram_users import alter_scram_credentials
+
+        return await self.change(lambda state: alter_scram_credentials(state, request))
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Raises KafkaError as well: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service)."""

@@ -18,6 +18,7 @@ from kwire_protocol.messages import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     alter_share_group_offsets,
+    alter_user_scram_credentials,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -39,6 +40,7 @@ from kwire_protocol.messages import (
     describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -385,6 +387,18 @@ REQUESTS: dict[str, list[Make]] = {
     ],
     "elect_leaders": [lambda _: elect_leaders.ElectLeadersRequest(0, [elect_leaders.TopicPartitions(TOPIC, [0])])],
     "alter_partition": [lambda _: alter_partition.AlterPartitionRequest(1, 0)],
+    "describe_user_scram_credentials": [
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None),
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
+            [describe_user_scram_credentials.UserName("alice")]
+        ),
+    ],
+    "alter_user_scram_credentials": [
+        lambda _: alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+            [alter_user_scram_credentials.ScramCredentialDeletion("alice", 1)],
+            [alter_user_scram_credentials.ScramCredentialUpsertion("mallory", 1, 4096, b"salt", b"salted")],
+        )
+    ],
     "unregister_broker": [lambda _: unregister_broker.UnregisterBrokerRequest(7)],
     "describe_quorum": [
         lambda _: describe_quorum.DescribeQuorumRequest(
@@ -560,6 +574,8 @@ ASKED: dict[str, set[str]] = {
     "alter_partition_reassignments": {"ALTER CLUSTER"},
     "list_partition_reassignments": {"DESCRIBE CLUSTER"},
     "elect_leaders": {"ALTER CLUSTER"},
+    "describe_user_scram_credentials": {"DESCRIBE CLUSTER"},
+    "alter_user_scram_credentials": {"ALTER CLUSTER"},
     "unregister_broker": {"ALTER CLUSTER"},
     "alter_partition": {"CLUSTER_ACTION CLUSTER"},
     "describe_quorum": {"DESCRIBE CLUSTER"},
