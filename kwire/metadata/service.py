@@ -28,7 +28,7 @@ from outcome import Outcome, acapture
 
 from kwire.beside import Beside, Slices
 from kwire.clock import Clock
-from kwire.config.definition import Value
+from kwire.config.definition import ConfigError, Value
 from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
@@ -577,8 +577,14 @@ class MetadataService:
             dynamic_default=self.image.config(ConfigResourceType.BROKER, ""),
             dynamic_broker=self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
+        try:
+            config = ServerConfig.from_properties(self.configs.effective)
+        except ConfigError as error:
+            # Each value is valid, and was refused if it does not fit the others: another version may have seen to that.
+            log.warning("the configurations in the metadata log are not followed: %s", error)
+            return
         self.config = attrs.evolve(
-            ServerConfig.from_properties(self.configs.effective),
+            config,
             # What the flags and the system made of the static ones.
             properties=self.config.properties,
             listeners=self.config.listeners,

@@ -522,6 +522,8 @@ REQUESTS: dict[str, list[Make]] = {
 FOR_EVERYBODY = {
     "api_versions": "asked before anybody has said who they are",
     "describe_cluster": "where the brokers are, and nothing of what may be done to them",
+    "sasl_handshake": "asked to learn who somebody is",
+    "sasl_authenticate": "asked to learn who somebody is",
 }
 LISTS = {
     "metadata": "topics",
