@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -34,10 +35,14 @@ from kwire.config.tables.broker import (
     broker_config,
     broker_configs,
     has_effect,
+    has_effect_on_listener,
     listener_config,
 )
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.security.principal import parse_principals
+
+if TYPE_CHECKING:
+    from kwire.config.sasl import MechanismSettings
 
 __all__ = ["METRICS_LISTEN", "ConfigError", "Listener", "ServerConfig", "load_config"]
 
@@ -235,6 +240,8 @@ class ServerConfig:
     transaction_two_phase_commit_enable: bool
     transactional_id_expiration_ms: int
 
+    sasl: Mapping[str, tuple[MechanismSettings, ...]]
+    """The mechanisms of each listener that uses SASL, by its name."""
     zookeeper: ZooKeeperConfig | None
     """zookeeper.connect and what belongs to it, if that is set."""
 
@@ -433,8 +440,18 @@ class ServerConfig:
             transaction_state_log_segment_bytes=read.int("transaction.state.log.segment.bytes"),
             transaction_two_phase_commit_enable=read.flag("transaction.two.phase.commit.enable"),
             transactional_id_expiration_ms=read.int("transactional.id.expiration.ms"),
+            sasl=_sasl(read, listeners),
             zookeeper=_zookeeper(read),
         )
+
+
+def _sasl(read: ConfigReader, listeners: Iterable[Listener]) -> dict[str, tuple[MechanismSettings, ...]]:
+    users = [listener for listener in listeners if listener.security_protocol.startswith("SASL_")]
+    if not users:
+        return {}
+    from kwire.config.sasl import sasl_settings
+
+    return {listener.name: sasl_settings(read, listener) for listener in users}
 
 
 def _zookeeper(read: ConfigReader) -> ZooKeeperConfig | None:
@@ -531,9 +548,13 @@ def warnings_about(names: Iterable[str]) -> list[str]:
     unknown: list[str] = []
     for name in sorted(names):
         definition = broker_config(name)
-        if definition is None and listener_config(name) is None:
+        of_listener = listener_config(name) if definition is None else None
+        if definition is None and of_listener is None:
             unknown.append(name)
-        elif definition is None or not has_effect(definition):
+        elif not (
+            (definition is not None and has_effect(definition))
+            or (of_listener is not None and has_effect_on_listener(of_listener))
+        ):
             without_effect.append(name)
     warnings: list[str] = []
     if without_effect:

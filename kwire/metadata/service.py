@@ -28,7 +28,7 @@ from outcome import Outcome, acapture
 
 from kwire.beside import Beside, Slices
 from kwire.clock import Clock
-from kwire.config.definition import Value
+from kwire.config.definition import ConfigError, Value
 from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     from kwire_protocol.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
+    )
+    from kwire_protocol.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
     )
     from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
     from kwire_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -372,6 +376,14 @@ class MetadataService:
 
         return await self.change(lambda state: delete_acls(state, filters))
 
+    async def alter_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> AlterUserScramCredentialsResponse:
+        """Raises KafkaError(POLICY_VIOLATION) as well: it is too large."""
+        from kwire.metadata.controller.access.scram_users import alter_scram_credentials
+
+        return await self.change(lambda state: alter_scram_credentials(state, request))
+
     async def unregister_broker(self, broker_id: int) -> None:
         """Raises KafkaError as well: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service)."""
         from kwire.metadata.controller.brokers import unregister
@@ -594,8 +606,14 @@ class MetadataService:
             dynamic_default=self.image.config(ConfigResourceType.BROKER, ""),
             dynamic_broker=self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
+        try:
+            config = ServerConfig.from_properties(self.configs.effective)
+        except ConfigError as error:
+            # Each value is valid, and was refused if it does not fit the others: another version may have seen to that.
+            log.warning("the configurations in the metadata log are not followed: %s", error)
+            return
         self.config = attrs.evolve(
-            ServerConfig.from_properties(self.configs.effective),
+            config,
             # What the flags and the system made of the static ones.
             properties=self.config.properties,
             listeners=self.config.listeners,

@@ -134,7 +134,7 @@ class Connection:
             self._frames.max_frame_bytes = min(
                 broker.config.sasl_server_max_receive_size, broker.config.socket_request_max_bytes
             )
-            self._decode = Unauthenticated(apis, self._context).decode
+            self._decode = Unauthenticated(apis, self._context, sasl).decode
             self._context.on_authenticated = self._on_authenticated
         if transport.handshake is not None:
             self._state = SHAKING
@@ -273,6 +273,15 @@ class Connection:
 
     def _on_authenticated(self, lasts_s: float | None) -> None:
         """The peer is known, perhaps for a time only."""
+        assert self._context.sasl is not None
+        self._logs.logins.write(
+            logging.INFO,
+            "%s is %a, authenticated with %s",
+            self.name,
+            str(self._context.principal),
+            self._context.sasl.authenticated_by,
+            now=self._processor.now,
+        )
         self._forget_introduction()
         self._frames.max_frame_bytes = self._broker.config.socket_request_max_bytes
         self._decode = self._decoder.decode

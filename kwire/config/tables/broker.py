@@ -147,10 +147,26 @@ CLUSTER_WIDE_OF_LISTENERS: Final = frozenset(("max.connections", "max.connection
 """Listener configurations that can be set for the whole cluster; all others are for one broker."""
 
 
+_OF_A_MECHANISM: Final = re.compile(r"(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.(.+)")
+
+
 def listener_config(name: str) -> ConfigDefinition | None:
-    """The configuration after the prefix listener.name.NAME., or None. None of them has an effect in kwire."""
+    """The configuration after the prefix listener.name.NAME., and a mechanism's (plain.) behind that, or None."""
     match = _OF_A_LISTENER.fullmatch(name)
-    return None if match is None else broker_config(match[1])
+    if match is None:
+        return None
+    of_mechanism = _OF_A_MECHANISM.fullmatch(match[1])
+    return broker_config(match[1] if of_mechanism is None else of_mechanism[1])
+
+
+def has_effect_on_listener(definition: ConfigDefinition) -> bool:
+    """Whether kwire uses it with the prefix of a listener."""
+    return definition.name in _OF_LISTENERS and definition.has_effect
+
+
+_OF_LISTENERS: Final = frozenset(
+    ("connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.server.callback.handler.class")
+)
 
 
 SYNONYMS: Final[tuple[tuple[str, ...], ...]] = (

@@ -16,16 +16,46 @@ from kwire.config.tables.rows import (
     PER_BROKER,
     SHORT,
     STRING,
+    row,
     row_without_effect,
 )
 from kwire.config.validators import ListOf, OneOf, Range
 
 SASL_CONFIGS: Final = table(
-    row_without_effect("connection.failed.authentication.delay.ms", INT, 100, Range(0)),
-    row_without_effect("connections.max.reauth.ms", LONG, 0),
+    row(
+        "connection.failed.authentication.delay.ms",
+        INT,
+        100,
+        Range(0),
+        "How long a failed authentication waits for its answer, after which the connection is closed.",
+    ),
+    row(
+        "connections.max.reauth.ms",
+        LONG,
+        0,
+        None,
+        "How long an authentication lasts at most; after that a client has to authenticate again. 0: as long as the "
+        "connection, or as the credentials. May have the prefix of a listener and a mechanism.",
+    ),
     row_without_effect("sasl.client.callback.handler.class", CLASS, None),
-    row_without_effect("sasl.enabled.mechanisms", LIST, ("GSSAPI",), ListOf(), PER_BROKER),
-    row_without_effect("sasl.jaas.config", PASSWORD, None, None, PER_BROKER),
+    row(
+        "sasl.enabled.mechanisms",
+        LIST,
+        ("GSSAPI",),
+        ListOf(),
+        "The mechanisms of listeners that use SASL: some of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. There is no GSSAPI. "
+        "May have the prefix of a listener.",
+        PER_BROKER,
+    ),
+    row(
+        "sasl.jaas.config",
+        PASSWORD,
+        None,
+        None,
+        "A login module and its options, such as the users of PLAIN (user_NAME). Has the prefix of a listener and a "
+        "mechanism.",
+        PER_BROKER,
+    ),
     row_without_effect("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", None, PER_BROKER),
     row_without_effect("sasl.kerberos.min.time.before.relogin", LONG, 60000, None, PER_BROKER),
     row_without_effect("sasl.kerberos.principal.to.local.rules", LIST, ("DEFAULT",), ListOf(), PER_BROKER),
@@ -80,6 +110,18 @@ SASL_CONFIGS: Final = table(
     row_without_effect("sasl.oauthbearer.scope.claim.name", STRING, "scope"),
     row_without_effect("sasl.oauthbearer.sub.claim.name", STRING, "sub"),
     row_without_effect("sasl.oauthbearer.token.endpoint.url", STRING, None),
-    row_without_effect("sasl.server.callback.handler.class", CLASS, None),
-    row_without_effect("sasl.server.max.receive.size", INT, 524_288),
+    row(
+        "sasl.server.callback.handler.class",
+        CLASS,
+        None,
+        None,
+        "Checks passwords. Can only be Kafka's own class of the mechanism, since kwire runs no Java.",
+    ),
+    row(
+        "sasl.server.max.receive.size",
+        INT,
+        524_288,
+        None,
+        "The largest request before a client of a listener with SASL has authenticated, in bytes.",
+    ),
 )

@@ -19,6 +19,7 @@ from kwire_protocol.messages import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     alter_share_group_offsets,
+    alter_user_scram_credentials,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -41,6 +42,7 @@ from kwire_protocol.messages import (
     describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -406,6 +408,18 @@ REQUESTS: dict[str, list[Make]] = {
     ],
     "elect_leaders": [lambda _: elect_leaders.ElectLeadersRequest(0, [elect_leaders.TopicPartitions(TOPIC, [0])])],
     "alter_partition": [lambda _: alter_partition.AlterPartitionRequest(1, 0)],
+    "describe_user_scram_credentials": [
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None),
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
+            [describe_user_scram_credentials.UserName("alice")]
+        ),
+    ],
+    "alter_user_scram_credentials": [
+        lambda _: alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+            [alter_user_scram_credentials.ScramCredentialDeletion("alice", 1)],
+            [alter_user_scram_credentials.ScramCredentialUpsertion("mallory", 1, 4096, b"salt", b"salted")],
+        )
+    ],
     "unregister_broker": [lambda _: unregister_broker.UnregisterBrokerRequest(7)],
     "describe_quorum": [
         lambda _: describe_quorum.DescribeQuorumRequest(
@@ -529,6 +543,8 @@ REQUESTS: dict[str, list[Make]] = {
 FOR_EVERYBODY = {
     "api_versions": "asked before anybody has said who they are",
     "describe_cluster": "where the brokers are, and nothing of what may be done to them",
+    "sasl_handshake": "asked to learn who somebody is",
+    "sasl_authenticate": "asked to learn who somebody is",
 }
 LISTS = {
     "metadata": "topics",
@@ -583,6 +599,8 @@ ASKED: dict[str, set[str]] = {
     "alter_partition_reassignments": {"ALTER CLUSTER"},
     "list_partition_reassignments": {"DESCRIBE CLUSTER"},
     "elect_leaders": {"ALTER CLUSTER"},
+    "describe_user_scram_credentials": {"DESCRIBE CLUSTER"},
+    "alter_user_scram_credentials": {"ALTER CLUSTER"},
     "unregister_broker": {"ALTER CLUSTER"},
     "alter_partition": {"CLUSTER_ACTION CLUSTER"},
     "describe_quorum": {"DESCRIBE CLUSTER"},
