@@ -33,6 +33,7 @@ from kwire.cluster.joining import join
 from kwire.cluster.membership import Membership, NodeIdTakenError
 from kwire.config.definition import ConfigError
 from kwire.config.server import ServerConfig
+from kwire.network.listener_security import securities_of
 from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
 from kwire.replication.connection import Connect, connect_plain_text
@@ -225,7 +226,8 @@ def serve(
                     nursery.start_soon(_metrics_endpoint(broker, metrics).run)
                 nursery.start_soon(beside, nursery.cancel_scope)
 
-            await Server(broker, listeners, processor, connect=connect).serve(on_ready=on_ready)
+            server = Server(broker, listeners, processor, securities=securities_of(broker), connect=connect)
+            await server.serve(on_ready=on_ready)
 
     try:
         listen_all(broker.config, listeners if metrics is None else [*listeners, metrics])
