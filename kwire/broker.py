@@ -41,6 +41,8 @@ from kwire.metadata.log import (
 )
 from kwire.metadata.service import MetadataService
 from kwire.peers import Peers, peers_of
+from kwire.quotas.client_quotas import ClientQuotas, concerns_clients
+from kwire.quotas.rates import Window
 from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
@@ -48,6 +50,9 @@ from kwire.replicas.quotas import ReplicationQuota
 from kwire.replicas.roles import Absent
 from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
+from kwire.security.acls.acl import Acl
+from kwire.security.acls.standard_authorizer import StandardAuthorizer
+from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.share_state.persister import CoordinatorPersister, Persister
 from kwire.share_state.service import ShareStateService
@@ -106,9 +111,11 @@ class Broker:
     fetch_sessions: FetchSessions
     leader_quota: ReplicationQuota
     follower_quota: ReplicationQuota
+    client_quotas: ClientQuotas
     rooms: Mapping[str, DiskRoom]
     """By the path of the log dir."""
     authorizer: Authorizer
+    audit: AuditLog
     member: ClusterMember | None = None
     """Its part in a cluster of several nodes; None without one."""
     fatal: str | None = None
@@ -306,7 +313,12 @@ class Broker:
             ),
             leader_quota=_replication_quota(config, lambda: metadata.config.leader_replication_throttled_rate),
             follower_quota=_replication_quota(config, lambda: metadata.config.follower_replication_throttled_rate),
-            authorizer=AllowAll(),
+            authorizer=_authorizer(metadata),
+            audit=AuditLog(Audited(config.kwire_audit_log), config.kwire_audit_log_format == "json", clock.now_ms),
+            client_quotas=ClientQuotas(
+                Window.of(config.quota_window_num, config.quota_window_size_seconds),
+                Window.of(config.controller_quota_window_num, config.controller_quota_window_size_seconds),
+            ),
             member=member,
             rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs},
         )
@@ -315,6 +327,9 @@ class Broker:
         for room in broker.rooms.values():
             room.watch()
         metadata.follow = broker._follow
+        metadata.watch(broker._follow_acls)
+        broker.client_quotas.follow(metadata.image.access.quotas)
+        metadata.watch(broker._follow_quotas)
         partitions.on_role, partitions.on_deleted = broker._role_changed, broker._topic_deleted
         metadata.writes_snapshots = True
         for folder in log_dirs:
@@ -470,6 +485,16 @@ class Broker:
         if self.member is not None and len(self.log_dirs.dirs) > 1:
             self._report_log_dirs(changes)
 
+    def _follow_acls(self, changes: Changes) -> None:
+        added, removed = changes.access.acls_added, changes.access.acls_removed
+        if (added or removed) and isinstance(self.authorizer, StandardAuthorizer):
+            self.authorizer.change(map(Acl.of_record, added), map(Acl.of_record, removed))
+            self.fetch_sessions.read_all_anew()
+
+    def _follow_quotas(self, changes: Changes) -> None:
+        if any(concerns_clients(entity) for entity in changes.access.quotas):
+            self.client_quotas.follow(self.metadata.image.access.quotas)
+
     def _role_changed(self, topic: str, index: int) -> None:
         if isinstance(self.partitions.by_name[topic][index], Absent):
             self.moves.forget_partition((topic, index), "this broker has no replica of it any more")
@@ -482,6 +507,15 @@ class Broker:
         self.groups.forget_topic(topic.name, topic.topic_id)
         self.transactions.forget_topic(topic.name)
         self.share_state.forget_topic(topic.name, topic.topic_id)
+
+
+def _authorizer(metadata: MetadataService) -> Authorizer:
+    config = metadata.config
+    if not config.authorizer_class_name:
+        return AllowAll()
+    authorizer = StandardAuthorizer(config.super_users, config.allow_everyone_if_no_acl_found)
+    authorizer.change(map(Acl.of_record, metadata.image.access.acls.values()), ())
+    return authorizer
 
 
 def _replication_quota(config: ServerConfig, limit: Callable[[], int]) -> ReplicationQuota:

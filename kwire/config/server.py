@@ -39,6 +39,7 @@ from kwire.config.tables.broker import (
     listener_config,
 )
 from kwire.config.zookeeper import ZooKeeperConfig
+from kwire.security.principal import parse_principals
 
 if TYPE_CHECKING:
     from kwire.config.sasl import MechanismSettings
@@ -63,6 +64,12 @@ class ServerConfig:
     properties: Mapping[str, str]
     node_id: int
     cluster_id: str | None
+    kwire_audit_log: str
+    """kwire.audit.log."""
+    kwire_audit_log_format: str
+    """kwire.audit.log.format."""
+    kwire_audit_log_max_lines_per_second: int
+    """kwire.audit.log.max.lines.per.second."""
     kwire_authentication_timeout_ms: int
     """kwire.authentication.timeout.ms."""
     kwire_cluster_dir: str | None
@@ -97,11 +104,19 @@ class ServerConfig:
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
 
+    allow_everyone_if_no_acl_found: bool
+    authorizer_class_name: str
+    """The only authorizer that there is, or empty."""
+    super_users: frozenset[str]
+    """Principals as text: User:admin."""
+
     unstable_api_versions_enable: bool
     alter_log_dirs_replication_quota_window_num: int
     alter_log_dirs_replication_quota_window_size_seconds: int
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
@@ -114,6 +129,8 @@ class ServerConfig:
     num_replica_fetchers: int
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
+    quota_window_num: int
+    quota_window_size_seconds: int
     replica_alter_log_dirs_io_max_bytes_per_second: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int
@@ -256,6 +273,9 @@ class ServerConfig:
             properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
             node_id=node_id,
             cluster_id=read.optional_text("kwire.cluster.id"),
+            kwire_audit_log=read.text("kwire.audit.log"),
+            kwire_audit_log_format=read.text("kwire.audit.log.format"),
+            kwire_audit_log_max_lines_per_second=read.int("kwire.audit.log.max.lines.per.second"),
             kwire_authentication_timeout_ms=read.int("kwire.authentication.timeout.ms"),
             kwire_cluster_dir=read.optional_text("kwire.cluster.dir"),
             kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
@@ -284,6 +304,9 @@ class ServerConfig:
             socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),
             socket_request_max_bytes=read.int("socket.request.max.bytes"),
             socket_send_buffer_bytes=read.int("socket.send.buffer.bytes"),
+            allow_everyone_if_no_acl_found=read.flag("allow.everyone.if.no.acl.found"),
+            authorizer_class_name=read.text("authorizer.class.name"),
+            super_users=parse_principals(read.text("super.users")),
             unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
             alter_log_dirs_replication_quota_window_num=read.int("alter.log.dirs.replication.quota.window.num"),
             alter_log_dirs_replication_quota_window_size_seconds=read.int(
@@ -291,6 +314,8 @@ class ServerConfig:
             ),
             auto_create_topics_enable=read.flag("auto.create.topics.enable"),
             auto_leader_rebalance_enable=read.flag("auto.leader.rebalance.enable"),
+            controller_quota_window_num=read.int("controller.quota.window.num"),
+            controller_quota_window_size_seconds=read.int("controller.quota.window.size.seconds"),
             default_replication_factor=read.int("default.replication.factor"),
             delete_topic_enable=read.flag("delete.topic.enable"),
             fetch_max_bytes=read.int("fetch.max.bytes"),
@@ -303,6 +328,8 @@ class ServerConfig:
             num_replica_fetchers=read.int("num.replica.fetchers"),
             producer_id_expiration_check_interval_ms=read.int("producer.id.expiration.check.interval.ms"),
             producer_id_expiration_ms=read.int("producer.id.expiration.ms"),
+            quota_window_num=read.int("quota.window.num"),
+            quota_window_size_seconds=read.int("quota.window.size.seconds"),
             replica_alter_log_dirs_io_max_bytes_per_second=read.int("replica.alter.log.dirs.io.max.bytes.per.second"),
             replica_fetch_backoff_ms=read.int("replica.fetch.backoff.ms"),
             replica_fetch_max_bytes=read.int("replica.fetch.max.bytes"),

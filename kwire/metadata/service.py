@@ -33,7 +33,7 @@ from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
 from kwire.metadata.bootstrap import bootstrap_records, registration_record, registration_records
-from kwire.metadata.controller.deciding import ClusterState, Records
+from kwire.metadata.controller.deciding import ANY_MUTATIONS, ClusterState, Mutations, Records
 from kwire.metadata.controller.partitions.placement import assign_directories, place
 from kwire.metadata.controller.topics.internal_topics import plan_topic
 from kwire.metadata.controller.topics.new_topics import check_new_name, clamped_replication_factor, topic_records
@@ -46,6 +46,7 @@ from kwire.metadata.snapshots import SnapshotSchedule, difference_records, image
 from kwire.waits import Slot, at_once, drive
 
 if TYPE_CHECKING:
+    from kwire_protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
     from kwire_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
     from kwire_protocol.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
@@ -62,8 +63,11 @@ if TYPE_CHECKING:
     from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
     from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
+    from kwire.metadata.controller.access.acls import Deletion
     from kwire.metadata.controller.configs.config_changes import ConfigChange
     from kwire.metadata.controller.configs.config_changes import Outcome as ConfigOutcome
+    from kwire.security.acls.acl import Acl
+    from kwire.security.acls.filters import AclFilter
 
 log = logging.getLogger(__name__)
 
@@ -282,10 +286,12 @@ class MetadataService:
 
     # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    async def create_topics(
+        self, request: CreateTopicsRequest, mutations: Mutations = ANY_MUTATIONS
+    ) -> CreateTopicsResponse:
         from kwire.metadata.controller.topics.topic_creation import create_topics
 
-        return await self.change(lambda state: create_topics(state, request), needs_room=True)
+        return await self.change(lambda state: create_topics(state, request, mutations), needs_room=True)
 
     async def create_topic_by_itself(self, name: str) -> None:
         """Creates a topic that a client or the broker needs, with the default settings, or its own if it is internal.
@@ -306,21 +312,32 @@ class MetadataService:
 
         await self.change(decide, needs_room=True)
 
-    async def delete_topics(self, request: DeleteTopicsRequest, *, version: int) -> DeleteTopicsResponse:
+    async def delete_topics(
+        self, request: DeleteTopicsRequest, mutations: Mutations = ANY_MUTATIONS, *, version: int
+    ) -> DeleteTopicsResponse:
         from kwire.metadata.controller.topics.topic_deletion import delete_topics
 
         enabled = self.config.delete_topic_enable
-        return await self.change(lambda state: delete_topics(state, request, version=version, enabled=enabled))
+        return await self.change(
+            lambda state: delete_topics(state, request, mutations, version=version, enabled=enabled)
+        )
 
-    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, mutations: Mutations = ANY_MUTATIONS
+    ) -> CreatePartitionsResponse:
         from kwire.metadata.controller.topics.partition_creation import create_partitions
 
-        return await self.change(lambda state: create_partitions(state, request), needs_room=True)
+        return await self.change(lambda state: create_partitions(state, request, mutations), needs_room=True)
 
     async def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[ConfigOutcome]:
         from kwire.metadata.controller.configs.config_changes import alter_configs
 
         return await self.change(lambda state: alter_configs(state, changes, validate_only=validate_only))
+
+    async def alter_client_quotas(self, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+        from kwire.metadata.controller.access.client_quotas import alter_client_quotas
+
+        return await self.change(lambda state: alter_client_quotas(state, request))
 
     async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         """Raises KafkaError(INVALID_UPDATE_VERSION) as well: nothing changes then."""
@@ -346,6 +363,18 @@ class MetadataService:
         from kwire.metadata.controller.partitions.isr_requests import alter_partition
 
         return await self.change(lambda state: alter_partition(state, request))
+
+    async def create_acls(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
+        """Why each was not created. Raises KafkaError as well: POLICY_VIOLATION, UNKNOWN_SERVER_ERROR."""
+        from kwire.metadata.controller.access.acls import create_acls
+
+        return await self.change(lambda state: create_acls(state, acls))
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[Deletion]:
+        """What each filter deleted. Raises KafkaError(INVALID_REQUEST) as well: there are too many."""
+        from kwire.metadata.controller.access.acls import delete_acls
+
+        return await self.change(lambda state: delete_acls(state, filters))
 
     async def alter_scram_credentials(
         self, request: AlterUserScramCredentialsRequest

@@ -21,9 +21,30 @@ from kwire.config.tables.server import SERVER_CONFIGS
 from kwire.config.tables.tls import TLS_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.config.tables.zookeeper import ZOOKEEPER_CONFIGS
-from kwire.config.validators import HostAndPort, NonEmptyText, Range
+from kwire.config.validators import HostAndPort, NonEmptyText, OneOf, Range
 
 KWIRE_CONFIGS: Final = table(
+    row(
+        "kwire.audit.log",
+        STRING,
+        "denied",
+        OneOf(("none", "denied", "all")),
+        "Which decisions of the authorizer, and which logins, are logged: those that were denied, all, or none.",
+    ),
+    row(
+        "kwire.audit.log.format",
+        STRING,
+        "text",
+        OneOf(("text", "json")),
+        "Whether a line of the audit log is a sentence or a JSON object.",
+    ),
+    row(
+        "kwire.audit.log.max.lines.per.second",
+        INT,
+        100,
+        Range(1),
+        "Above this number, lines of the audit log are left out. Their number is logged.",
+    ),
     row(
         "kwire.authentication.timeout.ms",
         INT,

@@ -13,6 +13,7 @@ from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
@@ -31,6 +32,7 @@ from kwire_protocol.messages import (
     delete_share_group_state,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -78,7 +80,7 @@ from kwire_protocol.messages import (
     write_txn_markers,
 )
 from kwire_protocol.records import Record, build_batch
-from kwire_protocol.wire import Reader, Writer
+from kwire_protocol.wire import Reader, Uuid, Writer
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.apis import APIS
@@ -110,18 +112,24 @@ class DoesNotAnswerYet(Exception):
 
 @attrs.define
 class Denier:
-    """Refuses everything to everybody, but what is in `granted`."""
+    """Refuses everything to everybody, but what is in `permitted`."""
 
-    granted: set[tuple[Operation, ResourceType, str]] = attrs.field(factory=set)
+    permitted: set[tuple[Operation, ResourceType, str]] = attrs.field(factory=set)
     asked: list[tuple[Requester, Operation, ResourceType, str]] = attrs.field(factory=list)
     allows_all: bool = False
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         self.asked.append((requester, operation, resource_type, name))
-        return (operation, resource_type, name) in self.granted
+        return (operation, resource_type, name) in self.permitted
 
     def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        return any(it[:2] == (operation, resource_type) for it in self.granted)
+        return any(it[:2] == (operation, resource_type) for it in self.permitted)
+
+    def granted(self, requester: Requester, operation: Operation) -> frozenset[str | Uuid]:
+        return frozenset()
+
+    def grant(self, requester: Requester, operation: Operation, topic: str | Uuid) -> None:
+        """It is asked each time."""
 
 
 @pytest.fixture
@@ -328,11 +336,13 @@ REQUESTS: dict[str, list[Make]] = {
             ],
         )
     ],
-    "describe_acls": [lambda _: describe_acls.DescribeAclsRequest(2, TOPIC, 3)],
+    "describe_acls": [lambda _: describe_acls.DescribeAclsRequest(2, TOPIC, 3, None, None, 1, 1)],
     "create_acls": [
         lambda _: create_acls.CreateAclsRequest([create_acls.AclCreation(2, TOPIC, 3, "User:mallory", "*", 2, 3)])
     ],
-    "delete_acls": [lambda _: delete_acls.DeleteAclsRequest([delete_acls.DeleteAclsFilter(2, TOPIC)])],
+    "delete_acls": [
+        lambda _: delete_acls.DeleteAclsRequest([delete_acls.DeleteAclsFilter(2, TOPIC, 3, None, None, 1, 1)])
+    ],
     "describe_configs": [
         lambda _: describe_configs.DescribeConfigsRequest(
             [describe_configs.DescribeConfigsResource(kind, name) for kind, name in [*CONFIGS, (8, "1")]]
@@ -366,6 +376,17 @@ REQUESTS: dict[str, list[Make]] = {
         lambda _: offset_delete.OffsetDeleteRequest(
             GROUP,
             [offset_delete.OffsetDeleteRequestTopic(TOPIC, [offset_delete.OffsetDeleteRequestPartition(0)])],
+        )
+    ],
+    "describe_client_quotas": [lambda _: describe_client_quotas.DescribeClientQuotasRequest()],
+    "alter_client_quotas": [
+        lambda _: alter_client_quotas.AlterClientQuotasRequest(
+            [
+                alter_client_quotas.AlterClientQuotasRequestEntryData(
+                    [alter_client_quotas.AlterClientQuotasRequestEntityData("user", "mallory")],
+                    [alter_client_quotas.OpData("producer_byte_rate", 1.0)],
+                )
+            ]
         )
     ],
     "update_features": [
@@ -572,6 +593,8 @@ ASKED: dict[str, set[str]] = {
     "create_partitions": {"ALTER TOPIC"},
     "delete_groups": {"DELETE GROUP"},
     "offset_delete": {"DELETE GROUP", "READ TOPIC"},
+    "describe_client_quotas": {"DESCRIBE_CONFIGS CLUSTER"},
+    "alter_client_quotas": {"ALTER_CONFIGS CLUSTER"},
     "update_features": {"ALTER CLUSTER"},
     "alter_partition_reassignments": {"ALTER CLUSTER"},
     "list_partition_reassignments": {"DESCRIBE CLUSTER"},

@@ -1,1 +1,1 @@
-"""Who may come in, what they may do, and how much: decisions on users, ACLs, delegation tokens and quotas."""
+"""Decisions about who may come in, what they may do, and how much of it."""
