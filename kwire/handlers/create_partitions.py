@@ -18,7 +18,7 @@ from kwire_protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-from kwire.handlers._shared.authorization import divided
+from kwire.handlers._shared.authorization import divided, named_once
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
-    request.topics, denied = divided(broker, context, Operation.ALTER, request.topics, lambda it: it.name)
+    possible = named_once(it.name for it in request.topics)
+    request.topics, denied = divided(
+        broker, context, Operation.ALTER, request.topics, lambda it: it.name if it.name in possible else None
+    )
     try:
         response = await broker.metadata.create_partitions(request)
     except KafkaError as error:

@@ -22,8 +22,9 @@ from kwire_protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-from kwire.handlers._shared.authorization import allows, divided
+from kwire.handlers._shared.authorization import allows, divided, named_once
 from kwire.security.authorizer import Operation, ResourceType
+from kwire.topic_names import CLUSTER_METADATA
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     denied: list[CreatableTopic] = []
     if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
-        request.topics, denied = divided(broker, context, Operation.CREATE, request.topics, lambda it: it.name)
+        possible = named_once(it.name for it in request.topics) - {CLUSTER_METADATA}
+        request.topics, denied = divided(
+            broker, context, Operation.CREATE, request.topics, lambda it: it.name if it.name in possible else None
+        )
     try:
         response = await broker.metadata.create_topics(request)
     except KafkaError as error:
@@ -56,4 +60,4 @@ def _hide_configs(created: CreatableTopicResult) -> None:
     if not created.error_code:
         created.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         created.num_partitions = created.replication_factor = -1
-        created.configs = None
+        created.configs = []
