@@ -13,13 +13,11 @@ from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
-    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     alter_share_group_offsets,
-    alter_user_scram_credentials,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -32,7 +30,6 @@ from kwire_protocol.messages import (
     delete_share_group_state,
     delete_topics,
     describe_acls,
-    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -42,7 +39,6 @@ from kwire_protocol.messages import (
     describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
-    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -80,7 +76,7 @@ from kwire_protocol.messages import (
     write_txn_markers,
 )
 from kwire_protocol.records import Record, build_batch
-from kwire_protocol.wire import Reader, Uuid, Writer
+from kwire_protocol.wire import NULL_UUID, Reader, Uuid, Writer
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.apis import APIS
@@ -378,17 +374,6 @@ REQUESTS: dict[str, list[Make]] = {
             [offset_delete.OffsetDeleteRequestTopic(TOPIC, [offset_delete.OffsetDeleteRequestPartition(0)])],
         )
     ],
-    "describe_client_quotas": [lambda _: describe_client_quotas.DescribeClientQuotasRequest()],
-    "alter_client_quotas": [
-        lambda _: alter_client_quotas.AlterClientQuotasRequest(
-            [
-                alter_client_quotas.AlterClientQuotasRequestEntryData(
-                    [alter_client_quotas.AlterClientQuotasRequestEntityData("user", "mallory")],
-                    [alter_client_quotas.OpData("producer_byte_rate", 1.0)],
-                )
-            ]
-        )
-    ],
     "update_features": [
         lambda _: update_features.UpdateFeaturesRequest(
             1000, [update_features.FeatureUpdateKey("transaction.version", 0, upgrade_type=3)]
@@ -408,18 +393,6 @@ REQUESTS: dict[str, list[Make]] = {
     ],
     "elect_leaders": [lambda _: elect_leaders.ElectLeadersRequest(0, [elect_leaders.TopicPartitions(TOPIC, [0])])],
     "alter_partition": [lambda _: alter_partition.AlterPartitionRequest(1, 0)],
-    "describe_user_scram_credentials": [
-        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None),
-        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
-            [describe_user_scram_credentials.UserName("alice")]
-        ),
-    ],
-    "alter_user_scram_credentials": [
-        lambda _: alter_user_scram_credentials.AlterUserScramCredentialsRequest(
-            [alter_user_scram_credentials.ScramCredentialDeletion("alice", 1)],
-            [alter_user_scram_credentials.ScramCredentialUpsertion("mallory", 1, 4096, b"salt", b"salted")],
-        )
-    ],
     "unregister_broker": [lambda _: unregister_broker.UnregisterBrokerRequest(7)],
     "describe_quorum": [
         lambda _: describe_quorum.DescribeQuorumRequest(
@@ -543,8 +516,6 @@ REQUESTS: dict[str, list[Make]] = {
 FOR_EVERYBODY = {
     "api_versions": "asked before anybody has said who they are",
     "describe_cluster": "where the brokers are, and nothing of what may be done to them",
-    "sasl_handshake": "asked to learn who somebody is",
-    "sasl_authenticate": "asked to learn who somebody is",
 }
 LISTS = {
     "metadata": "topics",
@@ -593,14 +564,10 @@ ASKED: dict[str, set[str]] = {
     "create_partitions": {"ALTER TOPIC"},
     "delete_groups": {"DELETE GROUP"},
     "offset_delete": {"DELETE GROUP", "READ TOPIC"},
-    "describe_client_quotas": {"DESCRIBE_CONFIGS CLUSTER"},
-    "alter_client_quotas": {"ALTER_CONFIGS CLUSTER"},
     "update_features": {"ALTER CLUSTER"},
     "alter_partition_reassignments": {"ALTER CLUSTER"},
     "list_partition_reassignments": {"DESCRIBE CLUSTER"},
     "elect_leaders": {"ALTER CLUSTER"},
-    "describe_user_scram_credentials": {"DESCRIBE CLUSTER"},
-    "alter_user_scram_credentials": {"ALTER CLUSTER"},
     "unregister_broker": {"ALTER CLUSTER"},
     "alter_partition": {"CLUSTER_ACTION CLUSTER"},
     "describe_quorum": {"DESCRIBE CLUSTER"},
@@ -703,6 +670,27 @@ def test_a_transactional_id_is_needed_for_transactional_batches_only(broker: Bro
 def test_whoever_may_delete_in_the_cluster_may_delete_any_topic(broker: Broker) -> None:
     broker.authorizer = Denier({(Operation.DELETE, ResourceType.CLUSTER, "kafka-cluster")})
     assert error_codes(ask(broker, "delete_topics", REQUESTS["delete_topics"][0](broker))) == {0}
+
+
+def test_whoever_may_see_topics_but_not_delete_them_is_told_which_there_are(broker: Broker) -> None:
+    identifier = topic_id(broker)
+
+    def answer(name: str | None, topic_id: bytes = NULL_UUID) -> tuple[str | None, int]:
+        request = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState(name, topic_id)])
+        [response] = ask(broker, "delete_topics", request).responses
+        return response.name, response.error_code
+
+    refused, unknown = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    broker.authorizer = Denier()
+    assert (answer(TOPIC), answer("none")) == ((TOPIC, refused), ("none", refused))
+    assert answer(None, identifier) == (None, refused)
+    assert answer(None, b"x" * 16) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
+    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, it) for it in (TOPIC, "none")})
+    assert (answer(TOPIC), answer("none")) == ((TOPIC, refused), ("none", unknown))
+    assert answer(None, identifier) == (TOPIC, refused)
+    broker.authorizer = Denier({(Operation.DELETE, ResourceType.TOPIC, TOPIC)})
+    assert answer(TOPIC) == (TOPIC, refused), "it may not be seen, so it does not exist for the client"
+    assert answer(None, identifier) == (TOPIC, 0)
 
 
 def test_what_is_named_twice_is_wrong_whoever_asks_for_it(broker: Broker) -> None:
