@@ -13,11 +13,13 @@ from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     alter_share_group_offsets,
+    alter_user_scram_credentials,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -30,6 +32,7 @@ from kwire_protocol.messages import (
     delete_share_group_state,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -39,6 +42,7 @@ from kwire_protocol.messages import (
     describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -374,6 +378,17 @@ REQUESTS: dict[str, list[Make]] = {
             [offset_delete.OffsetDeleteRequestTopic(TOPIC, [offset_delete.OffsetDeleteRequestPartition(0)])],
         )
     ],
+    "describe_client_quotas": [lambda _: describe_client_quotas.DescribeClientQuotasRequest()],
+    "alter_client_quotas": [
+        lambda _: alter_client_quotas.AlterClientQuotasRequest(
+            [
+                alter_client_quotas.AlterClientQuotasRequestEntryData(
+                    [alter_client_quotas.AlterClientQuotasRequestEntityData("user", "mallory")],
+                    [alter_client_quotas.OpData("producer_byte_rate", 1.0)],
+                )
+            ]
+        )
+    ],
     "update_features": [
         lambda _: update_features.UpdateFeaturesRequest(
             1000, [update_features.FeatureUpdateKey("transaction.version", 0, upgrade_type=3)]
@@ -393,6 +408,18 @@ REQUESTS: dict[str, list[Make]] = {
     ],
     "elect_leaders": [lambda _: elect_leaders.ElectLeadersRequest(0, [elect_leaders.TopicPartitions(TOPIC, [0])])],
     "alter_partition": [lambda _: alter_partition.AlterPartitionRequest(1, 0)],
+    "describe_user_scram_credentials": [
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None),
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
+            [describe_user_scram_credentials.UserName("alice")]
+        ),
+    ],
+    "alter_user_scram_credentials": [
+        lambda _: alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+            [alter_user_scram_credentials.ScramCredentialDeletion("alice", 1)],
+            [alter_user_scram_credentials.ScramCredentialUpsertion("mallory", 1, 4096, b"salt", b"salted")],
+        )
+    ],
     "unregister_broker": [lambda _: unregister_broker.UnregisterBrokerRequest(7)],
     "describe_quorum": [
         lambda _: describe_quorum.DescribeQuorumRequest(
@@ -516,6 +543,8 @@ REQUESTS: dict[str, list[Make]] = {
 FOR_EVERYBODY = {
     "api_versions": "asked before anybody has said who they are",
     "describe_cluster": "where the brokers are, and nothing of what may be done to them",
+    "sasl_handshake": "asked to learn who somebody is",
+    "sasl_authenticate": "asked to learn who somebody is",
 }
 LISTS = {
     "metadata": "topics",
@@ -564,10 +593,14 @@ ASKED: dict[str, set[str]] = {
     "create_partitions": {"ALTER TOPIC"},
     "delete_groups": {"DELETE GROUP"},
     "offset_delete": {"DELETE GROUP", "READ TOPIC"},
+    "describe_client_quotas": {"DESCRIBE_CONFIGS CLUSTER"},
+    "alter_client_quotas": {"ALTER_CONFIGS CLUSTER"},
     "update_features": {"ALTER CLUSTER"},
     "alter_partition_reassignments": {"ALTER CLUSTER"},
     "list_partition_reassignments": {"DESCRIBE CLUSTER"},
     "elect_leaders": {"ALTER CLUSTER"},
+    "describe_user_scram_credentials": {"DESCRIBE CLUSTER"},
+    "alter_user_scram_credentials": {"ALTER CLUSTER"},
     "unregister_broker": {"ALTER CLUSTER"},
     "alter_partition": {"CLUSTER_ACTION CLUSTER"},
     "describe_quorum": {"DESCRIBE CLUSTER"},
