@@ -32,7 +32,10 @@ from kwire.clock import Clock, SystemClock
 from kwire.cluster.joining import join
 from kwire.cluster.membership import Membership, NodeIdTakenError
 from kwire.config.definition import ConfigError
+from kwire.config.listeners import Listener
+from kwire.config.reading import ConfigReader
 from kwire.config.server import ServerConfig
+from kwire.network.listener_security import securities_of
 from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
 from kwire.replication.connection import Connect, connect_plain_text
@@ -215,6 +218,14 @@ def serve(
     Raises StartError, and BrokerEnded if the broker stopped by itself.
     """
     processor = Processor(spin_s=broker.config.kwire_spin_us / 1e6)
+    try:
+        securities = securities_of(broker)
+    except ConfigError as error:
+        processor.close()
+        for listener in listeners:
+            listener.sock.close()
+        (close or close_broker)(broker)
+        raise StartError(str(error)) from error
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -225,7 +236,8 @@ def serve(
                     nursery.start_soon(_metrics_endpoint(broker, metrics).run)
                 nursery.start_soon(beside, nursery.cancel_scope)
 
-            await Server(broker, listeners, processor, connect=connect).serve(on_ready=on_ready)
+            server = Server(broker, listeners, processor, securities=securities, connect=connect)
+            await server.serve(on_ready=on_ready)
 
     try:
         listen_all(broker.config, listeners if metrics is None else [*listeners, metrics])
@@ -290,8 +302,9 @@ def run_until_signalled(
     with metrics_listener(config) as metrics:
         listeners = bind_all(config)
         broker = open_broker(config, disks, SystemClock(), listeners)
-        for listener in listeners:
-            _warn_of_strangers(listener, "read and change all data")
+        for listener, configured in zip(listeners, config.listeners, strict=True):
+            if not _asks_who_is_there(broker, configured):
+                _warn_of_strangers(listener, "read and change all data")
 
         async def stop_when_signalled(scope: trio.CancelScope) -> None:
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -308,6 +321,13 @@ def run_until_signalled(
 
         serve(broker, listeners, beside=stop_when_signalled, metrics=metrics)
     log.info("stopped")
+
+
+def _asks_who_is_there(broker: Broker, listener: Listener) -> bool:
+    if listener.security_protocol == "SSL":
+        properties = broker.metadata.configs.effective
+        return ConfigReader(properties).of_listener(listener.name).text("ssl.client.auth") == "required"
+    return listener.has_sasl
 
 
 def _warn_of_strangers(listener: BoundListener, what: str) -> None:

@@ -34,6 +34,7 @@ from kwire.config.tables.broker import (
     broker_config,
     broker_configs,
     has_effect,
+    has_effect_for_listener,
     listener_config,
 )
 from kwire.config.zookeeper import ZooKeeperConfig
@@ -55,7 +56,7 @@ class ServerConfig:
     without a unit in their name are counts.
     """
 
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = attrs.field(repr=False)
     node_id: int
     cluster_id: str | None
     kwire_authentication_timeout_ms: int
@@ -503,10 +504,15 @@ def warnings_about(names: Iterable[str]) -> list[str]:
     without_effect: list[str] = []
     unknown: list[str] = []
     for name in sorted(names):
-        definition = broker_config(name)
-        if definition is None and listener_config(name) is None:
+        definition, of_listener = broker_config(name), listener_config(name)
+        if definition is not None:
+            is_used = has_effect(definition)
+        elif of_listener is not None:
+            is_used = has_effect_for_listener(of_listener)
+        else:
             unknown.append(name)
-        elif definition is None or not has_effect(definition):
+            continue
+        if not is_used:
             without_effect.append(name)
     warnings: list[str] = []
     if without_effect:

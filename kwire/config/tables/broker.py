@@ -127,9 +127,14 @@ CLUSTER_WIDE_OF_LISTENERS: Final = frozenset(("max.connections", "max.connection
 
 
 def listener_config(name: str) -> ConfigDefinition | None:
-    """The configuration after the prefix listener.name.NAME., or None. None of them has an effect in kwire."""
+    """The configuration after the prefix listener.name.NAME., or None."""
     match = _OF_A_LISTENER.fullmatch(name)
     return None if match is None else broker_config(match[1])
+
+
+def has_effect_for_listener(definition: ConfigDefinition) -> bool:
+    """Whether kwire uses it with that prefix."""
+    return definition.name in TLS_CONFIGS and definition.has_effect
 
 
 SYNONYMS: Final[tuple[tuple[str, ...], ...]] = (
