@@ -35,7 +35,7 @@ from kwire.config.tables.broker import (
     broker_config,
     broker_configs,
     has_effect,
-    has_effect_on_listener,
+    has_effect_for_listener,
     listener_config,
 )
 from kwire.config.zookeeper import ZooKeeperConfig
@@ -61,7 +61,7 @@ class ServerConfig:
     without a unit in their name are counts.
     """
 
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = attrs.field(repr=False)
     node_id: int
     cluster_id: str | None
     kwire_audit_log: str
@@ -553,14 +553,15 @@ def warnings_about(names: Iterable[str]) -> list[str]:
     without_effect: list[str] = []
     unknown: list[str] = []
     for name in sorted(names):
-        definition = broker_config(name)
-        of_listener = listener_config(name) if definition is None else None
-        if definition is None and of_listener is None:
+        definition, of_listener = broker_config(name), listener_config(name)
+        if definition is not None:
+            is_used = has_effect(definition)
+        elif of_listener is not None:
+            is_used = has_effect_for_listener(of_listener)
+        else:
             unknown.append(name)
-        elif not (
-            (definition is not None and has_effect(definition))
-            or (of_listener is not None and has_effect_on_listener(of_listener))
-        ):
+            continue
+        if not is_used:
             without_effect.append(name)
     warnings: list[str] = []
     if without_effect:

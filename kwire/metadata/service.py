@@ -33,7 +33,14 @@ from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
 from kwire.metadata.bootstrap import bootstrap_records, registration_record, registration_records
-from kwire.metadata.controller.deciding import ANY_MUTATIONS, ClusterState, Mutations, Records
+from kwire.metadata.controller.deciding import (
+    ANY_MUTATIONS,
+    CheckListeners,
+    ClusterState,
+    Mutations,
+    Records,
+    accept_all,
+)
 from kwire.metadata.controller.partitions.placement import assign_directories, place
 from kwire.metadata.controller.topics.internal_topics import plan_topic
 from kwire.metadata.controller.topics.new_topics import check_new_name, clamped_replication_factor, topic_records
@@ -131,6 +138,8 @@ class MetadataService:
     """Makes the partitions of this node follow a change, in slices; a new topic is not seen before that is done."""
     is_alone: bool = True
     """Whether this broker is the whole cluster, and always will be."""
+    check_listeners: CheckListeners = accept_all
+    """Looks at changed configurations of this broker's listeners before they are accepted."""
     producer_ids: ProducerIds = attrs.field(init=False)
     _watchers: list[Watcher] = attrs.field(factory=list)
     _dynamic_names: Set[str] = frozenset()
@@ -527,6 +536,7 @@ class MetadataService:
             default_replication_factor=self.config.default_replication_factor,
             new_id=self.clock.uuid,
             is_alone=self.is_alone,
+            check_listeners=self.check_listeners,
         )
 
     async def _write_snapshot(self) -> None:

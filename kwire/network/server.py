@@ -238,12 +238,15 @@ class Server:
 
     def _start(self, sock: socket.socket, listener: BoundListener) -> None:
         security = self.securities.get(listener.name)
+        new_transport = self.new_transport if security is None else security.new_transport
+        transport: Transport | None = None
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport = new_transport(sock)
             connection = Connection(
                 self.broker,
-                self.new_transport(sock) if security is None else security.new_transport(sock),
+                transport,
                 self.processor,
                 listener_name=listener.name,
                 sasl=None if security is None or security.new_session is None else security.new_session(),
@@ -253,8 +256,11 @@ class Server:
                 on_closed=self._forget,
                 now=trio.current_time(),
             )
-        except OSError:
-            sock.close()  # the peer is gone already
+        except OSError:  # the peer is gone already
+            if transport is None:
+                sock.close()
+            else:
+                transport.close()
             return
         allowed = self.broker.config.max_connections_per_ip
         if self._connections_by_host[connection.client_host] >= allowed:
@@ -265,7 +271,7 @@ class Server:
                 allowed,
                 now=trio.current_time(),
             )
-            sock.close()
+            transport.close()
             return
         self._connections_by_host[connection.client_host] += 1
         self.connections[connection] = None
