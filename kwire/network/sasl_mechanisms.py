@@ -49,7 +49,10 @@ def _scram(of: Ingredients) -> ServerMechanism:
     clock = of.broker.clock
 
     def find(name: str, *, is_token: bool) -> ScramCredential | None:
-        return None if is_token else credential_of_user(of.broker, name, mechanism.number)
+        if is_token:
+            tokens = of.broker.metadata.delegation_tokens
+            return None if tokens is None else tokens.credential(name, mechanism, now_ms=clock.now_ms())
+        return credential_of_user(of.broker, name, mechanism.number)
 
     return Scram(mechanism, find, secret=of.secret, new_nonce=lambda: random_bytes(clock).hex())
 
