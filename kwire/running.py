@@ -293,7 +293,10 @@ def run_until_signalled(
         listeners = bind_all(config)
         broker = open_broker(config, disks, SystemClock(), listeners)
         for listener in listeners:
-            _warn_of_strangers(listener, "read and change all data")
+            if listener.name in config.sasl:
+                _warn_of_clear_text(listener, config)
+            else:
+                _warn_of_strangers(listener, "read and change all data")
 
         async def stop_when_signalled(scope: trio.CancelScope) -> None:
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -313,10 +316,27 @@ def run_until_signalled(
 
 
 def _warn_of_strangers(listener: BoundListener, what: str) -> None:
-    if not ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback:
+    if not _is_loopback(listener):
         log.warning(
             "listening on %s without authentication: anyone who reaches this address can %s", listener.address, what
         )
+
+
+def _warn_of_clear_text(listener: BoundListener, config: ServerConfig) -> None:
+    """Of mechanisms other than SCRAM, where a listener does not encrypt."""
+    protocols = {it.name: it.security_protocol for it in config.listeners}
+    names = [it.name for it in config.sasl[listener.name] if not it.name.startswith("SCRAM-")]
+    if names and protocols[listener.name] == "SASL_PLAINTEXT" and not _is_loopback(listener):
+        log.warning(
+            "listening on %s for %s without encryption: anyone who sees the network's traffic learns passwords; use "
+            "SASL_SSL, or SCRAM only",
+            listener.address,
+            " and ".join(names),
+        )
+
+
+def _is_loopback(listener: BoundListener) -> bool:
+    return ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback
 
 
 async def _reason_to_stop(signals: AsyncIterator[int], *, stops_with_stdin: bool) -> str:

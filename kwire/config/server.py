@@ -265,6 +265,12 @@ class ServerConfig:
         check_advertisable(advertised, listeners)
         if read.int("group.min.session.timeout.ms") > read.int("group.max.session.timeout.ms"):
             raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
+        delay_ms = read.int("connection.failed.authentication.delay.ms")
+        if 0 <= read.int("connections.max.idle.ms") <= delay_ms:
+            raise ConfigError(
+                f"connection.failed.authentication.delay.ms is {delay_ms}: it has to be less than "
+                "connections.max.idle.ms, or else failures are never answered"
+            )
         node_id = _node_id(properties, read)
         log_dirs = read.names("log.dirs") or read.names("log.dir") or ("./data",)
         _check_log_dirs(log_dirs)
@@ -296,7 +302,7 @@ class ServerConfig:
             metadata_log_max_snapshot_interval_ms=read.int("metadata.log.max.snapshot.interval.ms"),
             num_recovery_threads_per_data_dir=read.int("num.recovery.threads.per.data.dir"),
             connections_max_idle_ms=read.int("connections.max.idle.ms"),
-            connection_failed_authentication_delay_ms=read.int("connection.failed.authentication.delay.ms"),
+            connection_failed_authentication_delay_ms=delay_ms,
             max_connections=read.int("max.connections"),
             max_connections_per_ip=read.int("max.connections.per.ip"),
             sasl_server_max_receive_size=read.int("sasl.server.max.receive.size"),

@@ -21,12 +21,13 @@ from kwire_protocol.wire import Writer
 
 from kwire.context import CloseAfterResponse, CloseConnection
 from kwire.handlers._shared.failed_authentications import failed_authentication_is_over
-from kwire.security.principal import Requester
+from kwire.security.principal import Principal, Requester
 from kwire.security.sasl.exchange import (
     TOKEN_VERSION,
     AuthenticationFailed,
     IllegalSaslState,
     Known,
+    SaslSession,
 )
 
 if TYPE_CHECKING:
@@ -66,9 +67,11 @@ async def handle(
         if isinstance(step, Known):
             lifetime_ms = step.lifetime_ms or 0
             _tell_connection(context, step)
+            _audit(broker, context, session, step.principal)
         if context.api_version == TOKEN_VERSION:
             return Token(step.data)
         return SaslAuthenticateResponse(error_message=None, auth_bytes=step.data, session_lifetime_ms=lifetime_ms)
+    _audit(broker, context, session, None, reason)
     await failed_authentication_is_over(broker)
     if context.api_version == TOKEN_VERSION:
         raise CloseConnection(reason)
@@ -79,3 +82,13 @@ def _tell_connection(context: Context, known: Known) -> None:
     context.requester = Requester(known.principal, context.client_host)
     if context.on_authenticated is not None:
         context.on_authenticated(None if known.lifetime_ms is None else known.lifetime_ms / 1000)
+
+
+def _audit(
+    broker: Broker, context: Context, session: SaslSession, principal: Principal | None, reason: str | None = None
+) -> None:
+    mechanism = session.mechanism or ""
+    listener = context.listener_name
+    broker.audit.authenticated(
+        context.client_host, mechanism=mechanism, listener=listener, principal=principal, reason=reason
+    )

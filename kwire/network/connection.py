@@ -57,7 +57,7 @@ from kwire.network.states import (
     Event,
 )
 from kwire.network.transport import PeerLost, Transport
-from kwire.security.principal import Requester
+from kwire.security.principal import ANONYMOUS, Requester
 from kwire.security.sasl.exchange import SaslSession
 from kwire.waits import Slot
 
@@ -266,22 +266,18 @@ class Connection:
             self._enter(SHAKE_NEEDS_ROOM if waits_for == WRITE else SHAKE_NEEDS_INPUT)
             return
         self._enter(SHAKEN)
-        self._context.requester = Requester(self._transport.principal, self.client_host)
+        principal = self._transport.principal
+        self._context.requester = Requester(principal, self.client_host)
+        if principal != ANONYMOUS:
+            self._broker.audit.authenticated(
+                self.client_host, mechanism="a certificate", listener=self._context.listener_name, principal=principal
+            )
         if self._context.sasl is None:
             self._forget_introduction()
         self._serve()
 
     def _on_authenticated(self, lasts_s: float | None) -> None:
         """The peer is known, perhaps for a time only."""
-        assert self._context.sasl is not None
-        self._logs.logins.write(
-            logging.INFO,
-            "%s is %a, authenticated with %s",
-            self.name,
-            str(self._context.principal),
-            self._context.sasl.authenticated_by,
-            now=self._processor.now,
-        )
         self._forget_introduction()
         self._frames.max_frame_bytes = self._broker.config.socket_request_max_bytes
         self._decode = self._decoder.decode

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
 MOST_LINES = 10
-"""In a period: about connections that were closed or refused, and as many about clients that were authenticated."""
+"""In a period: about connections that were closed or refused."""
 
 MOST_TRACEBACKS = 2
 """In a period: one is some 3 KB, and those that come together are mostly of the same bug."""
@@ -86,11 +86,9 @@ class PeerLogs:
     def __init__(self, processor: Processor, max_audit_lines: int) -> None:
         self.audit = PeerLog("lines of the audit log", max_audit_lines, processor, LOGGER)
         self.closings = PeerLog("lines about connections that were closed or refused", MOST_LINES, processor)
-        self.logins = PeerLog("lines about clients that were authenticated", MOST_LINES, processor)
         self.bugs = PeerLog("tracebacks of bugs", MOST_TRACEBACKS, processor)
 
     def tell_left_out(self) -> None:
         self.audit.tell_left_out()
         self.closings.tell_left_out()
-        self.logins.tell_left_out()
         self.bugs.tell_left_out()

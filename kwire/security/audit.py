@@ -93,7 +93,7 @@ class AuditLog:
         self.write(logging.INFO, line)
 
     def authenticated(
-        self, host: str, *, mechanism: str, listener: str, principal: Principal | None, reason: str
+        self, host: str, *, mechanism: str, listener: str, principal: Principal | None, reason: str | None = None
     ) -> None:
         """A client has said who it is. `principal`: None if it was not believed; `reason` says why."""
         allowed = principal is not None

@@ -585,7 +585,7 @@ ASKED: dict[str, set[str]] = {
     "describe_groups": {f"{it} GROUP" for it in ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")},
     "list_groups": {"DESCRIBE CLUSTER"},
     "create_topics": {"CREATE CLUSTER", "DESCRIBE_CONFIGS TOPIC"},
-    "delete_topics": {"DELETE TOPIC"},
+    "delete_topics": {"DELETE CLUSTER"},
     "delete_records": {"DELETE TOPIC"},
     "init_producer_id": {WRITES_AN_ID, "WRITE TOPIC"},
     "offset_for_leader_epoch": {"CLUSTER_ACTION CLUSTER"},
@@ -698,6 +698,67 @@ def test_what_a_transaction_has_of_topics_that_may_not_be_seen_is_left_out(broke
         assert [it.topic for it in described.topics] == topics
 
 
+def test_a_transactional_id_is_needed_for_transactional_batches_only(broker: Broker) -> None:
+    broker.authorizer = Denier({(Operation.WRITE, ResourceType.TOPIC, TOPIC)})
+
+    def produced(*batches: bytes | memoryview) -> list[int]:
+        data = [P(index, each) for index, each in enumerate(batches)]
+        request = produce.ProduceRequest(ID, 1, 1000, [produce.TopicProduceData(TOPIC, topic_id(broker), data)])
+        answers = ask(broker, "produce", request).responses[0].partition_responses
+        return [it.error_code for it in answers]
+
+    transactional = bytes(build_batch([Record()], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0))
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert produced(batch()) == [0]
+    assert produced(b"no batch") == [ErrorCode.INVALID_RECORD]
+    assert produced(batch(), transactional) == [refused, refused]
+
+
+def test_whoever_may_delete_in_the_cluster_may_delete_any_topic(broker: Broker) -> None:
+    broker.authorizer = Denier({(Operation.DELETE, ResourceType.CLUSTER, "kafka-cluster")})
+    assert error_codes(ask(broker, "delete_topics", REQUESTS["delete_topics"][0](broker))) == {0}
+
+
+def test_what_is_named_twice_is_wrong_whoever_asks_for_it(broker: Broker) -> None:
+    broker.authorizer = Denier()
+    identifier = topic_id(broker)
+    by_id, by_both = delete_topics.DeleteTopicState(None, identifier), delete_topics.DeleteTopicState(TOPIC, identifier)
+    config = alter_configs.AlterConfigsResource(2, TOPIC, [])
+    for name, request in (
+        ("create_topics", create_topics.CreateTopicsRequest([create_topics.CreatableTopic("new", 1, 1)] * 2)),
+        (
+            "create_topics",
+            create_topics.CreateTopicsRequest([create_topics.CreatableTopic("__cluster_metadata", 1, 1)]),
+        ),
+        (
+            "create_partitions",
+            create_partitions.CreatePartitionsRequest([create_partitions.CreatePartitionsTopic(TOPIC, 2)] * 2),
+        ),
+        ("delete_topics", delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState(TOPIC)] * 2)),
+        ("delete_topics", delete_topics.DeleteTopicsRequest([by_id, by_id])),
+        ("delete_topics", delete_topics.DeleteTopicsRequest([by_both])),
+        ("alter_configs", alter_configs.AlterConfigsRequest([config, config])),
+    ):
+        assert error_codes(ask(broker, name, request)) - {0} <= {
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        }, name
+        assert TOPIC in broker.metadata.image.topics
+
+
+def test_a_topic_that_may_not_be_seen_is_not_called_internal_and_one_that_may_not_be_created_not_invalid(
+    broker: Broker,
+) -> None:
+    def asked(name: str) -> tuple[int, bool]:
+        [topic] = ask(broker, "metadata", metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name)])).topics
+        return topic.error_code, topic.is_internal
+
+    broker.authorizer = Denier()
+    assert asked("__consumer_offsets") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
+    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, "not valid")})
+    assert asked("not valid") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
+
+
 def test_offsets_of_topics_that_may_not_be_seen_are_left_out(broker: Broker) -> None:
     broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.GROUP, GROUP)})
     everything, named = (ask(broker, "offset_fetch", make(broker)).groups[0] for make in REQUESTS["offset_fetch"])
@@ -710,7 +771,7 @@ def test_a_topic_may_be_created_by_whoever_may_create_that_topic(broker: Broker)
     broker.authorizer = Denier({may_create, (Operation.DESCRIBE, ResourceType.TOPIC, "new")})
     (created,) = ask(broker, "create_topics", REQUESTS["create_topics"][0](broker)).topics
     assert (created.error_code, created.topic_config_error_code) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    assert created.configs is None
+    assert (created.configs, created.num_partitions, created.replication_factor) == ([], -1, -1)
     at_once(broker.metadata.delete_topics(delete_topics.DeleteTopicsRequest(topic_names=["new"]), version=5))
     assert "new" not in broker.metadata.image.topics
     ask(broker, "metadata", REQUESTS["metadata"][2](broker))
