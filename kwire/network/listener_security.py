@@ -13,6 +13,9 @@ from kwire.security.sasl.exchange import SaslSession
 if TYPE_CHECKING:
     from kwire.broker import Broker
 
+StartSoon = Callable[..., object]
+"""That of a nursery: starts a task with an async function and its arguments."""
+
 
 @attrs.define(eq=False)
 class ListenerSecurity:
@@ -21,15 +24,18 @@ class ListenerSecurity:
 
     new_transport: NewTransport = PlainTransport
     new_session: Callable[[], SaslSession] | None = None
+    start: Callable[[StartSoon], None] | None = None
+    """Starts what it needs beside connections, once the loop runs."""
 
 
 def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
-    """By name, those of the listeners that are not in plain text for everybody."""
+    """By name, those of the listeners that are not in plain text for everybody. Raises ConfigError."""
     securities: dict[str, ListenerSecurity] = {}
     if broker.config.sasl:
         from kwire.network.sasl_mechanisms import SaslListener, random_bytes
 
         secret = random_bytes(broker.clock)
         for name in broker.config.sasl:
-            securities[name] = ListenerSecurity(new_session=SaslListener(broker, name, secret).new_session)
+            sasl = SaslListener(broker, name, secret)
+            securities[name] = ListenerSecurity(new_session=sasl.new_session, start=sasl.start)
     return securities

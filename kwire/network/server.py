@@ -153,6 +153,9 @@ class Server:
         nursery.start_soon(self.broker.sharing.run)
         nursery.start_soon(LogCleaner(self.broker).run)
         nursery.start_soon(self.broker.moves.run)
+        for security in self.securities.values():
+            if security.start is not None:
+                security.start(nursery.start_soon)
         for listener in self.listeners:
             nursery.start_soon(self._accept, listener)
         nursery.start_soon(self._reap_idle)
