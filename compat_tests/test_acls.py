@@ -54,7 +54,7 @@ E = ErrorCode
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ANY, TOPIC, GROUP, CLUSTER = 1, 2, 3, 4
 MATCH, LITERAL, PREFIXED = 2, 3, 4
-ALL, READ, WRITE, DELETE, DESCRIBE = 2, 3, 4, 6, 8
+ALL, READ, WRITE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION, IDEMPOTENT_WRITE = 2, 3, 4, 6, 7, 8, 9, 12
 DENY, ALLOW = 2, 3
 ME = "User:ANONYMOUS"
 
@@ -370,16 +370,14 @@ def test_who_may_create_and_delete_topics_in_the_cluster_may_do_so_with_each(
 
 
 def test_a_topic_that_may_not_be_created_is_not_created(client: RawClient, unique: Callable[[str], str]) -> None:
-    """An ACL of the cluster that is of no use to anybody ends the default that all may create and delete topics."""
+    """The first ACLs of the cluster end the default that everybody may create and delete topics."""
     name, invalid = unique("t"), "not valid"
-    described = (DESCRIBE, 12)  # of the cluster: what we go on using, and IDEMPOTENT_WRITE
+    needed = (ALTER, CLUSTER_ACTION, DESCRIBE, IDEMPOTENT_WRITE)  # what we and the node go on using
     grant(
         client,
-        *(
-            binding(resource_type=CLUSTER, resource_name="kafka-cluster", principal=ME, operation=it)
-            for it in (*described, 7, 9)  # ALTER, and CLUSTER_ACTION for the node itself
-        ),
+        *(binding(resource_type=CLUSTER, resource_name="kafka-cluster", principal=ME, operation=it) for it in needed),
         *(binding(resource_name=it, principal=ME, operation=DESCRIBE) for it in (name, invalid)),
+        binding(resource_name=f"{name}-more"),
     )
     refused = E.TOPIC_AUTHORIZATION_FAILED
     [created] = client.call(CreateTopicsRequest([CreatableTopic(name, 1, 1)], 10_000), 7).topics
@@ -394,7 +392,7 @@ def test_a_topic_that_may_not_be_created_is_not_created(client: RawClient, uniqu
         assert (deleted.name, deleted.topic_id, deleted.error_code) == (asked, NULL_UUID, code)
     twice = client.call(DeleteTopicsRequest([DeleteTopicState(name)] * 2, [], 10_000), 6).responses
     assert [it.error_code for it in twice] == [E.INVALID_REQUEST]
-    for gone in ("kafka-cluster", name, invalid):
+    for gone in ("kafka-cluster", name, invalid, f"{name}-more"):
         revoke(client, gone)
 
 

@@ -70,15 +70,15 @@ def _take_denied(broker: Broker, context: Context, request: DeleteTopicsRequest)
         if shown is None:
             return False  # unknown ids are no secret
         is_visible = allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, shown)
-        if name is not None and (not is_visible or topic is None):
-            is_denied = not is_visible
+        if name is not None and (topic is None or not is_visible):
+            refused = not is_visible
         else:
-            is_denied = not allows(broker, context, Operation.DELETE, ResourceType.TOPIC, shown)
-        if is_denied:
+            refused = not allows(broker, context, Operation.DELETE, ResourceType.TOPIC, shown)
+        if refused:
             # Whoever asks by id is told the name, if it is allowed to see it.
             told = shown if name is not None or is_visible else None
             denied.append(DeletableTopicResult(told, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        return is_denied
+        return refused
 
     request.topic_names = [name for name in request.topic_names if not is_denied(name, NULL_UUID)]
     request.topics = [topic for topic in request.topics if not is_denied(topic.name, topic.topic_id)]

@@ -83,7 +83,7 @@ from kwire_protocol.messages import (
     write_txn_markers,
 )
 from kwire_protocol.records import Record, build_batch
-from kwire_protocol.wire import Reader, Uuid, Writer
+from kwire_protocol.wire import NULL_UUID, Reader, Uuid, Writer
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.apis import APIS
@@ -717,6 +717,27 @@ def test_a_transactional_id_is_needed_for_transactional_batches_only(broker: Bro
 def test_whoever_may_delete_in_the_cluster_may_delete_any_topic(broker: Broker) -> None:
     broker.authorizer = Denier({(Operation.DELETE, ResourceType.CLUSTER, "kafka-cluster")})
     assert error_codes(ask(broker, "delete_topics", REQUESTS["delete_topics"][0](broker))) == {0}
+
+
+def test_whoever_may_see_topics_but_not_delete_them_is_told_which_there_are(broker: Broker) -> None:
+    identifier = topic_id(broker)
+
+    def answer(name: str | None, topic_id: bytes = NULL_UUID) -> tuple[str | None, int]:
+        request = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState(name, topic_id)])
+        [response] = ask(broker, "delete_topics", request).responses
+        return response.name, response.error_code
+
+    refused, unknown = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    broker.authorizer = Denier()
+    assert (answer(TOPIC), answer("none")) == ((TOPIC, refused), ("none", refused))
+    assert answer(None, identifier) == (None, refused)
+    assert answer(None, b"x" * 16) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
+    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, it) for it in (TOPIC, "none")})
+    assert (answer(TOPIC), answer("none")) == ((TOPIC, refused), ("none", unknown))
+    assert answer(None, identifier) == (TOPIC, refused)
+    broker.authorizer = Denier({(Operation.DELETE, ResourceType.TOPIC, TOPIC)})
+    assert answer(TOPIC) == (TOPIC, refused), "it may not be seen, so it does not exist for the client"
+    assert answer(None, identifier) == (TOPIC, 0)
 
 
 def test_what_is_named_twice_is_wrong_whoever_asks_for_it(broker: Broker) -> None:
