@@ -110,6 +110,12 @@ class ServerConfig:
     super_users: frozenset[str]
     """Principals as text: User:admin."""
 
+    delegation_token_expiry_check_interval_ms: int
+    delegation_token_expiry_time_ms: int
+    delegation_token_max_lifetime_ms: int
+    delegation_token_secret_key: str | None = attrs.field(repr=False)
+    """None: there are no delegation tokens."""
+
     unstable_api_versions_enable: bool
     alter_log_dirs_replication_quota_window_num: int
     alter_log_dirs_replication_quota_window_size_seconds: int
@@ -307,6 +313,10 @@ class ServerConfig:
             allow_everyone_if_no_acl_found=read.flag("allow.everyone.if.no.acl.found"),
             authorizer_class_name=read.text("authorizer.class.name"),
             super_users=parse_principals(read.text("super.users")),
+            delegation_token_expiry_check_interval_ms=read.int("delegation.token.expiry.check.interval.ms"),
+            delegation_token_expiry_time_ms=read.int("delegation.token.expiry.time.ms"),
+            delegation_token_max_lifetime_ms=read.int("delegation.token.max.lifetime.ms"),
+            delegation_token_secret_key=read.optional_text("delegation.token.secret.key") or None,
             unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
             alter_log_dirs_replication_quota_window_num=read.int("alter.log.dirs.replication.quota.window.num"),
             alter_log_dirs_replication_quota_window_size_seconds=read.int(

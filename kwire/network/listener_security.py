@@ -21,9 +21,13 @@ from kwire.network.transport import NewTransport, PlainTransport
 from kwire.security.sasl.exchange import SaslSession
 
 if TYPE_CHECKING:
+    from kwire.network.sasl_mechanisms import SaslListener
     from kwire.security.tls.listener import TlsListener
 
 log = logging.getLogger(__name__)
+
+StartSoon = Callable[..., object]
+"""That of a nursery: starts a task with an async function and its arguments."""
 
 
 @attrs.define(eq=False)
@@ -33,6 +37,8 @@ class ListenerSecurity:
 
     new_transport: NewTransport = PlainTransport
     new_session: Callable[[], SaslSession] | None = None
+    start: Callable[[StartSoon], None] | None = None
+    """Starts what it needs beside connections, once the loop runs."""
 
 
 def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
@@ -46,7 +52,8 @@ def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
             tls = encrypted[listener] = _tls_listener(broker, listener)
             security.new_transport = tls.new_transport
         if listener.name in broker.config.sasl:
-            security.new_session = _new_session(broker, listener.name, secret)
+            sasl = _sasl_listener(broker, listener.name, secret)
+            security.new_session, security.start = sasl.new_session, sasl.start
         if listener.has_tls or listener.has_sasl:
             securities[listener.name] = security
     if encrypted:
@@ -54,10 +61,11 @@ def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
     return securities
 
 
-def _new_session(broker: Broker, listener_name: str, secret: bytes) -> Callable[[], SaslSession]:
+def _sasl_listener(broker: Broker, listener_name: str, secret: bytes) -> SaslListener:
+    # Here, so that a broker that asks nobody does not load what SASL needs.
     from kwire.network.sasl_mechanisms import SaslListener
 
-    return SaslListener(broker, listener_name, secret).new_session
+    return SaslListener(broker, listener_name, secret)
 
 
 def _tls_listener(broker: Broker, listener: Listener) -> TlsListener:

@@ -153,14 +153,26 @@ class Server:
         nursery.start_soon(self.broker.sharing.run)
         nursery.start_soon(LogCleaner(self.broker).run)
         nursery.start_soon(self.broker.moves.run)
+        for security in self.securities.values():
+            if security.start is not None:
+                security.start(nursery.start_soon)
         for listener in self.listeners:
             nursery.start_soon(self._accept, listener)
         nursery.start_soon(self._reap_idle)
+        if self.broker.config.delegation_token_secret_key is not None:
+            nursery.start_soon(self._remove_expired_tokens)
         if self.broker.member is not None:
             nursery.start_soon(self._run_member, self.broker.member)
             nursery.start_soon(record_later, self.broker.member)
             nursery.start_soon(self._balance_leaders, self.broker.member)
             nursery.start_soon(self._followers(nursery).run)
+
+    async def _remove_expired_tokens(self) -> None:
+        broker = self.broker
+        while True:
+            await trio.sleep(broker.config.delegation_token_expiry_check_interval_ms / 1000)
+            if broker.member is None or broker.member.is_controller:
+                broker.remove_expired_tokens()
 
     async def _run_member(self, member: ClusterMember) -> None:
         member.serve()
