@@ -491,6 +491,16 @@ class Broker:
             self.authorizer.change(map(Acl.of_record, added), map(Acl.of_record, removed))
             self.fetch_sessions.read_all_anew()
 
+    def remove_expired_tokens(self) -> None:
+        """Removes delegation tokens that have expired, in the background."""
+        drive(self._remove_expired_tokens())
+
+    async def _remove_expired_tokens(self) -> None:
+        try:
+            await self.metadata.remove_expired_tokens()
+        except KafkaError as error:
+            log.error("delegation tokens that have expired cannot be removed: %s", error.message)
+
     def _follow_quotas(self, changes: Changes) -> None:
         if any(concerns_clients(entity) for entity in changes.access.quotas):
             self.client_quotas.follow(self.metadata.image.access.quotas)
