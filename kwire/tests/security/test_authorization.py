@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import attrs
@@ -128,10 +128,12 @@ class Denier:
         """It is asked each time."""
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
+@contextmanager
+def open_broker() -> Iterator[Broker]:
     """It has a topic with a record, a group that has committed, and a transactional id."""
-    opened = Broker.open(load_config(), MemoryDisk(), SystemClock())
+    opened = Broker.open(
+        load_config(settings=["transaction.two.phase.commit.enable=true"]), MemoryDisk(), SystemClock()
+    )
     create_internal_topics(opened)
     at_once(opened.metadata.create_topic_by_itself(TOPIC))
     append(opened.partitions.find(TOPIC, 0), b"secret-value")
@@ -139,6 +141,12 @@ def broker() -> Iterator[Broker]:
     ask(opened, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with open_broker() as opened:
+        yield opened
 
 
 def topic_id(broker: Broker) -> bytes:
