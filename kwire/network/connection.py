@@ -300,7 +300,8 @@ class Connection:
         self.close()
 
     def _on_authentication_over(self) -> None:
-        self._decode = Ended(self._decoder).decode
+        assert self._context.sasl is not None
+        self._decode = Ended(self._decoder, self._context.sasl).decode
 
     # Receiving and answering
 
