@@ -121,7 +121,9 @@ class FakeBroker:
 
     metadata: MetadataService
     authorizer: Authorizer = attrs.field(factory=AllowAll)
-    client_quotas: ClientQuotas = attrs.field(factory=lambda: ClientQuotas(Window.of(11, 1), Window.of(11, 1)))
+    client_quotas: ClientQuotas = attrs.field(
+        factory=lambda: ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
+    )
 
     @property
     def clock(self) -> Clock:
