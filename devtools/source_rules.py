@@ -109,6 +109,11 @@ ALLOWED = (
         "starts a process; a thread that pauses",
     ),
     _may("kwire/logs/cleaner_process.py", "clock network surroundings", "its socket, its working directory"),
+    _may(
+        "kwire/security/oauth/fetching.py",
+        "clock disk network surroundings",
+        "fetches keys from a file or a server, in a worker thread, with an end to it",
+    ),
     _may("kwire/client/transport.py", "network", "connects to brokers, for the client"),
     _may("kwire/client/waiting.py", "clock", "the client's deadlines; waits before it asks once more"),
     _may("kwire/cli/", "disk", "reads the configuration file that the user names"),

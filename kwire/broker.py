@@ -50,6 +50,9 @@ from kwire.replicas.quotas import ReplicationQuota
 from kwire.replicas.roles import Absent
 from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
+from kwire.security.acls.acl import Acl
+from kwire.security.acls.standard_authorizer import StandardAuthorizer
+from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.share_state.persister import CoordinatorPersister, Persister
 from kwire.share_state.service import ShareStateService
@@ -112,6 +115,7 @@ class Broker:
     rooms: Mapping[str, DiskRoom]
     """By the path of the log dir."""
     authorizer: Authorizer
+    audit: AuditLog
     member: ClusterMember | None = None
     """Its part in a cluster of several nodes; None without one."""
     fatal: str | None = None
@@ -309,12 +313,13 @@ class Broker:
             ),
             leader_quota=_replication_quota(config, lambda: metadata.config.leader_replication_throttled_rate),
             follower_quota=_replication_quota(config, lambda: metadata.config.follower_replication_throttled_rate),
+            authorizer=_authorizer(metadata),
+            audit=AuditLog(Audited(config.kwire_audit_log), config.kwire_audit_log_format == "json", clock.now_ms),
             client_quotas=ClientQuotas(
                 Window.of(config.quota_window_num, config.quota_window_size_seconds),
                 Window.of(config.controller_quota_window_num, config.controller_quota_window_size_seconds),
                 running_ns,
             ),
-            authorizer=AllowAll(),
             member=member,
             rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs},
         )
@@ -323,6 +328,7 @@ class Broker:
         for room in broker.rooms.values():
             room.watch()
         metadata.follow = broker._follow
+        metadata.watch(broker._follow_acls)
         broker.client_quotas.follow(metadata.image.access.quotas)
         metadata.watch(broker._follow_quotas)
         partitions.on_role, partitions.on_deleted = broker._role_changed, broker._topic_deleted
@@ -480,6 +486,12 @@ class Broker:
         if self.member is not None and len(self.log_dirs.dirs) > 1:
             self._report_log_dirs(changes)
 
+    def _follow_acls(self, changes: Changes) -> None:
+        added, removed = changes.access.acls_added, changes.access.acls_removed
+        if (added or removed) and isinstance(self.authorizer, StandardAuthorizer):
+            self.authorizer.change(map(Acl.of_record, added), map(Acl.of_record, removed))
+            self.fetch_sessions.read_all_anew()
+
     def _follow_quotas(self, changes: Changes) -> None:
         if any(concerns_clients(entity) for entity in changes.access.quotas):
             self.client_quotas.follow(self.metadata.image.access.quotas)
@@ -496,6 +508,15 @@ class Broker:
         self.groups.forget_topic(topic.name, topic.topic_id)
         self.transactions.forget_topic(topic.name)
         self.share_state.forget_topic(topic.name, topic.topic_id)
+
+
+def _authorizer(metadata: MetadataService) -> Authorizer:
+    config = metadata.config
+    if not config.authorizer_class_name:
+        return AllowAll()
+    authorizer = StandardAuthorizer(config.super_users, config.allow_everyone_if_no_acl_found)
+    authorizer.change(map(Acl.of_record, metadata.image.access.acls.values()), ())
+    return authorizer
 
 
 def _replication_quota(config: ServerConfig, limit: Callable[[], int]) -> ReplicationQuota:

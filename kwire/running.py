@@ -33,6 +33,7 @@ from kwire.cluster.joining import join
 from kwire.cluster.membership import Membership, NodeIdTakenError
 from kwire.config.definition import ConfigError
 from kwire.config.server import ServerConfig
+from kwire.network.listener_security import securities_of
 from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
 from kwire.replication.connection import Connect, connect_plain_text
@@ -225,7 +226,8 @@ def serve(
                     nursery.start_soon(_metrics_endpoint(broker, metrics).run)
                 nursery.start_soon(beside, nursery.cancel_scope)
 
-            await Server(broker, listeners, processor, connect=connect).serve(on_ready=on_ready)
+            server = Server(broker, listeners, processor, securities=securities_of(broker), connect=connect)
+            await server.serve(on_ready=on_ready)
 
     try:
         listen_all(broker.config, listeners if metrics is None else [*listeners, metrics])
@@ -291,7 +293,10 @@ def run_until_signalled(
         listeners = bind_all(config)
         broker = open_broker(config, disks, SystemClock(), listeners)
         for listener in listeners:
-            _warn_of_strangers(listener, "read and change all data")
+            if listener.name in config.sasl:
+                _warn_of_clear_text(listener, config)
+            else:
+                _warn_of_strangers(listener, "read and change all data")
 
         async def stop_when_signalled(scope: trio.CancelScope) -> None:
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -311,10 +316,27 @@ def run_until_signalled(
 
 
 def _warn_of_strangers(listener: BoundListener, what: str) -> None:
-    if not ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback:
+    if not _is_loopback(listener):
         log.warning(
             "listening on %s without authentication: anyone who reaches this address can %s", listener.address, what
         )
+
+
+def _warn_of_clear_text(listener: BoundListener, config: ServerConfig) -> None:
+    """Of mechanisms other than SCRAM, where a listener does not encrypt."""
+    protocols = {it.name: it.security_protocol for it in config.listeners}
+    names = [it.name for it in config.sasl[listener.name] if not it.name.startswith("SCRAM-")]
+    if names and protocols[listener.name] == "SASL_PLAINTEXT" and not _is_loopback(listener):
+        log.warning(
+            "listening on %s for %s without encryption: anyone who sees the network's traffic learns passwords; use "
+            "SASL_SSL, or SCRAM only",
+            listener.address,
+            " and ".join(names),
+        )
+
+
+def _is_loopback(listener: BoundListener) -> bool:
+    return ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback
 
 
 async def _reason_to_stop(signals: AsyncIterator[int], *, stops_with_stdin: bool) -> str:

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from kwire.client.cluster import Cluster
+
+
+class Reach:
+    """How a command reaches its cluster."""
+
+    def __init__(self, bootstrap: str, timeout_s: float) -> None:
+        self.bootstrap = bootstrap
+        self.timeout_s = timeout_s
+
+    def cluster(self) -> Cluster:
+        """A context manager. Raises ClientError."""
+        from kwire.client.cluster import Cluster
+
+        return Cluster(self.bootstrap, timeout_s=self.timeout_s)
 
 
 class ClusterCommands(click.Group):
@@ -25,7 +43,13 @@ class ClusterCommands(click.Group):
 
 
 def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options with which every command reaches a cluster. Only plain text connections, without TLS."""
+    """The options with which every command reaches a cluster; the command gets them as `reach`, a `Reach`."""
+
+    @wraps(command)
+    def reaching(*, bootstrap: str, timeout_s: float, **others: Any) -> Any:
+        return command(reach=Reach(bootstrap, timeout_s), **others)
+
+    decorated: Callable[..., Any] = reaching
     for option in (
         click.option(
             "--timeout",
@@ -42,11 +66,11 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="127.0.0.1:9092",
             show_default=True,
             metavar="HOST:PORT",
-            help="Broker of the cluster (no TLS), or several separated by commas: the first that answers is used.",
+            help="Broker of the cluster, or several separated by commas: the first that answers is used.",
         ),
     ):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return decorated
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with stable names.")

@@ -104,10 +104,10 @@ def check_bindable(listeners: tuple[Listener, ...]) -> None:
             f"listeners has several with the same address: {', '.join(str(listener) for listener in listeners)}"
         )
     for listener in listeners:
-        if listener.security_protocol != "PLAINTEXT":
+        if listener.security_protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
             raise ConfigError(
                 f"listener {listener} uses {listener.security_protocol}, which kwire does not support yet: "
-                "use PLAINTEXT"
+                "use PLAINTEXT or SASL_PLAINTEXT"
             )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -34,9 +35,14 @@ from kwire.config.tables.broker import (
     broker_config,
     broker_configs,
     has_effect,
+    has_effect_on_listener,
     listener_config,
 )
 from kwire.config.zookeeper import ZooKeeperConfig
+from kwire.security.principal import parse_principals
+
+if TYPE_CHECKING:
+    from kwire.config.sasl import MechanismSettings
 
 __all__ = ["METRICS_LISTEN", "ConfigError", "Listener", "ServerConfig", "load_config"]
 
@@ -58,6 +64,12 @@ class ServerConfig:
     properties: Mapping[str, str]
     node_id: int
     cluster_id: str | None
+    kwire_audit_log: str
+    """kwire.audit.log."""
+    kwire_audit_log_format: str
+    """kwire.audit.log.format."""
+    kwire_audit_log_max_lines_per_second: int
+    """kwire.audit.log.max.lines.per.second."""
     kwire_authentication_timeout_ms: int
     """kwire.authentication.timeout.ms."""
     kwire_cluster_dir: str | None
@@ -91,6 +103,12 @@ class ServerConfig:
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
+
+    allow_everyone_if_no_acl_found: bool
+    authorizer_class_name: str
+    """The only authorizer that there is, or empty."""
+    super_users: frozenset[str]
+    """Principals as text: User:admin."""
 
     unstable_api_versions_enable: bool
     alter_log_dirs_replication_quota_window_num: int
@@ -222,6 +240,8 @@ class ServerConfig:
     transaction_two_phase_commit_enable: bool
     transactional_id_expiration_ms: int
 
+    sasl: Mapping[str, tuple[MechanismSettings, ...]]
+    """The mechanisms of each listener that uses SASL, by its name."""
     zookeeper: ZooKeeperConfig | None
     """zookeeper.connect and what belongs to it, if that is set."""
 
@@ -239,6 +259,12 @@ class ServerConfig:
         check_advertisable(advertised, listeners)
         if read.int("group.min.session.timeout.ms") > read.int("group.max.session.timeout.ms"):
             raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
+        delay_ms = read.int("connection.failed.authentication.delay.ms")
+        if 0 <= read.int("connections.max.idle.ms") <= delay_ms:
+            raise ConfigError(
+                f"connection.failed.authentication.delay.ms is {delay_ms}: it has to be less than "
+                "connections.max.idle.ms, or else failures are never answered"
+            )
         node_id = _node_id(properties, read)
         log_dirs = read.names("log.dirs") or read.names("log.dir") or ("./data",)
         _check_log_dirs(log_dirs)
@@ -247,6 +273,9 @@ class ServerConfig:
             properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
             node_id=node_id,
             cluster_id=read.optional_text("kwire.cluster.id"),
+            kwire_audit_log=read.text("kwire.audit.log"),
+            kwire_audit_log_format=read.text("kwire.audit.log.format"),
+            kwire_audit_log_max_lines_per_second=read.int("kwire.audit.log.max.lines.per.second"),
             kwire_authentication_timeout_ms=read.int("kwire.authentication.timeout.ms"),
             kwire_cluster_dir=read.optional_text("kwire.cluster.dir"),
             kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
@@ -267,7 +296,7 @@ class ServerConfig:
             metadata_log_max_snapshot_interval_ms=read.int("metadata.log.max.snapshot.interval.ms"),
             num_recovery_threads_per_data_dir=read.int("num.recovery.threads.per.data.dir"),
             connections_max_idle_ms=read.int("connections.max.idle.ms"),
-            connection_failed_authentication_delay_ms=read.int("connection.failed.authentication.delay.ms"),
+            connection_failed_authentication_delay_ms=delay_ms,
             max_connections=read.int("max.connections"),
             max_connections_per_ip=read.int("max.connections.per.ip"),
             sasl_server_max_receive_size=read.int("sasl.server.max.receive.size"),
@@ -275,6 +304,9 @@ class ServerConfig:
             socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),
             socket_request_max_bytes=read.int("socket.request.max.bytes"),
             socket_send_buffer_bytes=read.int("socket.send.buffer.bytes"),
+            allow_everyone_if_no_acl_found=read.flag("allow.everyone.if.no.acl.found"),
+            authorizer_class_name=read.text("authorizer.class.name"),
+            super_users=parse_principals(read.text("super.users")),
             unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
             alter_log_dirs_replication_quota_window_num=read.int("alter.log.dirs.replication.quota.window.num"),
             alter_log_dirs_replication_quota_window_size_seconds=read.int(
@@ -414,8 +446,18 @@ class ServerConfig:
             transaction_state_log_segment_bytes=read.int("transaction.state.log.segment.bytes"),
             transaction_two_phase_commit_enable=read.flag("transaction.two.phase.commit.enable"),
             transactional_id_expiration_ms=read.int("transactional.id.expiration.ms"),
+            sasl=_sasl(read, listeners),
             zookeeper=_zookeeper(read),
         )
+
+
+def _sasl(read: ConfigReader, listeners: Iterable[Listener]) -> dict[str, tuple[MechanismSettings, ...]]:
+    users = [listener for listener in listeners if listener.security_protocol.startswith("SASL_")]
+    if not users:
+        return {}
+    from kwire.config.sasl import sasl_settings
+
+    return {listener.name: sasl_settings(read, listener) for listener in users}
 
 
 def _zookeeper(read: ConfigReader) -> ZooKeeperConfig | None:
@@ -512,9 +554,13 @@ def warnings_about(names: Iterable[str]) -> list[str]:
     unknown: list[str] = []
     for name in sorted(names):
         definition = broker_config(name)
-        if definition is None and listener_config(name) is None:
+        of_listener = listener_config(name) if definition is None else None
+        if definition is None and of_listener is None:
             unknown.append(name)
-        elif definition is None or not has_effect(definition):
+        elif not (
+            (definition is not None and has_effect(definition))
+            or (of_listener is not None and has_effect_on_listener(of_listener))
+        ):
             without_effect.append(name)
     warnings: list[str] = []
     if without_effect:

@@ -9,6 +9,7 @@ import attrs
 
 from kwire.config.definition import ConfigError, Value, invalid
 from kwire.config.listeners import parse_address
+from kwire.security.principal import parse_principals
 
 _THROTTLED_REPLICA: Final = re.compile(r"\d+:\d+")
 
@@ -88,7 +89,7 @@ class OptionalChoice:
 
     def check(self, name: str, value: Value) -> None:
         if value is not None and value not in self.choices:
-            raise invalid(name, value, f"kwire has only: {', '.join(self.choices)}")
+            raise invalid(name, value, f"kwire has only: {', '.join(filter(None, self.choices))}")
 
 
 @attrs.frozen
@@ -138,3 +139,15 @@ class NonEmptyText:
     def check(self, name: str, value: Value) -> None:
         if value == "":
             raise invalid(name, value, "String must be non-empty")
+
+
+@attrs.frozen
+class Principals:
+    """Principals with their types, separated by semicolons."""
+
+    def check(self, name: str, value: Value) -> None:
+        assert isinstance(value, str)
+        try:
+            parse_principals(value)
+        except ValueError as error:
+            raise invalid(name, value, str(error)) from error

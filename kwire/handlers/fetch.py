@@ -65,7 +65,7 @@ def handle(
         if request.rack_id:
             limits.is_near = _nearness(broker, context, request.rack_id)
         if fetch.session is not None:
-            limits.may_rest = broker.authorizer.allows_all
+            limits.may_rest = True
     else:
         find = _finder_of_replica(broker, context)
         now_ms = broker.clock.monotonic_ms()

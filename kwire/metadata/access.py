@@ -22,6 +22,7 @@ from kwire_protocol.internal.metadata_security import (
 from kwire_protocol.wire import Uuid
 
 from kwire.metadata.records import MetadataRecord
+from kwire.security.acls.acl import Acl
 
 ScramKey = tuple[str, int]
 """The name of a user and the number of a mechanism: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
@@ -55,15 +56,21 @@ class AccessImage:
     """By token id."""
     quotas: dict[QuotaEntity, dict[str, float]] = attrs.Factory(dict)
     """The value of each quota (producer_byte_rate, ...) of an entity."""
+    existing_acls: dict[Acl, int] = attrs.field(factory=dict, eq=False, repr=False)
+    """The values of `acls`, and how many ids each has."""
 
     def apply(self, record: MetadataRecord, changes: AccessChanges) -> bool:
         """Applies a record of this part. Returns whether it is one."""
         match record:
             case AccessControlEntryRecord():
+                if record.id in self.acls:
+                    self._remove_acl(record.id, changes)
                 self.acls[record.id] = record
+                acl = Acl.of_record(record)
+                self.existing_acls[acl] = self.existing_acls.get(acl, 0) + 1
                 changes.acls_added.append(record)
             case RemoveAccessControlEntryRecord():
-                changes.acls_removed.append(self.acls.pop(record.id))
+                self._remove_acl(record.id, changes)
             case UserScramCredentialRecord():
                 self.scram_credentials[record.name, record.mechanism] = record
                 changes.scram_credentials.add((record.name, record.mechanism))
@@ -81,6 +88,14 @@ class AccessImage:
             case _:
                 return False
         return True
+
+    def _remove_acl(self, acl_id: Uuid, changes: AccessChanges) -> None:
+        record = self.acls.pop(acl_id)
+        acl = Acl.of_record(record)
+        self.existing_acls[acl] -= 1
+        if not self.existing_acls[acl]:
+            del self.existing_acls[acl]
+        changes.acls_removed.append(record)
 
     def _apply_quota(self, record: ClientQuotaRecord, changes: AccessChanges) -> None:
         entity = quota_entity(record.entity)

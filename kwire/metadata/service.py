@@ -28,7 +28,7 @@ from outcome import Outcome, acapture
 
 from kwire.beside import Beside, Slices
 from kwire.clock import Clock
-from kwire.config.definition import Value
+from kwire.config.definition import ConfigError, Value
 from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
@@ -52,6 +52,10 @@ if TYPE_CHECKING:
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
     )
+    from kwire_protocol.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
+    )
     from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
     from kwire_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
     from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -59,8 +63,11 @@ if TYPE_CHECKING:
     from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
     from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
+    from kwire.metadata.controller.access.acls import Deletion
     from kwire.metadata.controller.configs.config_changes import ConfigChange
     from kwire.metadata.controller.configs.config_changes import Outcome as ConfigOutcome
+    from kwire.security.acls.acl import Acl
+    from kwire.security.acls.filters import AclFilter
 
 log = logging.getLogger(__name__)
 
@@ -357,6 +364,26 @@ class MetadataService:
 
         return await self.change(lambda state: alter_partition(state, request))
 
+    async def create_acls(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
+        """Why each was not created. Raises KafkaError as well: POLICY_VIOLATION, UNKNOWN_SERVER_ERROR."""
+        from kwire.metadata.controller.access.acls import create_acls
+
+        return await self.change(lambda state: create_acls(state, acls))
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[Deletion]:
+        """What each filter deleted. Raises KafkaError(INVALID_REQUEST) as well: there are too many."""
+        from kwire.metadata.controller.access.acls import delete_acls
+
+        return await self.change(lambda state: delete_acls(state, filters))
+
+    async def alter_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> AlterUserScramCredentialsResponse:
+        """Raises KafkaError(POLICY_VIOLATION) as well: it is too large."""
+        from kwire.metadata.controller.access.scram_users import alter_scram_credentials
+
+        return await self.change(lambda state: alter_scram_credentials(state, request))
+
     async def unregister_broker(self, broker_id: int) -> None:
         """Raises KafkaError as well: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service)."""
         from kwire.metadata.controller.brokers import unregister
@@ -579,8 +606,14 @@ class MetadataService:
             dynamic_default=self.image.config(ConfigResourceType.BROKER, ""),
             dynamic_broker=self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
+        try:
+            config = ServerConfig.from_properties(self.configs.effective)
+        except ConfigError as error:
+            # Each value is valid, and was refused if it does not fit the others: another version may have seen to that.
+            log.warning("the configurations in the metadata log are not followed: %s", error)
+            return
         self.config = attrs.evolve(
-            ServerConfig.from_properties(self.configs.effective),
+            config,
             # What the flags and the system made of the static ones.
             properties=self.config.properties,
             listeners=self.config.listeners,

@@ -59,7 +59,7 @@ from kwire.network.states import (
     Event,
 )
 from kwire.network.transport import PeerLost, Transport
-from kwire.security.principal import Requester
+from kwire.security.principal import ANONYMOUS, Requester
 from kwire.security.sasl.exchange import SaslSession
 from kwire.waits import Slot
 
@@ -141,7 +141,7 @@ class Connection:
             self._frames.max_frame_bytes = min(
                 broker.config.sasl_server_max_receive_size, broker.config.socket_request_max_bytes
             )
-            self._decode = Unauthenticated(apis, self._context).decode
+            self._decode = Unauthenticated(apis, self._context, sasl).decode
             self._context.on_authenticated = self._on_authenticated
         if transport.handshake is not None:
             self._state = SHAKING
@@ -273,7 +273,12 @@ class Connection:
             self._enter(SHAKE_NEEDS_ROOM if waits_for == WRITE else SHAKE_NEEDS_INPUT)
             return
         self._enter(SHAKEN)
-        self._context.requester = Requester(self._transport.principal, self.client_host)
+        principal = self._transport.principal
+        self._context.requester = Requester(principal, self.client_host)
+        if principal != ANONYMOUS:
+            self._broker.audit.authenticated(
+                self.client_host, mechanism="a certificate", listener=self._context.listener_name, principal=principal
+            )
         if self._context.sasl is None:
             self._forget_introduction()
         self._serve()

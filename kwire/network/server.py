@@ -119,7 +119,11 @@ class Server:
     _logs: PeerLogs = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._logs = PeerLogs(self.processor)
+        self._logs = PeerLogs(self.processor, self.broker.config.kwire_audit_log_max_lines_per_second)
+        self.broker.audit.write = self._write_audit
+
+    def _write_audit(self, level: int, line: str) -> None:
+        self._logs.audit.write(level, "%s", line, now=self.processor.now)
 
     async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serves until it is cancelled, then closes the listeners and the connections."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -39,6 +39,9 @@ INITIAL_EPOCH = 0
 NO_SESSION = 0
 MAX_EPOCH = 2**31 - 1
 MIN_EVICTION_MS = 120_000
+
+_NOBODY: Final = object()
+"""Differs from every reader."""
 
 TopicKey = tuple[str, Uuid]
 """The topic as the client names it: (name, NULL_UUID) before v13, ("", topic id) from then on."""
@@ -249,6 +252,11 @@ class FetchSessions:
                 session.read_anew(partition)
         self._go_on(session, wanted, forgotten, now_ms)
         return FetchContext(wanted, session, incremental=True)
+
+    def read_all_anew(self) -> None:
+        """Who may read what has changed: with its next request each session reads all of its partitions again."""
+        for session in self._sessions.values():
+            session.reader = _NOBODY
 
     def close(self, session_id: int) -> None:
         """Its reader has left it, or never hears of it."""

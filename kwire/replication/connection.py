@@ -20,8 +20,9 @@ import trio
 from kwire_protocol.conversation import Conversation, NotServed, Ticket
 from kwire_protocol.messages.fetch import FetchRequest
 from kwire_protocol.messages.list_offsets import ListOffsetsRequest
-from kwire_protocol.wire import ProtocolError
+from kwire_protocol.wire import ApiMessage, ProtocolError
 
+from kwire.client.login import LEAST_HANDSHAKE_VERSION, RENEWED_AFTER, Login, LoginFailed, NewExchange
 from kwire.replication.fetching import (
     LEAST_FETCH_VERSION,
     LEAST_LIST_OFFSETS_VERSION,
@@ -78,6 +79,8 @@ class Surroundings:
     """replica.socket.timeout.ms, for connecting and for each request."""
     client_id: str
     connect: Connect = connect_plain_text
+    new_exchange: NewExchange | None = None
+    """Begins the authentication that leaders ask for."""
 
 
 @attrs.define(eq=False)
@@ -90,6 +93,10 @@ class LeaderConnection:
     _end_of_pause: Any = attrs.field(init=False)
     _sock: socket.socket | None = None
     _conversation: Conversation | None = None
+    _login: Login | None = None
+    """The authentication under way."""
+    _login_due_ms: float = math.inf
+    """When the leader has to be told again who this is."""
     _unsent: memoryview | None = None
     _hurrying: Ticket | None = None
     """The request that is to end the leader's wait, until it is answered."""
@@ -119,7 +126,7 @@ class LeaderConnection:
                 self.around.start_soon(self._connect)
             else:
                 self._sleep()
-        elif self._conversation is not None and self._conversation.versions is not None:
+        elif self._conversation is not None and not self._is_negotiating:
             self._ask(self._conversation)
 
     def close(self) -> None:
@@ -194,20 +201,50 @@ class LeaderConnection:
             while (reply := conversation.next_reply()) is not None:
                 if reply.ticket is self._hurrying:
                     self._hurrying = None
+                elif self._login is not None:
+                    self._go_on_logging_in(conversation, self._login, reply.message)
                 else:
                     self._complaint = ""
                     self.fetcher.received(reply.message, self.around.now_ms())
                     self.poke()
                 if self._conversation is not conversation:
                     return
-        except ProtocolError as error:
+        except (ProtocolError, LoginFailed) as error:
             self._lose(str(error))
             return
         if not was_known:
             if conversation.versions is None:
                 self._send_new()  # it may ask for the versions once more
+            elif self.around.new_exchange is not None:
+                self._log_in(conversation, self.around.new_exchange)
             else:
                 self.poke()
+
+    # Saying who this is
+
+    def _log_in(self, conversation: Conversation, new_exchange: NewExchange) -> None:
+        self._login = Login(f"leader {self.fetcher.leader_id}", new_exchange())
+        self._say(conversation, self._login.first(), at_least=LEAST_HANDSHAKE_VERSION)
+
+    def _go_on_logging_in(self, conversation: Conversation, login: Login, response: Any) -> None:
+        request = login.following(response)
+        if request is not None:
+            self._say(conversation, request)
+            return
+        self._login = None
+        lasts_ms = login.lifetime_ms * RENEWED_AFTER if login.lifetime_ms else math.inf
+        self._login_due_ms = self.around.now_ms() + lasts_ms
+        self.poke()
+
+    def _say(self, conversation: Conversation, request: ApiMessage, *, at_least: int = 0) -> None:
+        try:
+            version = conversation.version_for(request.api_key, at_least=at_least)
+        except NotServed as error:
+            self._lose(f"it does not serve {error}")
+            return
+        conversation.send(request, version)
+        self._start_timer(self.around.timeout_ms())
+        self._send_new()
 
     def _time_is_up(self) -> None:
         if self._sock is not None and (self.fetcher.is_asking or self._is_negotiating):
@@ -217,12 +254,18 @@ class LeaderConnection:
 
     @property
     def _is_negotiating(self) -> bool:
-        return self._conversation is not None and self._conversation.versions is None
+        conversation = self._conversation
+        return conversation is not None and (conversation.versions is None or self._login is not None)
 
     # Sending
 
     def _ask(self, conversation: Conversation) -> None:
-        request = self.fetcher.next_request(self.around.now_ms())
+        now_ms = self.around.now_ms()
+        if now_ms >= self._login_due_ms and self.around.new_exchange is not None:
+            self._login_due_ms = math.inf
+            self._log_in(conversation, self.around.new_exchange)
+            return
+        request = self.fetcher.next_request(now_ms)
         if request is None:
             self._sleep()
             return
@@ -306,7 +349,8 @@ class LeaderConnection:
         if self._sock is not None:
             self.around.sockets.remove(self._sock)
             self._sock.close()
-        self._sock = self._conversation = self._unsent = self._hurrying = None
+        self._sock = self._conversation = self._unsent = self._hurrying = self._login = None
+        self._login_due_ms = math.inf
         self._is_watching_write = False
 
 

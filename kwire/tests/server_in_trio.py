@@ -32,6 +32,7 @@ from kwire.beside import Beside
 from kwire.broker import Broker
 from kwire.clock import Clock
 from kwire.config.server import load_config
+from kwire.network.listener_security import securities_of
 from kwire.network.processor import Processor, Timer
 from kwire.network.server import Server
 from kwire.replicas.partition import Partition
@@ -169,6 +170,7 @@ def with_server(
     scenario: Callable[[ServerInTrio], Awaitable[None]],
     *,
     settings: Iterable[str] = (),
+    listen: str = "127.0.0.1:0",
     disks: Mapping[str, Disk] | None = None,
     wall_clock: Clock | None = None,
     beside: Beside | None = None,
@@ -181,7 +183,7 @@ def with_server(
     clock = MockClock(autojump_threshold=0)
     defaults = ["offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0", "kwire.spin.us=0"]
     folders = disks if disks is not None else {"/data": MemoryDisk()}
-    config = load_config(settings=[*defaults, *settings], listen=["127.0.0.1:0"], data_dirs=list(folders))
+    config = load_config(settings=[*defaults, *settings], listen=[listen], data_dirs=list(folders))
 
     async def main() -> None:
         broker = Broker.open(config, folders, wall_clock or TrioClock(), beside=beside)
@@ -190,7 +192,7 @@ def with_server(
             create_internal_topics(broker)
             listeners = bind_all(config)
             listen_all(config, listeners)
-            server = Server(broker, listeners, processor)
+            server = Server(broker, listeners, processor, securities=securities_of(broker))
             async with trio.open_nursery() as nursery, AsyncExitStack() as clients:
                 nursery.start_soon(processor.keep_trio_awake)
                 nursery.start_soon(server.serve)

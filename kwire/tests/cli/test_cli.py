@@ -135,15 +135,35 @@ def test_settings_come_from_the_file_and_set_wins(tmp_path: Path) -> None:
         assert (broker.node_id, broker.rack) == (7, "cellar")
 
 
-def test_a_listener_beyond_loopback_is_warned_of(tmp_path: Path) -> None:
-    command = [*KWIRE, "serve", "--set", "listeners=PLAINTEXT://0.0.0.0:0"]
-    command += ["--set", "advertised.listeners=PLAINTEXT://localhost:1", "--data-dir", str(tmp_path)]
+PLAIN_USERS = "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_a=b;"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "settings", "warning"),
+    [
+        ("PLAINTEXT", (), "without authentication: anyone who reaches this address can read and change all data"),
+        (
+            "SASL_PLAINTEXT",
+            ("sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256", PLAIN_USERS),
+            "for PLAIN without encryption: anyone who sees the network's traffic learns passwords",
+        ),
+        ("SASL_PLAINTEXT", ("sasl.enabled.mechanisms=SCRAM-SHA-256",), None),
+    ],
+)
+def test_a_listener_beyond_loopback_is_warned_of(
+    tmp_path: Path, protocol: str, settings: tuple[str, ...], warning: str | None
+) -> None:
+    command = [*KWIRE, "serve", "--set", f"listeners={protocol}://0.0.0.0:0"]
+    command += ["--set", f"advertised.listeners={protocol}://localhost:1", "--data-dir", str(tmp_path)]
+    command += [part for setting in settings for part in ("--set", setting)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert "listening on 0.0.0.0:" in process.stdout.readline()
         process.terminate()
-        assert "without authentication" in process.communicate(timeout=TIMEOUT_S)[1]
+        warned = process.communicate(timeout=TIMEOUT_S)[1]
+        assert ("WARNING" in warned) == (warning is not None)
+        assert (warning or "") in warned
     finally:
         process.kill()
         process.communicate()

@@ -19,6 +19,7 @@ from kwire.metadata.records import MetadataRecord
 from kwire.metadata.service import MetadataService
 from kwire.quotas.client_quotas import ClientQuotas
 from kwire.quotas.rates import Window
+from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.tests.metadata.distant_log import DistantLog, answered, somebody_first
 from kwire.waits import at_once
@@ -121,6 +122,7 @@ class FakeBroker:
 
     metadata: MetadataService
     authorizer: Authorizer = attrs.field(factory=AllowAll)
+    audit: AuditLog = attrs.field(factory=lambda: AuditLog(Audited.NOTHING, as_json=False, now_ms=lambda: 0))
     client_quotas: ClientQuotas = attrs.field(
         factory=lambda: ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
     )
