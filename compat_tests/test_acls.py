@@ -7,6 +7,7 @@ takes from us what we need, so whoever may create or delete topics in the cluste
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -444,7 +445,9 @@ def test_a_session_hears_of_permissions_that_change(client: RawClient, topic: st
     assert fetch(session_id, 4).responses == []
 
 
-def test_acls_outlive_a_restart(guarded: RestartableBroker, unique: Callable[[str], str]) -> None:
+def test_acls_outlive_a_restart_in_records_that_kafkas_tool_reads(
+    guarded: RestartableBroker, java: JavaHost, unique: Callable[[str], str]
+) -> None:
     name = unique("t")
     with RawClient(guarded.bootstrap) as client:
         grant(client, binding(resource_name=name), binding(resource_name=name, operation=WRITE))
@@ -453,6 +456,15 @@ def test_acls_outlive_a_restart(guarded: RestartableBroker, unique: Callable[[st
     with RawClient(guarded.bootstrap) as client:
         assert describe(client) == before
         revoke(client, name)
+    log = guarded.metadata_dir / "__cluster_metadata-0" / "00000000000000000000.log"
+    said = java.succeed(tools.DUMP_LOG, "--cluster-metadata-decoder", "--files", log).out
+    told = f'"resourceType":{TOPIC},"resourceName":"{name}","patternType":{LITERAL},"principal":"User:other","host":"*"'
+    recorded = re.findall(
+        rf'"type":"ACCESS_CONTROL_ENTRY_RECORD","version":0,"data":{{"id":"(.+?)",{re.escape(told)}', said
+    )
+    removed = re.findall(r'"type":"REMOVE_ACCESS_CONTROL_ENTRY_RECORD","version":0,"data":{"id":"(.+?)"}', said)
+    assert len(recorded) == 2
+    assert set(recorded) <= set(removed)
 
 
 # -- clients and tools

@@ -19,7 +19,7 @@ from kwire_storage.errors import ForeignFolderError, StorageError
 from kwire_storage.log.log import Log
 
 from kwire.beside import Beside
-from kwire.clock import Clock
+from kwire.clock import Clock, running_ns
 from kwire.cluster.member import ClusterMember
 from kwire.cluster.membership import Membership
 from kwire.config.server import ServerConfig
@@ -318,6 +318,7 @@ class Broker:
             client_quotas=ClientQuotas(
                 Window.of(config.quota_window_num, config.quota_window_size_seconds),
                 Window.of(config.controller_quota_window_num, config.controller_quota_window_size_seconds),
+                running_ns,
             ),
             member=member,
             rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs},

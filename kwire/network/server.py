@@ -232,6 +232,9 @@ class Server:
         if changes.configs:
             # max.connections may have been raised.
             self._waiting_for_room.unpark_all()
+        if changes.access.quotas:
+            for connection in self.connections:
+                connection.follow_quotas()
 
     @property
     def _is_full(self) -> bool:

@@ -67,7 +67,7 @@ def test_a_user_is_served_after_logging_in(mechanism: str, version: int) -> None
     async def scenario(kwire: ServerInTrio) -> None:
         client = await kwire.connect()
         response = await login(client, mechanism, version=version)
-        assert (response.error_code, response.error_message, response.session_lifetime_ms) == (0, None, 0)
+        assert (response.error_code, response.error_message, response.session_lifetime_ms) == (0, "", 0)
         assert await is_served(client)
         (connection,) = kwire.server.connections
         assert str(connection._context.principal) == "User:alice"
@@ -386,14 +386,17 @@ def test_a_login_lasts_as_long_as_its_mechanism_says() -> None:
     with_sasl_server(scenario, settings=[REAUTH])
 
 
-def test_whoever_does_not_log_in_again_in_time_is_closed_at_the_next_request(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("request_", [(ASK, 9), (SaslAuthenticateRequest(ALICE_IN_PLAIN), 2)], ids=["any", "sasl"])
+def test_whoever_does_not_log_in_again_in_time_is_closed_at_the_next_request(
+    caplog: pytest.LogCaptureFixture, request_: tuple[ApiMessage, int]
+) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await known_client(kwire)
         await trio.sleep(9.9)
         assert await is_served(client)
         await trio.sleep(0.2)
         assert kwire.connections == 1
-        await client.send((ASK, 9))
+        await client.send(request_)
         assert await client.is_at_end()
 
     with_sasl_server(scenario, settings=[REAUTH])

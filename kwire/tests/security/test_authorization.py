@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import attrs
@@ -137,11 +137,11 @@ class Denier:
         """It is asked each time."""
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
+@contextmanager
+def open_broker() -> Iterator[Broker]:
     """It has a topic with a record, a group that has committed, a transactional id, and a delegation token."""
-    config = load_config(settings=["delegation.token.secret.key=secret-key"])
-    opened = Broker.open(config, MemoryDisk(), SystemClock())
+    settings = ["delegation.token.secret.key=secret-key", "transaction.two.phase.commit.enable=true"]
+    opened = Broker.open(load_config(settings=settings), MemoryDisk(), SystemClock())
     at_once(opened.metadata.change(lambda _: ([TOKEN], None)))
     create_internal_topics(opened)
     at_once(opened.metadata.create_topic_by_itself(TOPIC))
@@ -150,6 +150,12 @@ def broker() -> Iterator[Broker]:
     ask(opened, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with open_broker() as opened:
+        yield opened
 
 
 def topic_id(broker: Broker) -> bytes:
