@@ -195,6 +195,33 @@ def test_a_truststore_cannot_be_added_to_a_running_listener() -> None:
         listener.check(server_settings(truststore_certificates=trusted("two")))
 
 
+def for_brokers(settings: TlsSettings) -> TlsListener:
+    return TlsListener("listener L", settings, now_ms=lambda: 0, monotonic_ms=lambda: 0, is_for_brokers=True)
+
+
+@pytest.mark.parametrize("client_auth", ["none", "required"])
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_brokers_must_be_able_to_connect_to_each_other_before_and_after(client_auth: str, version: str) -> None:
+    changed = {"client_auth": client_auth, "enabled_protocols": (version,)}
+    listener = for_brokers(server_settings(**changed))
+    listener.check(attrs.evolve(settings_of(SECOND), **changed))  # type: ignore[arg-type]
+    listener.check(server_settings(**changed, truststore_certificates=trusted("one") + trusted("two")))
+    with pytest.raises(TlsError, match="brokers with these settings could not connect to each other"):
+        listener.check(server_settings(**changed, truststore_certificates=trusted("two")))
+    with pytest.raises(TlsError, match="brokers with these settings could not connect to each other"):
+        for_brokers(server_settings(**changed, truststore_certificates=trusted("two")))
+    by_two = issued(HOST, name="server", by="two")
+    with pytest.raises(TlsError, match="could not connect to each other"):
+        listener.check(
+            server_settings(
+                **changed,
+                keystore_key=by_two.key,
+                keystore_certificate_chain=by_two.chain,
+                truststore_certificates=trusted("one") + trusted("two"),
+            )
+        )
+
+
 def test_a_listener_that_cannot_begin_says_why(tmp_path: Path) -> None:
     settings = TlsSettings(keystore_type="PEM", keystore_location=str(tmp_path / "none"))
     with pytest.raises(TlsError, match=os.strerror(2)):
