@@ -19,7 +19,7 @@ from kwire_storage.errors import ForeignFolderError, StorageError
 from kwire_storage.log.log import Log
 
 from kwire.beside import Beside
-from kwire.clock import Clock
+from kwire.clock import Clock, running_ns
 from kwire.cluster.member import ClusterMember
 from kwire.cluster.membership import Membership
 from kwire.config.server import ServerConfig
@@ -318,6 +318,7 @@ class Broker:
             client_quotas=ClientQuotas(
                 Window.of(config.quota_window_num, config.quota_window_size_seconds),
                 Window.of(config.controller_quota_window_num, config.controller_quota_window_size_seconds),
+                running_ns,
             ),
             member=member,
             rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs},
@@ -490,6 +491,16 @@ class Broker:
         if (added or removed) and isinstance(self.authorizer, StandardAuthorizer):
             self.authorizer.change(map(Acl.of_record, added), map(Acl.of_record, removed))
             self.fetch_sessions.read_all_anew()
+
+    def remove_expired_tokens(self) -> None:
+        """Removes delegation tokens that have expired, in the background."""
+        drive(self._remove_expired_tokens())
+
+    async def _remove_expired_tokens(self) -> None:
+        try:
+            await self.metadata.remove_expired_tokens()
+        except KafkaError as error:
+            log.error("delegation tokens that have expired cannot be removed: %s", error.message)
 
     def _follow_quotas(self, changes: Changes) -> None:
         if any(concerns_clients(entity) for entity in changes.access.quotas):

@@ -16,6 +16,7 @@ from kwire.cli.query import query
 from kwire.cli.quota import quota
 from kwire.cli.serve import serve
 from kwire.cli.txn import txn
+from kwire.cli.user import user
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -38,3 +39,4 @@ main.add_command(query)
 main.add_command(quota)
 main.add_command(serve)
 main.add_command(txn)
+main.add_command(user)

@@ -35,7 +35,7 @@ from kwire.config.tables.broker import (
     broker_config,
     broker_configs,
     has_effect,
-    has_effect_on_listener,
+    has_effect_for_listener,
     listener_config,
 )
 from kwire.config.zookeeper import ZooKeeperConfig
@@ -61,7 +61,7 @@ class ServerConfig:
     without a unit in their name are counts.
     """
 
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = attrs.field(repr=False)
     node_id: int
     cluster_id: str | None
     kwire_audit_log: str
@@ -109,6 +109,12 @@ class ServerConfig:
     """The only authorizer that there is, or empty."""
     super_users: frozenset[str]
     """Principals as text: User:admin."""
+
+    delegation_token_expiry_check_interval_ms: int
+    delegation_token_expiry_time_ms: int
+    delegation_token_max_lifetime_ms: int
+    delegation_token_secret_key: str | None = attrs.field(repr=False)
+    """None: there are no delegation tokens."""
 
     unstable_api_versions_enable: bool
     alter_log_dirs_replication_quota_window_num: int
@@ -307,6 +313,10 @@ class ServerConfig:
             allow_everyone_if_no_acl_found=read.flag("allow.everyone.if.no.acl.found"),
             authorizer_class_name=read.text("authorizer.class.name"),
             super_users=parse_principals(read.text("super.users")),
+            delegation_token_expiry_check_interval_ms=read.int("delegation.token.expiry.check.interval.ms"),
+            delegation_token_expiry_time_ms=read.int("delegation.token.expiry.time.ms"),
+            delegation_token_max_lifetime_ms=read.int("delegation.token.max.lifetime.ms"),
+            delegation_token_secret_key=read.optional_text("delegation.token.secret.key") or None,
             unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
             alter_log_dirs_replication_quota_window_num=read.int("alter.log.dirs.replication.quota.window.num"),
             alter_log_dirs_replication_quota_window_size_seconds=read.int(
@@ -553,14 +563,15 @@ def warnings_about(names: Iterable[str]) -> list[str]:
     without_effect: list[str] = []
     unknown: list[str] = []
     for name in sorted(names):
-        definition = broker_config(name)
-        of_listener = listener_config(name) if definition is None else None
-        if definition is None and of_listener is None:
+        definition, of_listener = broker_config(name), listener_config(name)
+        if definition is not None:
+            is_used = has_effect(definition)
+        elif of_listener is not None:
+            is_used = has_effect_for_listener(of_listener)
+        else:
             unknown.append(name)
-        elif not (
-            (definition is not None and has_effect(definition))
-            or (of_listener is not None and has_effect_on_listener(of_listener))
-        ):
+            continue
+        if not is_used:
             without_effect.append(name)
     warnings: list[str] = []
     if without_effect:

@@ -18,7 +18,7 @@ from kwire_protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-from kwire.handlers._shared.authorization import divided
+from kwire.handlers._shared.authorization import divided, named_once
 from kwire.handlers._shared.mutation_quotas import mutation_quota
 from kwire.security.authorizer import Operation
 
@@ -31,7 +31,10 @@ STRICT_SINCE: Final = 3
 
 
 async def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
-    request.topics, denied = divided(broker, context, Operation.ALTER, request.topics, lambda it: it.name)
+    possible = named_once(it.name for it in request.topics)
+    request.topics, denied = divided(
+        broker, context, Operation.ALTER, request.topics, lambda it: it.name if it.name in possible else None
+    )
     quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
     try:
         response = await broker.metadata.create_partitions(request, quota)

@@ -22,9 +22,10 @@ from kwire_protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-from kwire.handlers._shared.authorization import allows, divided
+from kwire.handlers._shared.authorization import allows, divided, named_once
 from kwire.handlers._shared.mutation_quotas import mutation_quota
 from kwire.security.authorizer import Operation, ResourceType
+from kwire.topic_names import CLUSTER_METADATA
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -37,7 +38,10 @@ STRICT_SINCE: Final = 6
 async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     denied: list[CreatableTopic] = []
     if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
-        request.topics, denied = divided(broker, context, Operation.CREATE, request.topics, lambda it: it.name)
+        possible = named_once(it.name for it in request.topics) - {CLUSTER_METADATA}
+        request.topics, denied = divided(
+            broker, context, Operation.CREATE, request.topics, lambda it: it.name if it.name in possible else None
+        )
     quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
     try:
         response = await broker.metadata.create_topics(request, quota)
@@ -62,4 +66,4 @@ def _hide_configs(created: CreatableTopicResult) -> None:
     if not created.error_code:
         created.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         created.num_partitions = created.replication_factor = -1
-        created.configs = None
+        created.configs = []

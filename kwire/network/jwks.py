@@ -80,8 +80,7 @@ class FreshKeys:
             # A server may be away for a week.
             if str(error) != self._told:
                 has_keys = bool(refresh.keys.keys)
-                log.log(
-                    logging.WARNING if has_keys else logging.ERROR,
+                log.warning(
                     "listener %s: the keys of OAUTHBEARER tokens cannot be fetched: %s; %s until they can",
                     self._listener,
                     error,

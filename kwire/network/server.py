@@ -153,14 +153,26 @@ class Server:
         nursery.start_soon(self.broker.sharing.run)
         nursery.start_soon(LogCleaner(self.broker).run)
         nursery.start_soon(self.broker.moves.run)
+        for security in self.securities.values():
+            if security.start is not None:
+                security.start(nursery.start_soon)
         for listener in self.listeners:
             nursery.start_soon(self._accept, listener)
         nursery.start_soon(self._reap_idle)
+        if self.broker.config.delegation_token_secret_key is not None:
+            nursery.start_soon(self._remove_expired_tokens)
         if self.broker.member is not None:
             nursery.start_soon(self._run_member, self.broker.member)
             nursery.start_soon(record_later, self.broker.member)
             nursery.start_soon(self._balance_leaders, self.broker.member)
             nursery.start_soon(self._followers(nursery).run)
+
+    async def _remove_expired_tokens(self) -> None:
+        broker = self.broker
+        while True:
+            await trio.sleep(broker.config.delegation_token_expiry_check_interval_ms / 1000)
+            if broker.member is None or broker.member.is_controller:
+                broker.remove_expired_tokens()
 
     async def _run_member(self, member: ClusterMember) -> None:
         member.serve()
@@ -220,6 +232,9 @@ class Server:
         if changes.configs:
             # max.connections may have been raised.
             self._waiting_for_room.unpark_all()
+        if changes.access.quotas:
+            for connection in self.connections:
+                connection.follow_quotas()
 
     @property
     def _is_full(self) -> bool:
@@ -238,12 +253,15 @@ class Server:
 
     def _start(self, sock: socket.socket, listener: BoundListener) -> None:
         security = self.securities.get(listener.name)
+        new_transport = self.new_transport if security is None else security.new_transport
+        transport: Transport | None = None
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport = new_transport(sock)
             connection = Connection(
                 self.broker,
-                self.new_transport(sock) if security is None else security.new_transport(sock),
+                transport,
                 self.processor,
                 listener_name=listener.name,
                 sasl=None if security is None or security.new_session is None else security.new_session(),
@@ -253,8 +271,11 @@ class Server:
                 on_closed=self._forget,
                 now=trio.current_time(),
             )
-        except OSError:
-            sock.close()  # the peer is gone already
+        except OSError:  # the peer is gone already
+            if transport is None:
+                sock.close()
+            else:
+                transport.close()
             return
         allowed = self.broker.config.max_connections_per_ip
         if self._connections_by_host[connection.client_host] >= allowed:
@@ -265,7 +286,7 @@ class Server:
                 allowed,
                 now=trio.current_time(),
             )
-            sock.close()
+            transport.close()
             return
         self._connections_by_host[connection.client_host] += 1
         self.connections[connection] = None

@@ -87,22 +87,20 @@ class Rates(Meters[Rate]):
         return rate.throttle_ms(bound, now_ms)
 
     def throttle_before(self, client: Client, value: float, now_ms: int) -> int:
-        """As `record`, but if the client has to pause for it, it does not get it, and nothing is recorded.
+        """As `record`, but records nothing: for how long the client has to pause before it gets that much.
 
-        What is too much even for a client that took nothing lately is recorded, and has no pause: it would never get it
-        otherwise, however long it waits. (In Apache Kafka it does not get it.)
+        What is too much even for a client that took nothing lately needs no pause: the client would never get it
+        otherwise, however long it waits. (In Apache Kafka it never does.)
         """
         found = self.find(client, now_ms)
         if found is None:
             return 0
         rate, bound = found
-        is_first = rate.is_empty(now_ms)
+        if rate.is_empty(now_ms):
+            return 0
         rate.record(value, now_ms)
         throttle_ms = rate.throttle_ms(bound, now_ms)
-        if throttle_ms and is_first:
-            return 0
-        if throttle_ms:
-            rate.record(-value, now_ms)
+        rate.record(-value, now_ms)
         return throttle_ms
 
     def most_at_once(self, client: Client, now_ms: int) -> float | None:
@@ -116,10 +114,14 @@ class Rates(Meters[Rate]):
 
 @attrs.define(eq=False)
 class ClientQuotas:
-    """All kinds of quotas of users and client ids. `window` is for the rates, `controller_window` for mutations."""
+    """All kinds of quotas of users and client ids. `window` is for the rates, `controller_window` for mutations.
+
+    `running_ns` tells for how long a handler ran.
+    """
 
     window: Window
     controller_window: Window
+    running_ns: Callable[[], int]
     produced: Rates = attrs.field(init=False)
     fetched: Rates = attrs.field(init=False)
     request_percentage: Rates = attrs.field(init=False)

@@ -159,9 +159,11 @@ def listener_config(name: str) -> ConfigDefinition | None:
     return broker_config(match[1] if of_mechanism is None else of_mechanism[1])
 
 
-def has_effect_on_listener(definition: ConfigDefinition) -> bool:
+def has_effect_for_listener(definition: ConfigDefinition) -> bool:
     """Whether kwire uses it with the prefix of a listener."""
-    return definition.name in _OF_LISTENERS and definition.has_effect
+    name = definition.name
+    is_used = name in TLS_CONFIGS or name in _OF_LISTENERS or name.startswith("sasl.oauthbearer.")
+    return is_used and definition.has_effect
 
 
 _OF_LISTENERS: Final = frozenset(

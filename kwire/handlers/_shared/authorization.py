@@ -6,7 +6,8 @@ are not secret, so an unknown id is answered as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -69,6 +70,11 @@ def divided(
     return allowed, refused
 
 
+def named_once(names: Iterable[str]) -> Set[str]:
+    """A request that names something twice is wrong, and that is said before anybody asks whether it is allowed."""
+    return {name for name, count in Counter(names).items() if count == 1}
+
+
 def finder(broker: Broker, context: Context, operation: Operation) -> Callable[[TopicRef, int], Partition]:
     """Like `PartitionTable.find`, with the client's authorization: raises TOPIC_AUTHORIZATION_FAILED as well."""
     if broker.authorizer.allows_all:
@@ -127,5 +133,7 @@ def check_configs(broker: Broker, context: Context, operation: Operation, resour
             check(broker, context, operation, ResourceType.TOPIC, name)
         case ConfigResourceType.GROUP:
             check(broker, context, operation, ResourceType.GROUP, name)
-        case _:
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER | ConfigResourceType.CLIENT_METRICS:
             check(broker, context, operation, ResourceType.CLUSTER)
+        case _:
+            pass  # there is no such type, which the client will be told

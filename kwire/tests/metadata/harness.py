@@ -123,7 +123,9 @@ class FakeBroker:
     metadata: MetadataService
     authorizer: Authorizer = attrs.field(factory=AllowAll)
     audit: AuditLog = attrs.field(factory=lambda: AuditLog(Audited.NOTHING, as_json=False, now_ms=lambda: 0))
-    client_quotas: ClientQuotas = attrs.field(factory=lambda: ClientQuotas(Window.of(11, 1), Window.of(11, 1)))
+    client_quotas: ClientQuotas = attrs.field(
+        factory=lambda: ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
+    )
 
     @property
     def clock(self) -> Clock:

@@ -17,13 +17,13 @@ OF_ALICE = (("user", "alice"),)
 
 def quotas(**values: float) -> ClientQuotas:
     """Of alice."""
-    made = ClientQuotas(Window.of(11, 1), Window.of(11, 1))
+    made = ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
     made.follow({OF_ALICE: values})
     return made
 
 
 def test_nobody_has_to_wait_without_quotas() -> None:
-    made = ClientQuotas(Window.of(11, 1), Window.of(11, 1))
+    made = ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
     assert not made.are_set
     assert made.produced.record(ALICE, 1e12, 0) == 0
     assert made.fetched.throttle_before(ALICE, 1e12, 0) == 0
@@ -59,14 +59,16 @@ def test_a_quota_that_changes_counts_at_once() -> None:
 
 def test_what_is_not_given_is_not_counted() -> None:
     made = quotas(consumer_byte_rate=1000)
-    assert made.fetched.throttle_before(ALICE, 9_000, 0) == 0
-    assert made.fetched.throttle_before(ALICE, 9_000, 0) == 8_000
+    assert made.fetched.record(ALICE, 9_000, 0) == 0
+    for _ in range(3):
+        assert made.fetched.throttle_before(ALICE, 9_000, 0) == 8_000
     assert made.fetched.throttle_before(ALICE, 1_000, 0) == 0
 
 
-def test_what_is_always_too_much_is_given_once_in_a_window() -> None:
+def test_what_is_always_too_much_is_given_to_who_took_nothing_lately() -> None:
     made = quotas(consumer_byte_rate=1000)
     assert made.fetched.throttle_before(ALICE, 50_000, 0) == 0
+    made.fetched.record(ALICE, 50_000, 0)
     assert made.fetched.throttle_before(ALICE, 50_000, 10_999) > 0
     assert made.fetched.throttle_before(ALICE, 50_000, 11_000) == 0
 
@@ -76,7 +78,7 @@ def test_one_answer_may_have_what_a_window_has() -> None:
 
 
 def test_idle_meters_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ClientQuotas(Window.of(11, 1), Window.of(11, 1))
+    made = ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
     made.follow({(("client-id", None),): {"producer_byte_rate": 1.0}})
     for number in range(100):
         made.produced.record(Client("alice", str(number)), 1, number)

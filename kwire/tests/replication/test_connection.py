@@ -272,6 +272,15 @@ def test_a_trouble_that_comes_again_after_an_honest_answer_is_told_again(caplog:
         header, _ = leader.fetch()
 
 
+def test_who_may_not_follow_is_told_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    leader = Leader()
+    header, _ = leader.begin()
+    leader.send(reply(header, response(PartitionData(0, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))))
+    [told] = warnings(caplog)
+    assert "TOPIC_AUTHORIZATION_FAILED" in told
+    assert "has to be in the leader's super.users" in told
+
+
 def test_a_leader_that_only_claims_a_large_reply_costs_little_memory() -> None:
     leader = Leader()
     leader.begin()

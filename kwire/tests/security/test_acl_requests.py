@@ -24,7 +24,6 @@ from kwire.config.server import load_config
 from kwire.config.tables.access import STANDARD_AUTHORIZER
 from kwire.context import CloseConnection, Context
 from kwire.metadata.controller.access import acls as decisions
-from kwire.security.acls.acl import Acl
 from kwire.security.authorizer import CLUSTER_NAME, AllowAll, Operation, ResourceType
 from kwire.security.principal import Principal, Requester
 from kwire.tests.cluster.asking_each_other import AskingCluster
@@ -80,7 +79,7 @@ def wanted(**other: Any) -> DeleteAclsFilter:
     return attrs.evolve(DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY), **other)
 
 
-def described(broker: Broker, requester: Requester = ADMIN, **other: Any) -> Any:
+def described(broker: Broker, *, requester: Requester = ADMIN, **other: Any) -> Any:
     everything = describe_acls.DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY)
     return ask(broker, attrs.evolve(everything, **other), requester)
 
@@ -101,15 +100,10 @@ def test_what_was_created_is_in_force_when_that_is_answered(broker: Broker) -> N
     assert (result.error_code, result.error_message) == (0, None)
     [gone] = result.matching_acls
     assert (gone.error_code, gone.error_message) == (0, None)
-    assert Acl(*[getattr(gone, it) for it in ("resource_type", "resource_name", "pattern_type")], *_entry(gone)) == (
-        Acl(2, "t", 3, "User:alice", "*", READ, 3)
-    )
+    assert (gone.resource_type, gone.resource_name, gone.pattern_type) == (2, "t", 3)
+    assert (gone.principal, gone.host, gone.operation, gone.permission_type) == ("User:alice", "*", READ, 3)
     assert not broker.authorizer.allows(*may_read)
     assert told(broker) == set()
-
-
-def _entry(it: Any) -> tuple[str, str, int, int]:
-    return it.principal, it.host, it.operation, it.permission_type
 
 
 def test_what_exists_is_not_created_again(broker: Broker) -> None:
@@ -185,7 +179,7 @@ def test_what_is_explicitly_unknown_closes_the_connection(broker: Broker, in_cre
     with pytest.raises(CloseConnection):
         delete(broker, wanted(**{in_filter: 0}))
     with pytest.raises(CloseConnection):
-        described(broker, **{in_filter: 0})
+        described(broker, requester=ADMIN, **{in_filter: 0})
 
 
 def test_a_filter_deletes_what_it_matches_and_says_so_even_if_another_does_too(broker: Broker) -> None:
@@ -257,9 +251,9 @@ def test_who_may_not_alter_the_cluster_may_not_change_acls(broker: Broker) -> No
     create(broker, creation())
     assert [it[0] for it in create(broker, creation(), requester=ALICE)] == [E.CLUSTER_AUTHORIZATION_FAILED]
     assert [it.error_code for it in delete(broker, wanted(), requester=ALICE)] == [E.CLUSTER_AUTHORIZATION_FAILED]
-    assert described(broker, ALICE).error_code == E.CLUSTER_AUTHORIZATION_FAILED
+    assert described(broker, requester=ALICE).error_code == E.CLUSTER_AUTHORIZATION_FAILED
     create(broker, creation(resource_type=4, resource_name=CLUSTER_NAME, operation=ALTER))
-    assert described(broker, ALICE).error_code == 0, "who may alter may describe"
+    assert described(broker, requester=ALICE).error_code == 0, "who may alter may describe"
     assert create(broker, creation(resource_name="u"), requester=ALICE) == [(0, "")]
 
 
