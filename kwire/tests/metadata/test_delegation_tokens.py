@@ -175,7 +175,7 @@ def test_the_owner_and_its_renewers_renew() -> None:
     assert scene.renew(token.hmac, BOB, period_ms=2 * DAY) == (0, NOW_MS + HOUR + DAY)
     assert scene.expires_ms(token.token_id) == NOW_MS + HOUR + DAY
     assert scene.renew(token.hmac, CAROL)[0] == E.DELEGATION_TOKEN_OWNER_MISMATCH
-    assert scene.renew(b"x" * 64, ALICE)[0] == E.DELEGATION_TOKEN_NOT_FOUND
+    assert scene.renew(b"x" * 64, ALICE) == (E.DELEGATION_TOKEN_NOT_FOUND, 0)
     assert scene.renew(b"", ALICE)[0] == E.DELEGATION_TOKEN_NOT_FOUND
     assert scene.renew(token.token_id.encode(), ALICE)[0] == E.DELEGATION_TOKEN_NOT_FOUND
 
