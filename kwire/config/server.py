@@ -38,6 +38,7 @@ from kwire.config.tables.broker import (
     has_effect_for_listener,
     listener_config,
 )
+from kwire.config.validators import counts_of_hosts
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.security.principal import parse_principals
 
@@ -97,7 +98,12 @@ class ServerConfig:
     connections_max_idle_ms: int
     connection_failed_authentication_delay_ms: int
     max_connections: int
+    max_connection_creation_rate: int
+    max_connection_creation_rates: Mapping[str, int]
+    """Of each listener, by its name."""
     max_connections_per_ip: int
+    max_connections_per_ip_overrides: Mapping[str, int]
+    """By host."""
     sasl_server_max_receive_size: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
@@ -304,7 +310,12 @@ class ServerConfig:
             connections_max_idle_ms=read.int("connections.max.idle.ms"),
             connection_failed_authentication_delay_ms=delay_ms,
             max_connections=read.int("max.connections"),
+            max_connection_creation_rate=read.int("max.connection.creation.rate"),
+            max_connection_creation_rates={
+                it.name: read.of_listener(it.name).int("max.connection.creation.rate") for it in listeners
+            },
             max_connections_per_ip=read.int("max.connections.per.ip"),
+            max_connections_per_ip_overrides=counts_of_hosts(read.text("max.connections.per.ip.overrides")),
             sasl_server_max_receive_size=read.int("sasl.server.max.receive.size"),
             socket_listen_backlog_size=read.int("socket.listen.backlog.size"),
             socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),

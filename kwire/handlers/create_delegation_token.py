@@ -19,8 +19,6 @@ from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Principal
 
 if TYPE_CHECKING:
-    from kwire_protocol.errors import ErrorCode
-
     from kwire.broker import Broker
     from kwire.context import Context
 
@@ -31,6 +29,16 @@ async def handle(
     requester = owner = context.principal
     if request.owner_principal_name:
         owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+    response = CreateDelegationTokenResponse(
+        principal_type=owner.type,
+        principal_name=owner.name,
+        issue_timestamp_ms=NO_TIME,
+        expiry_timestamp_ms=NO_TIME,
+        max_timestamp_ms=NO_TIME,
+    )
+    if context.api_version >= 3:
+        response.token_requester_principal_type = requester.type
+        response.token_requester_principal_name = requester.name
     try:
         check_connection(context)
         if owner != requester:
@@ -38,22 +46,11 @@ async def handle(
         tokens = tokens_of(broker)
         record = await broker.metadata.create_delegation_token(request, owner=owner, requester=requester)
     except KafkaError as error:
-        return _refused(error.code, owner, requester)
-    return CreateDelegationTokenResponse(
-        0,
-        owner.type,
-        owner.name,
-        requester.type,
-        requester.name,
-        record.issue_timestamp,
-        record.expiration_timestamp,
-        record.max_timestamp,
-        record.token_id,
-        tokens.hmac(record.token_id),
-    )
-
-
-def _refused(code: ErrorCode, owner: Principal, requester: Principal) -> CreateDelegationTokenResponse:
-    return CreateDelegationTokenResponse(
-        code, owner.type, owner.name, requester.type, requester.name, NO_TIME, NO_TIME, NO_TIME
-    )
+        response.error_code = error.code
+        return response
+    response.issue_timestamp_ms = record.issue_timestamp
+    response.expiry_timestamp_ms = record.expiration_timestamp
+    response.max_timestamp_ms = record.max_timestamp
+    response.token_id = record.token_id
+    response.hmac = tokens.hmac(record.token_id)
+    return response

@@ -24,6 +24,7 @@ from kwire.handlers._shared.authorization import allows
 from kwire.handlers._shared.delegation_tokens import check_connection, tokens_of
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.delegation_tokens import principal_of
+from kwire.security.principal import Principal
 
 if TYPE_CHECKING:
     from kwire_protocol.internal.metadata_security import DelegationTokenRecord
@@ -41,7 +42,8 @@ def handle(
     except KafkaError as error:
         return DescribeDelegationTokenResponse(error.code)
     found = _found(broker, request, context)
-    return DescribeDelegationTokenResponse(0, [_described(token, tokens.hmac(token.token_id)) for token in found])
+    described = [_described(token, tokens.hmac(token.token_id), context.api_version) for token in found]
+    return DescribeDelegationTokenResponse(0, described)
 
 
 def _found(
@@ -66,8 +68,10 @@ def _found(
             yield token
 
 
-def _described(token: DelegationTokenRecord, token_hmac: bytes) -> DescribedDelegationToken:
+def _described(token: DelegationTokenRecord, token_hmac: bytes, version: int) -> DescribedDelegationToken:
     owner, requester = principal_of(token.owner), principal_of(token.requester)
+    if version < 3:
+        requester = Principal("", "")
     return DescribedDelegationToken(
         owner.type,
         owner.name,

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker, request: ExpireDelegationTokenRequest, context: Context
 ) -> ExpireDelegationTokenResponse:
+    expires_ms = NO_TIME
     try:
         check_connection(context)
+        expires_ms = 0  # As in Kafka, where the controller refuses the rest.
         tokens_of(broker)
         expires_ms = await broker.metadata.expire_delegation_token(
             bytes(request.hmac), period_ms=request.expiry_time_period_ms, requester=context.principal
         )
     except KafkaError as error:
-        return ExpireDelegationTokenResponse(error.code, NO_TIME)
+        return ExpireDelegationTokenResponse(error.code, expires_ms)
     return ExpireDelegationTokenResponse(0, expires_ms)

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker, request: RenewDelegationTokenRequest, context: Context
 ) -> RenewDelegationTokenResponse:
+    expires_ms = NO_TIME
     try:
         check_connection(context)
+        expires_ms = 0  # As in Kafka, where the controller refuses the rest.
         tokens_of(broker)
         expires_ms = await broker.metadata.renew_delegation_token(
             bytes(request.hmac), period_ms=request.renew_period_ms, requester=context.principal
         )
     except KafkaError as error:
-        return RenewDelegationTokenResponse(error.code, NO_TIME)
+        return RenewDelegationTokenResponse(error.code, expires_ms)
     return RenewDelegationTokenResponse(0, expires_ms)

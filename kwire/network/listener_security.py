@@ -78,7 +78,14 @@ def _tls_listener(broker: Broker, listener: Listener) -> TlsListener:
     clock = broker.clock
     label = f"listener {listener.name}"
     try:
-        return TlsListener(label, settings, now_ms=clock.now_ms, monotonic_ms=clock.monotonic_ms)
+        return TlsListener(
+            label,
+            settings,
+            now_ms=clock.now_ms,
+            monotonic_ms=clock.monotonic_ms,
+            # Kafka looks at this even where there are no other brokers.
+            is_for_brokers=listener.name == broker.config.inter_broker_listener_name and not broker.metadata.is_alone,
+        )
     except TlsError as error:
         raise ConfigError(f"{label}: {error}") from error
 

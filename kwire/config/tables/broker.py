@@ -167,7 +167,13 @@ def has_effect_for_listener(definition: ConfigDefinition) -> bool:
 
 
 _OF_LISTENERS: Final = frozenset(
-    ("connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.server.callback.handler.class")
+    (
+        "connections.max.reauth.ms",
+        "max.connection.creation.rate",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.server.callback.handler.class",
+    )
 )
 
 

@@ -25,6 +25,7 @@ from kwire_protocol.messages.describe_delegation_token import (
 )
 from kwire_protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kwire_protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from kwire_protocol.wire import Writer
 
 from kwire.handlers import (
     create_delegation_token,
@@ -59,6 +60,8 @@ class Scene:
 
     metadata: MetadataService
     authorizer: Denier = attrs.Factory(Denier)
+    version: int = 3
+    """Of the requests, as far as there is one."""
 
     @classmethod
     def begin(cls, settings: Mapping[str, str] = SETTINGS) -> Scene:
@@ -75,12 +78,15 @@ class Scene:
 
     def _asked(self, handler: Any, request: Any, principal: Principal, *, has_sasl: bool = True) -> Any:
         broker: Any = FakeBroker(self.metadata, self.authorizer)
-        of_client = context(3)
+        of_client = context(min(self.version, request.versions[-1]))
         of_client.api_key = CREATE_DELEGATION_TOKEN
         of_client.requester = Requester(principal, "host")
         of_client.sasl = SaslSession({}, {}) if has_sasl else None
         response = handler.handle(broker, request, of_client)
-        return response if handler is describe_delegation_token else answered(response)
+        if handler is not describe_delegation_token:
+            response = answered(response)
+        response.write(Writer(), of_client.api_version)
+        return response
 
     def create(
         self,
@@ -175,7 +181,7 @@ def test_the_owner_and_its_renewers_renew() -> None:
     assert scene.renew(token.hmac, BOB, period_ms=2 * DAY) == (0, NOW_MS + HOUR + DAY)
     assert scene.expires_ms(token.token_id) == NOW_MS + HOUR + DAY
     assert scene.renew(token.hmac, CAROL)[0] == E.DELEGATION_TOKEN_OWNER_MISMATCH
-    assert scene.renew(b"x" * 64, ALICE)[0] == E.DELEGATION_TOKEN_NOT_FOUND
+    assert scene.renew(b"x" * 64, ALICE) == (E.DELEGATION_TOKEN_NOT_FOUND, 0)
     assert scene.renew(b"", ALICE)[0] == E.DELEGATION_TOKEN_NOT_FOUND
     assert scene.renew(token.token_id.encode(), ALICE)[0] == E.DELEGATION_TOKEN_NOT_FOUND
 
@@ -335,6 +341,19 @@ def test_what_is_seen_of_a_token() -> None:
     assert (seen.token_id, seen.hmac) == (token.token_id, token.hmac)
     assert (seen.issue_timestamp, seen.expiry_timestamp, seen.max_timestamp) == (NOW_MS, NOW_MS + DAY, NOW_MS + 7 * DAY)
     assert [(it.principal_type, it.principal_name) for it in seen.renewers] == [("User", "carol"), ("User", "alice")]
+
+
+def test_who_asked_for_a_token_is_told_since_version_3() -> None:
+    scene = Scene.begin()
+    for version, name in ((1, ""), (2, ""), (3, "alice")):
+        scene.version = version
+        token = scene.create()
+        assert (token.error_code, token.principal_name, token.token_requester_principal_name) == (0, "alice", name)
+        assert scene.renew(token.hmac)[0] == 0
+        (seen,) = scene.describe().tokens
+        assert (seen.principal_name, seen.token_requester_principal_name) == ("alice", name)
+        assert scene.expire(token.hmac)[0] == 0
+        assert scene.create(renewers=(Principal("Group", "staff"),)).token_requester_principal_name == name
 
 
 # -- removing

@@ -67,7 +67,7 @@ async def login(client: TrioClient, text: str, authzid: str = "") -> SaslAuthent
     """Returns the last answer."""
     assert (await handshake(client, "OAUTHBEARER")).error_code == 0
     machine = OAuthBearerClient(FirstMessage(text, authzid))
-    answer = await say(client, machine.begin())
+    answer = await say(client, machine.respond(None) or b"")
     if answer.error_code == 0 and (last := machine.respond(bytes(answer.auth_bytes))) is not None:
         answer = await say(client, last)
     return answer
