@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
 METRICS_LISTEN = "kwire.metrics.listen"
+_FOR_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
 
 
 @attrs.frozen
@@ -549,6 +550,9 @@ def load_config(
         )
     for warning in warnings_about(config.properties):
         log.warning("%s", warning)
+    missed = [name for name in _FOR_THE_AUTHORIZER if name in properties and not config.authorizer_class_name]
+    if missed:
+        log.warning("everybody may do everything: without authorizer.class.name, %s has no effect", ", ".join(missed))
     return config
 
 
