@@ -18,8 +18,8 @@ from kwire.broker import Broker
 from kwire.config.definition import ConfigError
 from kwire.config.listeners import Listener
 from kwire.metadata.image import Changes
-from kwire.network.transport import NewTransport, PlainTransport
 from kwire.security.sasl.exchange import SaslSession
+from kwire.transport import NewTransport, PlainTransport
 
 if TYPE_CHECKING:
     from kwire.network.sasl_mechanisms import SaslListener

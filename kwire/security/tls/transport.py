@@ -1,4 +1,4 @@
-"""The transport of a connection with TLS (`kwire.network.transport.Transport`), for servers and for clients.
+"""The transport of a connection with TLS (`kwire.transport.Transport`), for servers and for clients.
 
 It is Python's `SSLSocket`, without a buffer of its own: what OpenSSL holds for a connection is one record, 16 KiB. An
 `SSLObject` with buffers in memory was measured beside it and takes the same time of the CPU for each request and for
