@@ -82,6 +82,8 @@ class ServerConfig:
     """kwire.log.reserve.bytes, of each log dir."""
     kwire_metrics_listen: Listener | None
     """kwire.metrics.listen; None: nowhere."""
+    kwire_sasl_secret: str | None = attrs.field(repr=False)
+    """kwire.sasl.secret; None: random at each start."""
     kwire_spin_us: int
     """kwire.spin.us, microseconds."""
     broker_rack: str | None
@@ -294,6 +296,7 @@ class ServerConfig:
             kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
             kwire_log_reserve_bytes=read.int("kwire.log.reserve.bytes"),
             kwire_metrics_listen=_metrics_listener(read),
+            kwire_sasl_secret=read.optional_text("kwire.sasl.secret"),
             kwire_spin_us=read.int("kwire.spin.us"),
             broker_rack=read.optional_text("broker.rack"),
             listeners=listeners,
