@@ -75,6 +75,16 @@ def _oauthbearer(of: Ingredients) -> ServerMechanism:
     tokens = of.settings.tokens
     assert tokens is not None, "sasl_settings has seen to it"
     if isinstance(tokens, SignedTokenConfig):
+        if not tokens.rules.expected_audience:
+            log.warning(
+                "listener %s accepts tokens that are for nobody in particular: set sasl.oauthbearer.expected.audience",
+                of.listener_name,
+            )
+        if tokens.rules.expected_issuer is None:
+            log.warning(
+                "listener %s does not look at who issued a token: set sasl.oauthbearer.expected.issuer",
+                of.listener_name,
+            )
         return OAuthBearer(SignedTokens(of.keys_for(tokens), tokens.rules))
     log.warning("listener %s accepts unsigned tokens, which anybody can make: it is for tests only", of.listener_name)
     return OAuthBearer(UnsecuredTokens(tokens))
@@ -147,7 +157,7 @@ class SaslListener:
             keys = self._keys[config] = FreshKeys(config, self._name)
             monotonic_ms = self._broker.clock.monotonic_ms
             if self._start_soon is None:
-                keys.check_file(monotonic_ms())
+                keys.check(monotonic_ms())
             else:  # OAUTHBEARER was enabled in the running broker.
                 self._start_soon(keys.run, monotonic_ms)
         return keys.refresh

@@ -31,12 +31,12 @@ from kwire.network.decoding import Shapes
 from kwire.network.listener_security import ListenerSecurity
 from kwire.network.peer_log import PeerLogs
 from kwire.network.processor import Processor, Timer
-from kwire.network.transport import PlainTransport, Transport
-from kwire.peers import endpoint_of
+from kwire.peers import endpoint_of, peer_security
 from kwire.quotas.connections import ConnectionLimits, ConnectionQuotas, canonical
 from kwire.quotas.rates import Window
-from kwire.replication.connection import Connect, Surroundings, connect_plain_text
+from kwire.replication.connection import Connect, Surroundings, connect_with
 from kwire.replication.followers import ReplicaFollowers
+from kwire.transport import PlainTransport, Transport
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +114,8 @@ class Server:
     """Makes the transport of an accepted socket, where its listener has none of its own."""
     securities: Mapping[str, ListenerSecurity] = attrs.field(factory=dict)
     """By listener name; the connections of other listeners are in plain text, and nobody asks who they are."""
-    connect: Connect = connect_plain_text
-    """Connects to a leader that is followed."""
+    connect: Connect | None = None
+    """Connects to a leader that is followed; None: as the inter-broker listener is configured."""
     connections: dict[Connection, None] = attrs.field(factory=dict)
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -210,6 +210,7 @@ class Server:
 
     def _followers(self, nursery: trio.Nursery) -> ReplicaFollowers:
         broker = self.broker
+        security = peer_security(broker.metadata)
         around = Surroundings(
             self.processor,
             Timer,
@@ -218,7 +219,8 @@ class Server:
             lambda node_id: endpoint_of(broker.metadata.image, broker.config, node_id),
             lambda: broker.config.replica_socket_timeout_ms,
             f"broker-{broker.config.node_id}-fetcher",
-            self.connect,
+            self.connect or connect_with(security),
+            security.new_exchange,
         )
         return ReplicaFollowers(
             broker.metadata,
