@@ -1,8 +1,8 @@
 """A broker with secured listeners, for all tests of who may come in, and what they may do then.
 
-Apache Kafka and kwire get the same server.properties, to the byte, because that is what is promised: a file that works
-with one works with the other. `KWIRE_COMPAT` chooses, as in brokers.py; it is one broker also where other tests have
-three.
+Apache Kafka and kwire get the same server.properties, with what Kafka needs of a node that is broker and controller,
+because that is what is promised: a file that works with one works with the other. `KWIRE_COMPAT` chooses, as in
+brokers.py; it is one broker also where other tests have three.
 
 | listener | protocol | its peculiarity |
 |---|---|---|
