@@ -22,6 +22,7 @@ from kwire_protocol.messages.api_versions import ApiVersionsRequest
 from kwire_protocol.messages.metadata import MetadataRequest
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kwire_protocol.wire import ApiMessage
 
 from devtools.ports import LOOPBACK, free_port
 from kwire.tests.broker_process import BrokerProcess
@@ -243,7 +244,11 @@ def hang_up_at_once(client: RawClient, chance: random.Random) -> None:
 
 def all_at_once(client: RawClient, chance: random.Random) -> None:
     """Without waiting for an answer, and something that is not allowed behind it."""
-    parts = [SaslHandshakeRequest("PLAIN"), SaslAuthenticateRequest(b"\0a\0wrong"), SaslAuthenticateRequest(b"\0a\0b")]
+    parts: list[ApiMessage] = [
+        SaslHandshakeRequest("PLAIN"),
+        SaslAuthenticateRequest(b"\0a\0wrong"),
+        SaslAuthenticateRequest(b"\0a\0b"),
+    ]
     client.send(b"".join(request_frame(part, 1) for part in parts) * chance.choice([1, 100]))
     while True:
         client.read_frame()
