@@ -179,12 +179,17 @@ class KwireServe:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
-    def begin_start(self) -> None:
-        command = [*self.kwire, "serve", "--listen", self.bootstrap]
+    @property
+    def arguments(self) -> list[str]:
+        arguments = ["--listen", self.bootstrap]
         for folder in self.data_dirs:
-            command += ["--data-dir", str(folder)]
+            arguments += ["--data-dir", str(folder)]
         for name, value in {**self.settings, **self._own_settings}.items():
-            command += ["--set", f"{name}={value}"]
+            arguments += ["--set", f"{name}={value}"]
+        return arguments
+
+    def begin_start(self) -> None:
+        command = [*self.kwire, "serve", *self.arguments]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

@@ -32,10 +32,13 @@ from kwire.clock import Clock, SystemClock
 from kwire.cluster.joining import join
 from kwire.cluster.membership import Membership, NodeIdTakenError
 from kwire.config.definition import ConfigError
+from kwire.config.listeners import Listener
+from kwire.config.reading import ConfigReader
 from kwire.config.server import ServerConfig
+from kwire.network.listener_security import securities_of
 from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
-from kwire.replication.connection import Connect, connect_plain_text
+from kwire.replication.connection import Connect
 from kwire.turns import in_this_task
 from kwire.workers import Worker
 
@@ -117,6 +120,8 @@ def _open(
             f"the data in {folder} is corrupt, and the broker cannot start without it: {error}. "
             "`kwire log check` shows details, `kwire log repair` repairs what it can"
         ) from error
+    except ConfigError as error:
+        raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(f"cannot open the log dir {folder}: {error}") from error
 
@@ -205,7 +210,7 @@ def serve(
     *,
     beside: Body,
     close: Callable[[Broker], None] | None = None,
-    connect: Connect = connect_plain_text,
+    connect: Connect | None = None,
     metrics: BoundListener | None = None,
 ) -> None:
     """Serves until `beside` cancels the scope that it is passed, then closes the broker, or calls `close` for that.
@@ -215,6 +220,14 @@ def serve(
     Raises StartError, and BrokerEnded if the broker stopped by itself.
     """
     processor = Processor(spin_s=broker.config.kwire_spin_us / 1e6)
+    try:
+        securities = securities_of(broker)
+    except ConfigError as error:
+        processor.close()
+        for listener in listeners:
+            listener.sock.close()
+        (close or close_broker)(broker)
+        raise StartError(str(error)) from error
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -225,7 +238,8 @@ def serve(
                     nursery.start_soon(_metrics_endpoint(broker, metrics).run)
                 nursery.start_soon(beside, nursery.cancel_scope)
 
-            await Server(broker, listeners, processor, connect=connect).serve(on_ready=on_ready)
+            server = Server(broker, listeners, processor, securities=securities, connect=connect)
+            await server.serve(on_ready=on_ready)
 
     try:
         listen_all(broker.config, listeners if metrics is None else [*listeners, metrics])
@@ -290,8 +304,11 @@ def run_until_signalled(
     with metrics_listener(config) as metrics:
         listeners = bind_all(config)
         broker = open_broker(config, disks, SystemClock(), listeners)
-        for listener in listeners:
-            _warn_of_strangers(listener, "read and change all data")
+        for listener, configured in zip(listeners, config.listeners, strict=True):
+            if not _asks_who_is_there(broker, configured):
+                _warn_of_strangers(listener, "read and change all data")
+            elif not configured.has_tls:
+                _warn_of_clear_text(listener, config)
 
         async def stop_when_signalled(scope: trio.CancelScope) -> None:
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -310,11 +327,34 @@ def run_until_signalled(
     log.info("stopped")
 
 
+def _asks_who_is_there(broker: Broker, listener: Listener) -> bool:
+    if listener.security_protocol == "SSL":
+        properties = broker.metadata.configs.effective
+        return ConfigReader(properties).of_listener(listener.name).text("ssl.client.auth") == "required"
+    return listener.has_sasl
+
+
 def _warn_of_strangers(listener: BoundListener, what: str) -> None:
-    if not ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback:
+    if not _is_loopback(listener):
         log.warning(
             "listening on %s without authentication: anyone who reaches this address can %s", listener.address, what
         )
+
+
+def _warn_of_clear_text(listener: BoundListener, config: ServerConfig) -> None:
+    """Of mechanisms other than SCRAM, where a listener does not encrypt."""
+    names = [it.name for it in config.sasl[listener.name] if not it.name.startswith("SCRAM-")]
+    if names and not _is_loopback(listener):
+        log.warning(
+            "listening on %s for %s without encryption: anyone who sees the network's traffic learns passwords; use "
+            "SASL_SSL, or SCRAM only",
+            listener.address,
+            " and ".join(names),
+        )
+
+
+def _is_loopback(listener: BoundListener) -> bool:
+    return ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback
 
 
 async def _reason_to_stop(signals: AsyncIterator[int], *, stops_with_stdin: bool) -> str:

@@ -3,9 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from kwire.client.cluster import Cluster
+
+
+class Reach:
+    """How a command reaches its cluster."""
+
+    def __init__(self, bootstrap: str, timeout_s: float, command_config: Path | None) -> None:
+        self.bootstrap = bootstrap
+        self.timeout_s = timeout_s
+        self._command_config = command_config
+
+    def cluster(self) -> Cluster:
+        """A context manager. Raises ClientError, and click's errors for a file of --command-config that is wrong."""
+        from kwire.client.cluster import Cluster
+
+        if self._command_config is None:
+            return Cluster(self.bootstrap, timeout_s=self.timeout_s)
+        from kwire.cli.command_config import read_command_config
+
+        security = read_command_config(self._command_config)
+        return Cluster(
+            self.bootstrap, timeout_s=self.timeout_s, connect=security.connect, new_exchange=security.new_exchange
+        )
 
 
 class ClusterCommands(click.Group):
@@ -25,7 +52,13 @@ class ClusterCommands(click.Group):
 
 
 def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options with which every command reaches a cluster. Only plain text connections, without TLS."""
+    """The options with which every command reaches a cluster; the command gets them as `reach`, a `Reach`."""
+
+    @wraps(command)
+    def reaching(*, bootstrap: str, timeout_s: float, command_config: Path | None, **others: Any) -> Any:
+        return command(reach=Reach(bootstrap, timeout_s, command_config), **others)
+
+    decorated: Callable[..., Any] = reaching
     for option in (
         click.option(
             "--timeout",
@@ -42,11 +75,18 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="127.0.0.1:9092",
             show_default=True,
             metavar="HOST:PORT",
-            help="Broker of the cluster (no TLS), or several separated by commas: the first that answers is used.",
+            help="Broker of the cluster, or several separated by commas: the first that answers is used.",
+        ),
+        click.option(
+            "--command-config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Client settings with Kafka's names, for a cluster with TLS or SASL: security.protocol, "
+            "sasl.mechanism, sasl.jaas.config, ssl.truststore.location, ...",
         ),
     ):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return decorated
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with stable names.")

@@ -24,6 +24,7 @@ broker that hangs up is noticed only by the next `ask`.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -34,15 +35,20 @@ import trio
 from kwire_protocol.conversation import Reply, Ticket
 from kwire_protocol.messages import APIS
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kwire_protocol.wire import ApiMessage
 
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker
 from kwire.client.exchange import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, MAX_REPLY_BYTES, Exchange, hung_up
-from kwire.client.transport import Address
+from kwire.client.login import LEAST_HANDSHAKE_VERSION, RENEWED_AFTER, Login, LoginFailed, NewExchange
+from kwire.client.security import ClientSecurity
+from kwire.client.transport import Address, NewContext, TlsFailed, tls_failure
+from kwire.security.tls.settings import TlsError
 
 AsyncConnect = Callable[[Address], Awaitable[trio.abc.Stream]]
 """Address to a stream that is ready for Kafka's requests. Raises OSError or a ClientError."""
 
+_LEAST_VERSIONS: Final = {SaslHandshakeRequest.api_key: LEAST_HANDSHAKE_VERSION}
 _COPIED_BYTES: Final = 64 * 1024  # received at once from a stream that cannot receive into a buffer
 
 
@@ -60,13 +66,43 @@ async def connect_plain_text(address: Address) -> trio.abc.Stream:
         raise
 
 
+def connect_tls(new_context: NewContext) -> AsyncConnect:
+    """An `AsyncConnect` over TLS."""
+
+    async def connect(address: Address) -> trio.abc.Stream:
+        try:
+            context = new_context()
+        except TlsError as error:
+            raise TlsFailed(str(error)) from None
+        stream = await connect_plain_text(address)
+        encrypted = trio.SSLStream(stream, context, server_hostname=address[0], https_compatible=True)
+        try:
+            await encrypted.do_handshake()
+        except trio.BrokenResourceError as error:
+            await trio.aclose_forcefully(stream)
+            raise tls_failure(address, error.__cause__ if isinstance(error.__cause__, OSError) else hung_up()) from None
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return encrypted
+
+    return connect
+
+
+def connect_with(security: ClientSecurity) -> AsyncConnect:
+    """What `ClientSecurity.connect` is for threads."""
+    return connect_plain_text if security.new_context is None else connect_tls(security.new_context)
+
+
 class AsyncBrokerConnection:
     """A connection to a broker whose API versions are known. `async with` closes it at the end.
 
     Raises ClientError if a request fails; ConnectionFailed and NotABroker close the connection.
     """
 
-    def __init__(self, stream: trio.abc.Stream, exchange: Exchange, timeout_s: float) -> None:
+    def __init__(
+        self, stream: trio.abc.Stream, exchange: Exchange, timeout_s: float, new_exchange: NewExchange | None = None
+    ) -> None:
         """See `open`."""
         self.name = exchange.name
         self._stream = stream
@@ -76,6 +112,10 @@ class AsyncBrokerConnection:
         # trio's locks are fair, so that who sent first receives first.
         self._sending = trio.Lock()
         self._receiving = trio.Lock()
+        self._logging_in = trio.Lock()
+        self._new_exchange = new_exchange
+        self._login_due = math.inf
+        """When the broker has to be told again who this is, by trio's clock."""
         self._waiting = 0
         """How many wait for an answer. The others in flight are of those that were cancelled."""
 
@@ -87,11 +127,12 @@ class AsyncBrokerConnection:
         *,
         client_id: str = DEFAULT_CLIENT_ID,
         connect: AsyncConnect = connect_plain_text,
+        new_exchange: NewExchange | None = None,
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> Self:
-        """Connects, and asks for the broker's versions.
+        """Connects, asks for the broker's versions, and authenticates if there is a `new_exchange` (SASL).
 
-        `timeout_s` covers both together, and is the default for each `ask`.
+        Raises LoginFailed, too. `timeout_s` covers all of that together, and is the default for each `ask`.
         """
         exchange = Exchange(address, client_id=client_id, max_reply_bytes=max_reply_bytes)
         failure = exchange.unreached(TimeoutError())
@@ -100,10 +141,12 @@ class AsyncBrokerConnection:
                 stream = await connect(address)
             except OSError as error:
                 raise exchange.unreached(error) from None
-            connection = cls(stream, exchange, timeout_s)
+            connection = cls(stream, exchange, timeout_s, new_exchange)
             failure = exchange.unanswered(APIS[ApiVersionsRequest.api_key].name, TimeoutError())
             try:
                 await connection._learn_versions()
+                if new_exchange is not None:
+                    await connection._log_in(new_exchange)
             except BaseException:
                 await connection.aclose()
                 raise
@@ -146,9 +189,11 @@ class AsyncBrokerConnection:
         version = self.version_for(request.api_key, at_least=at_least, at_most=at_most)
         with trio.move_on_after(self._timeout_s if timeout_s is None else timeout_s):
             try:
+                if self._new_exchange is not None:
+                    await self._log_in_if_due(self._new_exchange)
                 ticket = await self._send(request, version)
                 return await self._answer(ticket) if ticket.is_answered else None
-            except (ConnectionFailed, NotABroker) as failure:
+            except (ConnectionFailed, LoginFailed, NotABroker) as failure:
                 await self._end(failure)
                 raise
         too_late = self._exchange.unanswered(APIS[request.api_key].name, TimeoutError())
@@ -162,6 +207,22 @@ class AsyncBrokerConnection:
             await self._receive_some(name)
             self._exchange.next_reply()
             await self._flush(name)
+
+    async def _log_in(self, new_exchange: NewExchange) -> None:
+        login = Login(self.name, new_exchange())
+        request: ApiMessage | None = login.first()
+        while request is not None:
+            version = self.version_for(request.api_key, at_least=_LEAST_VERSIONS.get(request.api_key, 0))
+            request = login.following(await self._answer(await self._send(request, version)))
+        lasts_s = login.lifetime_ms / 1000 * RENEWED_AFTER if login.lifetime_ms else math.inf
+        self._login_due = trio.current_time() + lasts_s
+
+    async def _log_in_if_due(self, new_exchange: NewExchange) -> None:
+        """One caller does, and the others wait."""
+        if trio.current_time() >= self._login_due:
+            async with self._logging_in:
+                if trio.current_time() >= self._login_due:
+                    await self._log_in(new_exchange)
 
     async def _send(self, request: ApiMessage, version: int) -> Ticket:
         async with self._sending:

@@ -30,6 +30,7 @@ from kwire.client.errors import (
     refused,
 )
 from kwire.client.exchange import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S
+from kwire.client.login import LoginFailed, NewExchange
 from kwire.client.transport import Address, Connect, connect_plain_text, parse_addresses
 from kwire.client.waiting import Clock, SystemClock, until_done
 
@@ -72,16 +73,19 @@ class Cluster:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         client_id: str = DEFAULT_CLIENT_ID,
         connect: Connect = connect_plain_text,
+        new_exchange: NewExchange | None = None,
         clock: Clock | None = None,
     ) -> None:
         """`bootstrap` is HOST:PORT, or several separated by commas: the first that can be reached reports the others.
 
+        connect, new_exchange: how connections are secured; see `kwire.client.security`.
         timeout_s: for connecting to a broker, for each response, and for all attempts of an operation that is retried.
         """
         self.timeout_s = timeout_s
         self.clock: Clock = clock or SystemClock()
         self._client_id = client_id
         self._connect_transport = connect
+        self._new_exchange = new_exchange
         self._bootstrap_addresses = parse_addresses(bootstrap)
         self._addresses: dict[int, Address] = {}
         self._connections: dict[int, BrokerConnection] = {}
@@ -270,6 +274,7 @@ class Cluster:
             self.timeout_s,
             client_id=self._client_id,
             connect=self._connect_transport,
+            new_exchange=self._new_exchange,
             clock=self.clock,
         )
 
@@ -289,6 +294,8 @@ class Cluster:
         for address in dict.fromkeys([*self._bootstrap_addresses, *self._addresses.values()]):
             try:
                 return self._connect(address)
+            except LoginFailed:
+                raise  # the others know as much
             except ClientError as error:
                 problems.append(error.message)
         raise NoBrokerReached("; ".join(problems))

@@ -6,6 +6,7 @@ in the order of the requests, and are kept until the caller receives them.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +17,7 @@ from kwire_protocol.wire import ApiMessage
 
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker
 from kwire.client.exchange import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, MAX_REPLY_BYTES, Exchange
+from kwire.client.login import LEAST_HANDSHAKE_VERSION, RENEWED_AFTER, Login, NewExchange
 from kwire.client.transport import Address, Connect, Transport, connect_plain_text
 from kwire.client.waiting import Clock, SystemClock
 
@@ -34,20 +36,29 @@ class BrokerConnection:
         *,
         client_id: str = DEFAULT_CLIENT_ID,
         connect: Connect = connect_plain_text,
+        new_exchange: NewExchange | None = None,
         clock: Clock | None = None,
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
-        """`timeout_s` applies to connecting, and is the default for each reply."""
+        """`timeout_s` applies to connecting, and is the default for each reply.
+
+        new_exchange: begins the authentication that the broker asks for (SASL). Raises LoginFailed.
+        """
         self._exchange = Exchange(address, client_id=client_id, max_reply_bytes=max_reply_bytes)
         self.name = self._exchange.name
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
         self._replies: dict[Ticket, Any] = {}
+        self._new_exchange = new_exchange
+        self._login_due_s = math.inf
+        """When the broker has to be told again who this is."""
         try:
             self._transport: Transport = connect(address, timeout_s)
         except OSError as error:
             raise self._exchange.unreached(error) from None
         self._learn_versions()
+        if new_exchange is not None:
+            self._log_in(new_exchange)
 
     def __enter__(self) -> Self:
         return self
@@ -82,6 +93,8 @@ class BrokerConnection:
     def send(self, request: ApiMessage, *, at_least: int = 0, at_most: int | None = None) -> Ticket:
         """Sends `request`; `receive` returns its reply. If too many are in flight, reads some replies first."""
         self._exchange.check()
+        if self._new_exchange is not None and self._clock.monotonic() >= self._login_due_s:
+            self._log_in(self._new_exchange)
         version = self.version_for(request.api_key, at_least=at_least, at_most=at_most)
         deadline_s = self._clock.monotonic() + self._timeout_s
         while not self._exchange.conversation.has_room:
@@ -112,6 +125,19 @@ class BrokerConnection:
         except BaseException:
             self.close()
             raise
+
+    def _log_in(self, new_exchange: NewExchange) -> None:
+        self._login_due_s = math.inf
+        login = Login(self.name, new_exchange())
+        try:
+            answer = self.call(login.first(), at_least=LEAST_HANDSHAKE_VERSION)
+            while (request := login.following(answer)) is not None:
+                answer = self.call(request)
+        except BaseException:
+            self.close()
+            raise
+        if login.lifetime_ms:
+            self._login_due_s = self._clock.monotonic() + login.lifetime_ms / 1000 * RENEWED_AFTER
 
     def _take_reply(self, waiting_for: str, deadline_s: float) -> None:
         """Reads the next reply and keeps it."""

@@ -1,14 +1,18 @@
-"""How bytes reach a broker: plain TCP. TLS and SASL will be other implementations of `Connect`."""
+"""How bytes reach a broker that is asked from a thread: over TCP, in plain text or encrypted."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kwire_protocol.wire import Buffer
 
-from kwire.client.errors import InvalidAddress
+from kwire.client.errors import ConnectionFailed, InvalidAddress
+from kwire.security.tls.settings import TlsError
+
+if TYPE_CHECKING:
+    import ssl
 
 Address = tuple[str, int]
 
@@ -37,6 +41,51 @@ def connect_plain_text(address: Address, timeout_s: float) -> socket.socket:
     connection = socket.create_connection(address, timeout=timeout_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
+
+
+NewContext = Callable[[], "ssl.SSLContext"]
+"""The context of a connection, which says whom to trust. Made anew each time, because the files may have changed."""
+
+
+class TlsFailed(ConnectionFailed):
+    """The two sides could not agree on TLS, or one does not trust the other."""
+
+    may_pass = False
+
+
+def connect_tls(new_context: NewContext) -> Connect:
+    """A `Connect` over TLS."""
+
+    def connect(address: Address, timeout_s: float) -> Transport:
+        try:
+            context = new_context()
+        except TlsError as error:
+            raise TlsFailed(str(error)) from None
+        sock = connect_plain_text(address, timeout_s)
+        try:
+            return context.wrap_socket(sock, server_hostname=address[0])
+        except OSError as error:
+            raise tls_failure(address, error) from None
+        finally:
+            sock.close()  # which is empty, if the other one has taken it over
+
+    return connect
+
+
+def tls_failure(address: Address, error: OSError) -> OSError | TlsFailed:
+    """What to raise for an error of a handshake: TlsFailed, or the error itself if it is about the connection."""
+    import ssl
+
+    where = f"{address[0]}:{address[1]}"
+    match error:
+        case ssl.SSLCertVerificationError():
+            return TlsFailed(f"the certificate of {where} is not trusted: {error.verify_message.rstrip('.')}")
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER" | "HTTP_REQUEST" | "RECORD_LAYER_FAILURE"):
+            return TlsFailed(f"{where} does not speak TLS: its listener is in plain text, or it is another server")
+        case ssl.SSLError():
+            return TlsFailed(f"no TLS with {where}: {(error.reason or str(error)).replace('_', ' ').lower()}")
+        case _:
+            return error
 
 
 def parse_addresses(text: str) -> list[Address]:

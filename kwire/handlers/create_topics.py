@@ -2,7 +2,7 @@
 
 * v4: partitions and replication factor may be -1, for the broker's defaults (KIP-464)
 * v5: flexible; the response has the number of partitions and the configuration (KIP-525)
-* v6: THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599); kwire has no such quota
+* v6: THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599)
 * v7: topic ids (KIP-516)
 
 The rules are in `kwire.metadata.controller.topics.topic_creation`. The topics exist when the response is sent.
@@ -11,7 +11,7 @@ The rules are in `kwire.metadata.controller.topics.topic_creation`. The topics e
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -23,12 +23,16 @@ from kwire_protocol.messages.create_topics import (
 )
 
 from kwire.handlers._shared.authorization import allows, divided, named_once
+from kwire.handlers._shared.mutation_quotas import mutation_quota
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.topic_names import CLUSTER_METADATA
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
+
+
+STRICT_SINCE: Final = 6
 
 
 async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
@@ -38,8 +42,9 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
         request.topics, denied = divided(
             broker, context, Operation.CREATE, request.topics, lambda it: it.name if it.name in possible else None
         )
+    quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
     try:
-        response = await broker.metadata.create_topics(request)
+        response = await broker.metadata.create_topics(request, quota)
     except KafkaError as error:
         response = CreateTopicsResponse(
             topics=[
@@ -47,6 +52,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
                 for topic in request.topics
             ]
         )
+    response.throttle_time_ms = quota.throttle_ms
     for created in response.topics:
         if not allows(broker, context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, created.name):
             _hide_configs(created)

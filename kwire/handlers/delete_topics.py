@@ -2,7 +2,7 @@
 
 * v3: TOPIC_DELETION_DISABLED may be returned
 * v4: flexible
-* v5: error_message (KIP-599)
+* v5: error_message; THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599)
 * v6: topics may be named by id (KIP-516)
 
 The rules are in `kwire.metadata.controller.topics.topic_deletion`.
@@ -11,7 +11,7 @@ The rules are in `kwire.metadata.controller.topics.topic_deletion`.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -24,6 +24,7 @@ from kwire_protocol.messages.delete_topics import (
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.handlers._shared.authorization import allows
+from kwire.handlers._shared.mutation_quotas import mutation_quota
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -31,15 +32,20 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
+STRICT_SINCE: Final = 5
+
+
 async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     denied = _take_denied(broker, context, request)
+    quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
     try:
-        response = await broker.metadata.delete_topics(request, version=context.api_version)
+        response = await broker.metadata.delete_topics(request, quota, version=context.api_version)
     except KafkaError as error:
         topics = [*request.topics, *(DeleteTopicState(name) for name in request.topic_names)]
         response = DeleteTopicsResponse(
             responses=[DeletableTopicResult(it.name, it.topic_id, error.code, error.message) for it in topics]
         )
+    response.throttle_time_ms = quota.throttle_ms
     response.responses += denied
     return response
 

@@ -7,7 +7,7 @@ tokens, quotas) build what they need from them, and follow `AccessChanges`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 from kwire_protocol.internal.metadata_configs import ClientQuotaRecord, EntityData
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 ScramKey = tuple[str, int]
 """The name of a user and the number of a mechanism: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+"""The types of entities that have client quotas."""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Types (user, client-id, ip) and names, in the order of the types; the name None is for all that have no quota."""

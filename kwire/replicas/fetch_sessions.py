@@ -236,7 +236,7 @@ class FetchSessions:
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
-                self._close(session_id)
+                self.close(session_id)
             session = self._open(wanted, now_ms, reader) if session_epoch == INITIAL_EPOCH else None
             return FetchContext(wanted, session, incremental=False)
         session = self._sessions.get(session_id)
@@ -258,7 +258,8 @@ class FetchSessions:
         for session in self._sessions.values():
             session.reader = _NOBODY
 
-    def _close(self, session_id: int) -> None:
+    def close(self, session_id: int) -> None:
+        """Its reader has left it, or never hears of it."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
@@ -282,7 +283,7 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms <= MIN_EVICTION_MS:
             return False
-        self._close(oldest.session_id)
+        self.close(oldest.session_id)
         return True
 
     def _go_on(

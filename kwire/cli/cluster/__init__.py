@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kwire.cli.reaching import ClusterCommands, client_options, json_option
+from kwire.cli.reaching import ClusterCommands, Reach, client_options, json_option
 
 if TYPE_CHECKING:
     from kwire.client.cluster import TopicPartition
@@ -99,7 +99,7 @@ def cluster() -> None:
 @client_options
 @json_option
 @click.option("--all", "all_names", is_flag=True, help="Name all partitions, not only the first ten of each kind.")
-def status(bootstrap: str, timeout_s: float, as_json: bool, all_names: bool) -> None:
+def status(reach: Reach, as_json: bool, all_names: bool) -> None:
     """Show the brokers, the controller, and the partitions that need attention.
 
     \b
@@ -112,14 +112,14 @@ def status(bootstrap: str, timeout_s: float, as_json: bool, all_names: bool) -> 
     """
     from kwire.cli.cluster import showing
 
-    showing.show_status(bootstrap, timeout_s, as_json=as_json, all_names=all_names)
+    showing.show_status(reach, as_json=as_json, all_names=all_names)
 
 
 @cluster.command(epilog=REASSIGNMENTS_EPILOG, short_help="Show the reassignments in progress.")
 @client_options
 @json_option
 @click.option("--watch", is_flag=True, help="Show progress until the last reassignment has ended.")
-def reassignments(bootstrap: str, timeout_s: float, as_json: bool, watch: bool) -> None:
+def reassignments(reach: Reach, as_json: bool, watch: bool) -> None:
     """Show the reassignments in progress, and how much of them is copied.
 
     Progress is the size of the new replicas compared with the leader's. --watch shows a bar for each on a terminal, and
@@ -130,9 +130,9 @@ def reassignments(bootstrap: str, timeout_s: float, as_json: bool, watch: bool) 
     if watch and as_json:
         raise click.UsageError("--json prints the reassignments once: leave it or --watch out")
     if watch:
-        moves.watch_reassignments(bootstrap, timeout_s)
+        moves.watch_reassignments(reach)
     else:
-        moves.show_reassignments(bootstrap, timeout_s, as_json=as_json)
+        moves.show_reassignments(reach, as_json=as_json)
 
 
 @cluster.command(epilog=MOVE_EPILOG, short_help="Move a partition to other brokers, or cancel that.")
@@ -157,8 +157,7 @@ def reassignments(bootstrap: str, timeout_s: float, as_json: bool, watch: bool) 
 @_YES
 def move(
     partition: TopicPartition,
-    bootstrap: str,
-    timeout_s: float,
+    reach: Reach,
     replicas: tuple[int, ...] | None,
     cancel: bool,
     watch: bool,
@@ -185,11 +184,10 @@ def move(
     if bytes_per_second is not None and not watch:
         raise click.UsageError("--throttle needs --watch: the limit is removed when the reassignment has ended")
     if replicas is None:
-        moves.cancel(bootstrap, timeout_s, partition, ask=not yes)
+        moves.cancel(reach, partition, ask=not yes)
     else:
         moves.move(
-            bootstrap,
-            timeout_s,
+            reach,
             partition,
             replicas,
             ask=not yes,
@@ -204,7 +202,7 @@ def move(
 @click.option("--topic", help="Only the partitions of this topic.")
 @click.option("--unclean", is_flag=True, help="Give partitions without a leader one that may lack records.")
 @click.option("--yes", is_flag=True, help="With --unclean: do not ask for confirmation.")
-def elect(bootstrap: str, timeout_s: float, as_json: bool, topic: str | None, unclean: bool, yes: bool) -> None:
+def elect(reach: Reach, as_json: bool, topic: str | None, unclean: bool, yes: bool) -> None:
     """Give partitions back to their preferred leaders: the first broker of their replicas, if it is in sync.
 
     With --unclean, partitions without a leader get any replica that is in service. Records that it does not have are
@@ -214,7 +212,7 @@ def elect(bootstrap: str, timeout_s: float, as_json: bool, topic: str | None, un
 
     if yes and not unclean:
         raise click.UsageError("--yes is for --unclean: preferred leaders lose nothing, so nothing is asked")
-    elections.elect_leaders(bootstrap, timeout_s, topic, unclean=unclean, ask=not yes, as_json=as_json)
+    elections.elect_leaders(reach, topic, unclean=unclean, ask=not yes, as_json=as_json)
 
 
 @cluster.command(epilog=FORGET_EPILOG, short_help="Forget a broker that does not come back.")
@@ -222,7 +220,7 @@ def elect(bootstrap: str, timeout_s: float, as_json: bool, topic: str | None, un
 @client_options
 @click.option("--force", is_flag=True, help="Forget it even if records are on no other broker.")
 @_YES
-def forget(node_id: int, bootstrap: str, timeout_s: float, force: bool, yes: bool) -> None:
+def forget(node_id: int, reach: Reach, force: bool, yes: bool) -> None:
     """Forget broker NODE_ID, which was stopped and does not come back.
 
     The cluster no longer lists it. Its replicas stay assigned to it, so its partitions are under-replicated until they
@@ -230,4 +228,4 @@ def forget(node_id: int, bootstrap: str, timeout_s: float, force: bool, yes: boo
     """
     from kwire.cli.cluster import forgetting
 
-    forgetting.forget(bootstrap, timeout_s, node_id, force=force, ask=not yes)
+    forgetting.forget(reach, node_id, force=force, ask=not yes)

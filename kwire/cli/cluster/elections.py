@@ -7,16 +7,14 @@ import click
 from kwire.admin.elections import Elected, elect, electable
 from kwire.cli.cluster.showing import names_text
 from kwire.cli.columns import Row, printable, show
-from kwire.client.cluster import Cluster
+from kwire.cli.reaching import Reach
 
 _COLUMNS = {"name": "PARTITION", "before": "LEADER BEFORE", "leader_id": "LEADER", "problem": "PROBLEM"}
 
 
-def elect_leaders(
-    bootstrap: str, timeout_s: float, topic: str | None, *, unclean: bool, ask: bool, as_json: bool
-) -> None:
+def elect_leaders(reach: Reach, topic: str | None, *, unclean: bool, ask: bool, as_json: bool) -> None:
     """Exits with 1 if an election failed."""
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         partitions = electable(cluster, topic, unclean=unclean)
         if not partitions:
             if not as_json:

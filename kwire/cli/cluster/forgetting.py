@@ -8,13 +8,13 @@ from kwire.admin.brokers import only_at, unregister_broker
 from kwire.admin.cluster_state import NodeState, describe_cluster
 from kwire.cli.cluster.showing import names_text
 from kwire.cli.columns import printable
-from kwire.client.cluster import Cluster
+from kwire.cli.reaching import Reach
 from kwire.client.errors import ClientError
 
 
-def forget(bootstrap: str, timeout_s: float, node_id: int, *, force: bool, ask: bool) -> None:
+def forget(reach: Reach, node_id: int, *, force: bool, ask: bool) -> None:
     """Raises ClientError for a broker in service; and, unless forced, for one that has records of its own."""
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         state = describe_cluster(cluster)
         node = state.node(node_id)
         if node is not None and node.state is NodeState.IN_SERVICE:

@@ -21,6 +21,7 @@ from kwire.admin.throttles import end_limit, limit_copying
 from kwire.cli.cluster.showing import nodes_text, reassignment_row
 from kwire.cli.cluster.watching import watch_until_ended
 from kwire.cli.columns import Row, printable, show, size_text
+from kwire.cli.reaching import Reach
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import Refused
 
@@ -34,8 +35,8 @@ _COLUMNS = {
 }
 
 
-def show_reassignments(bootstrap: str, timeout_s: float, *, as_json: bool) -> None:
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+def show_reassignments(reach: Reach, *, as_json: bool) -> None:
+    with reach.cluster() as cluster:
         found = list_reassignments(cluster)
         progress = measure(cluster, found)
     if not found and not as_json:
@@ -46,9 +47,9 @@ def show_reassignments(bootstrap: str, timeout_s: float, *, as_json: bool) -> No
     show([_json_row(*it) if as_json else _text_row(*it) for it in rows], _COLUMNS, as_json=as_json)
 
 
-def watch_reassignments(bootstrap: str, timeout_s: float) -> None:
+def watch_reassignments(reach: Reach) -> None:
     """Exits with 1 if one of them was not completed."""
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         outcomes = watch_until_ended(cluster)
     if not outcomes:
         click.echo("no reassignment is in progress")
@@ -56,8 +57,7 @@ def watch_reassignments(bootstrap: str, timeout_s: float) -> None:
 
 
 def move(
-    bootstrap: str,
-    timeout_s: float,
+    reach: Reach,
     at: TopicPartition,
     replicas: Sequence[int],
     *,
@@ -66,7 +66,7 @@ def move(
     bytes_per_second: int | None = None,
 ) -> None:
     """With `watch`, exits with 1 if the reassignment was not completed. `bytes_per_second` limits it until then."""
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         partition = look_up_partition(cluster, at)
         replaced = next(iter(list_reassignments(cluster, at)), None)
         target = tuple(replicas)
@@ -123,8 +123,8 @@ def _end_limit(cluster: Cluster, at: TopicPartition) -> None:
         click.echo(printable(f"removed the limit on {at}"))
 
 
-def cancel(bootstrap: str, timeout_s: float, at: TopicPartition, *, ask: bool) -> None:
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+def cancel(reach: Reach, at: TopicPartition, *, ask: bool) -> None:
+    with reach.cluster() as cluster:
         for it in list_reassignments(cluster, at):
             told = f"{at} stays on {nodes_text(it.before)}"
             if it.adding:

@@ -11,7 +11,7 @@ from kwire.admin.cluster_state import ClusterState, Node, NodeState, describe_cl
 from kwire.admin.partitions import PartitionState
 from kwire.admin.reassignments import Reassignment
 from kwire.cli.columns import Row, printable, show
-from kwire.client.cluster import Cluster
+from kwire.cli.reaching import Reach
 
 MAX_NAMES: Final = 10
 
@@ -31,9 +31,9 @@ _STATES = {
 }
 
 
-def show_status(bootstrap: str, timeout_s: float, *, as_json: bool, all_names: bool) -> None:
+def show_status(reach: Reach, *, as_json: bool, all_names: bool) -> None:
     """Exits with 1 if a partition needs attention."""
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         state = describe_cluster(cluster)
     for note in state.notes:
         click.echo(f"note: {printable(note)}", err=True)

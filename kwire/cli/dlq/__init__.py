@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kwire.cli.reaching import ClusterCommands, client_options, json_option
+from kwire.cli.reaching import ClusterCommands, Reach, client_options, json_option
 
 LIST_EPILOG = """\b
 Examples:
@@ -106,7 +106,7 @@ def dlq() -> None:
 @client_options
 @json_option
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic. Repeatable.")
-def list_(bootstrap: str, timeout_s: float, as_json: bool, topics: tuple[str, ...]) -> None:
+def list_(reach: Reach, as_json: bool, topics: tuple[str, ...]) -> None:
     """Count the letters of each dead-letter topic, by share group and by topic of origin.
 
     Dead-letter topics are those that the configuration of a share group names (errors.deadletterqueue.topic.name), and
@@ -118,7 +118,7 @@ def list_(bootstrap: str, timeout_s: float, as_json: bool, topics: tuple[str, ..
     """
     from kwire.cli.dlq import showing
 
-    showing.list_topics(bootstrap, timeout_s, topics, as_json=as_json)
+    showing.list_topics(reach, topics, as_json=as_json)
 
 
 @dlq.command(epilog=SHOW_EPILOG, short_help="Show letters: from where, why, and what the record was.")
@@ -140,9 +140,7 @@ def list_(bootstrap: str, timeout_s: float, as_json: bool, topics: tuple[str, ..
     metavar="BYTES",
     help="Truncate longer keys, values and headers; 0 shows them in full.  [default: 40, with --json 4096]",
 )
-def show(
-    topic: str, bootstrap: str, timeout_s: float, as_json: bool, limit: int, max_value_bytes: int | None, **which: Any
-) -> None:
+def show(topic: str, reach: Reach, as_json: bool, limit: int, max_value_bytes: int | None, **which: Any) -> None:
     """Show letters of dead-letter topic TOPIC: the record's origin, the group, the reason, the number of deliveries.
 
     Key and value are there if the group copies records. Otherwise the letter only refers to its record.
@@ -151,7 +149,7 @@ def show(
     from kwire.cli.dlq.arguments import choose_letters
 
     selection = choose_letters(**which)
-    showing.show_letters(bootstrap, timeout_s, topic, selection, limit, max_value_bytes, as_json=as_json)
+    showing.show_letters(reach, topic, selection, limit, max_value_bytes, as_json=as_json)
 
 
 @dlq.command(epilog=REDRIVE_EPILOG, short_help="Send the records of letters again, each once.")
@@ -173,8 +171,7 @@ def show(
 )
 def redrive(
     topic: str,
-    bootstrap: str,
-    timeout_s: float,
+    reach: Reach,
     as_json: bool,
     is_all: bool,
     to: str | None,
@@ -215,4 +212,4 @@ def redrive(
     if to == topic:
         raise click.UsageError(f"--to is the dead-letter topic itself: {to}")
     options = RedriveOptions(to=to, again=again, is_dry=dry_run, limit=limit, rate_per_s=rate_per_s)
-    redriving.redrive(bootstrap, timeout_s, topic, selection, options, as_json=as_json)
+    redriving.redrive(reach, topic, selection, options, as_json=as_json)

@@ -10,18 +10,16 @@ from kwire.admin.dead_letters.letters import Selection
 from kwire.admin.dead_letters.redriving import NotSent, Outcome, Redrive, RedriveOptions, Report
 from kwire.cli.columns import Row, printable, show
 from kwire.cli.dlq.progress import counting_bar
-from kwire.client.cluster import Cluster
+from kwire.cli.reaching import Reach
 from kwire.client.errors import ClientError
 from kwire.clock import SystemClock
 
 _COLUMNS: Final = {"result": "RESULT", "letters": "LETTERS", "to": "TO", "reason": "REASON"}
 
 
-def redrive(
-    bootstrap: str, timeout_s: float, topic: str, selection: Selection, options: RedriveOptions, *, as_json: bool
-) -> None:
+def redrive(reach: Reach, topic: str, selection: Selection, options: RedriveOptions, *, as_json: bool) -> None:
     """Exits with 1 if a letter was not sent."""
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         work = Redrive(cluster, topic, selection, options, SystemClock().now_ms)
         try:
             with counting_bar(f"redriving {topic}") as work.progress:

@@ -15,6 +15,7 @@ from kwire.admin.dead_letters.topics import Counted, DeadLetterTopic, count_lett
 from kwire.cli.columns import Row, printable, show
 from kwire.cli.dlq.progress import counting_bar
 from kwire.cli.log.printing import bytes_fields, bytes_text
+from kwire.cli.reaching import Reach
 from kwire.client.cluster import Cluster
 from kwire.client.errors import UnknownTopic
 
@@ -44,9 +45,9 @@ _JSON_BYTES: Final = 4096
 _LONGEST_CELL: Final = 80
 
 
-def list_topics(bootstrap: str, timeout_s: float, named: Collection[str], *, as_json: bool) -> None:
+def list_topics(reach: Reach, named: Collection[str], *, as_json: bool) -> None:
     rows: list[Row] = []
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         topics = find_topics(cluster, named)
         for topic in topics:
             if not topic.exists:
@@ -91,8 +92,7 @@ def _count_rows(cluster: Cluster, topic: DeadLetterTopic) -> Iterator[Row]:
 
 
 def show_letters(
-    bootstrap: str,
-    timeout_s: float,
+    reach: Reach,
     topic: str,
     selection: Selection,
     limit: int,
@@ -104,7 +104,7 @@ def show_letters(
     rows: list[Row] = []
     count = others = 0
     is_cut = False
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         redriven = redriven_so_far(cluster, topic)
         for letter in _letters(cluster, topic, selection):
             if letter is None:

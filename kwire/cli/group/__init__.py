@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from kwire.cli.reaching import ClusterCommands, client_options, json_option
+from kwire.cli.reaching import ClusterCommands, Reach, client_options, json_option
 
 LIST_EPILOG = """\b
 Examples:
@@ -105,14 +105,14 @@ def group() -> None:
     type=click.Choice(_STATES, case_sensitive=False),
     help="Only groups in this state, such as Stable or Empty. Repeatable.",
 )
-def list_(bootstrap: str, timeout_s: float, as_json: bool, kinds: tuple[str, ...], states: tuple[str, ...]) -> None:
+def list_(reach: Reach, as_json: bool, kinds: tuple[str, ...], states: tuple[str, ...]) -> None:
     """List the groups of all brokers: classic, consumer (KIP-848), share and streams groups.
 
     A group that only keeps offsets, such as one of Spark's or of a mirror, is a classic one without a protocol.
     """
     from kwire.cli.group import showing
 
-    showing.list_groups(bootstrap, timeout_s, kinds, states, as_json=as_json)
+    showing.list_groups(reach, kinds, states, as_json=as_json)
 
 
 @group.command(epilog=DESCRIBE_EPILOG, short_help="Show a group's state, and its lag by partition.")
@@ -120,7 +120,7 @@ def list_(bootstrap: str, timeout_s: float, as_json: bool, kinds: tuple[str, ...
 @client_options
 @json_option
 @click.option("--topology", is_flag=True, help="Show how the application of a streams group is built instead.")
-def describe(group_id: str, bootstrap: str, timeout_s: float, as_json: bool, topology: bool) -> None:
+def describe(group_id: str, reach: Reach, as_json: bool, topology: bool) -> None:
     """Show the state of GROUP, and for each partition the offset, the end of the log, the lag and the owner.
 
     The offset is what is committed, or in a share group the start offset. A member that owns no partition has a row,
@@ -136,23 +136,23 @@ def describe(group_id: str, bootstrap: str, timeout_s: float, as_json: bool, top
     from kwire.cli.group import showing
 
     if topology:
-        showing.show_topology(bootstrap, timeout_s, group_id, as_json=as_json)
+        showing.show_topology(reach, group_id, as_json=as_json)
         return
-    showing.describe(bootstrap, timeout_s, group_id, as_json=as_json)
+    showing.describe(reach, group_id, as_json=as_json)
 
 
 @group.command(epilog=MEMBERS_EPILOG, short_help="Show a group's members, and what they own.")
 @click.argument("group_id", metavar="GROUP")
 @client_options
 @json_option
-def members(group_id: str, bootstrap: str, timeout_s: float, as_json: bool) -> None:
+def members(group_id: str, reach: Reach, as_json: bool) -> None:
     """Show the members of GROUP: client, host, epoch, protocol, subscription, and the partitions that they own.
 
     A target is shown while it differs from what a member owns: partitions that it is to give up, or to get.
     """
     from kwire.cli.group import showing
 
-    showing.show_members(bootstrap, timeout_s, group_id, as_json=as_json)
+    showing.show_members(reach, group_id, as_json=as_json)
 
 
 @group.command(epilog=RESET_EPILOG, short_help="Set the offsets of a group without members.")
@@ -181,8 +181,7 @@ def members(group_id: str, bootstrap: str, timeout_s: float, as_json: bool) -> N
 @click.option("--execute", is_flag=True, help="Set the offsets. Without it nothing is changed.")
 def reset(
     group_id: str,
-    bootstrap: str,
-    timeout_s: float,
+    reach: Reach,
     as_json: bool,
     topics: tuple[str, ...],
     all_topics: bool,
@@ -208,7 +207,7 @@ def reset(
         raise click.UsageError("say which partitions: by --topic, or by --all-topics")
     target = resetting.choose_target(to_earliest, to_latest, to_offset, shift_by, to_datetime, by_duration)
     scope = parse_scope(topics) if topics else None
-    resetting.reset(bootstrap, timeout_s, group_id, scope, target, execute=execute, as_json=as_json)
+    resetting.reset(reach, group_id, scope, target, execute=execute, as_json=as_json)
 
 
 @group.command(epilog=DELETE_EPILOG, short_help="Delete groups and their offsets.")
@@ -216,11 +215,11 @@ def reset(
 @client_options
 @json_option
 @_YES
-def delete(group_ids: tuple[str, ...], bootstrap: str, timeout_s: float, as_json: bool, yes: bool) -> None:
+def delete(group_ids: tuple[str, ...], reach: Reach, as_json: bool, yes: bool) -> None:
     """Delete groups, and with them their offsets. A group with members is not deleted."""
     from kwire.cli.group import deleting
 
-    deleting.delete(bootstrap, timeout_s, group_ids, ask=not yes, as_json=as_json)
+    deleting.delete(reach, group_ids, ask=not yes, as_json=as_json)
 
 
 @group.command("delete-offsets", epilog=DELETE_OFFSETS_EPILOG, short_help="Delete a group's offsets in some topics.")
@@ -229,9 +228,7 @@ def delete(group_ids: tuple[str, ...], bootstrap: str, timeout_s: float, as_json
 @json_option
 @_TOPICS
 @_YES
-def delete_offsets(
-    group_id: str, bootstrap: str, timeout_s: float, as_json: bool, topics: tuple[str, ...], yes: bool
-) -> None:
+def delete_offsets(group_id: str, reach: Reach, as_json: bool, topics: tuple[str, ...], yes: bool) -> None:
     """Delete the offsets of GROUP in some topics, or in some of their partitions.
 
     Offsets of a topic that a member subscribes to are not deleted. A share group must have no members, and its offsets
@@ -242,4 +239,4 @@ def delete_offsets(
 
     if not topics:
         raise click.UsageError("say which offsets by --topic")
-    deleting.delete_offsets(bootstrap, timeout_s, group_id, parse_scope(topics), ask=not yes, as_json=as_json)
+    deleting.delete_offsets(reach, group_id, parse_scope(topics), ask=not yes, as_json=as_json)

@@ -13,6 +13,7 @@ from kwire.admin.groups_offsets import delete_share_offsets, positions
 from kwire.admin.groups_reset import Scope
 from kwire.cli.columns import Row, printable, show
 from kwire.cli.group.showing import partitions_text
+from kwire.cli.reaching import Reach
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import ClientError
 
@@ -20,10 +21,10 @@ _GROUP_COLUMNS = {"group_id": "GROUP", "result": "RESULT"}
 _OFFSET_COLUMNS = {"topic": "TOPIC", "partition": "PARTITION", "result": "RESULT"}
 
 
-def delete(bootstrap: str, timeout_s: float, group_ids: Sequence[str], *, ask: bool, as_json: bool) -> None:
+def delete(reach: Reach, group_ids: Sequence[str], *, ask: bool, as_json: bool) -> None:
     """Exits with 1 if a group was not deleted."""
     names = list(dict.fromkeys(group_ids))
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         if ask:
             told = ", ".join(map(quoted, names))
             click.confirm(f"delete {told} with all offsets?", abort=True, err=as_json)
@@ -35,9 +36,9 @@ def delete(bootstrap: str, timeout_s: float, group_ids: Sequence[str], *, ask: b
     _show(rows, _GROUP_COLUMNS, as_json=as_json)
 
 
-def delete_offsets(bootstrap: str, timeout_s: float, group_id: str, scope: Scope, *, ask: bool, as_json: bool) -> None:
+def delete_offsets(reach: Reach, group_id: str, scope: Scope, *, ask: bool, as_json: bool) -> None:
     """Exits with 1 if some offsets were not deleted."""
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         group = GroupAdmin(cluster).describe(group_id)
         if group.kind == SHARE and any(indexes is not None for indexes in scope.values()):
             raise ClientError(f"the offsets of share group {quoted(group_id)} are deleted by whole topics only")

@@ -21,7 +21,7 @@ from kwire.admin.groups_reset import (
 )
 from kwire.cli.columns import Row, printable, show
 from kwire.cli.group.arguments import parse_datetime_ms, parse_duration_ms
-from kwire.client.cluster import Cluster
+from kwire.cli.reaching import Reach
 from kwire.client.errors import ClientError
 from kwire.clock import SystemClock
 
@@ -59,8 +59,7 @@ def choose_target(
 
 
 def reset(
-    bootstrap: str,
-    timeout_s: float,
+    reach: Reach,
     group_id: str,
     scope: Scope | None,
     target: ResetTarget,
@@ -69,7 +68,7 @@ def reset(
     as_json: bool,
 ) -> None:
     """Without a scope: where the group has offsets."""
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         group = _describe(GroupAdmin(cluster), group_id, create=scope is not None)
         check_inactive(group)
         planned = plan_reset(cluster, group, scope, target)

@@ -12,7 +12,8 @@ from kwire.admin.groups_offsets import PartitionProgress, progress
 from kwire.admin.groups_topology import SINK, SOURCE, SubtopologyNodes, TopologyNode, topology
 from kwire.admin.partitions import by_topic
 from kwire.cli.columns import Row, cell, printable, show
-from kwire.client.cluster import Cluster, TopicPartition
+from kwire.cli.reaching import Reach
+from kwire.client.cluster import TopicPartition
 
 _GROUP_COLUMNS = {
     "group_id": "GROUP",
@@ -45,10 +46,8 @@ _MEMBER_COLUMNS = {
 }
 
 
-def list_groups(
-    bootstrap: str, timeout_s: float, kinds: Collection[str], states: Collection[str], *, as_json: bool
-) -> None:
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+def list_groups(reach: Reach, kinds: Collection[str], states: Collection[str], *, as_json: bool) -> None:
+    with reach.cluster() as cluster:
         found = GroupAdmin(cluster).list_groups(kinds=kinds, states=states)
     if not found and not as_json:
         click.echo("there is no such group" if kinds or states else "there are no groups")
@@ -56,8 +55,8 @@ def list_groups(
     show([_listed_row(it, as_json=as_json) for it in found], _GROUP_COLUMNS, as_json=as_json)
 
 
-def describe(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) -> None:
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+def describe(reach: Reach, group_id: str, *, as_json: bool) -> None:
+    with reach.cluster() as cluster:
         group = GroupAdmin(cluster).describe(group_id)
         found = progress(cluster, group)
     for note in found.notes:
@@ -77,8 +76,8 @@ def describe(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) 
         click.echo("it has no offsets and no members")
 
 
-def show_topology(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) -> None:
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+def show_topology(reach: Reach, group_id: str, *, as_json: bool) -> None:
+    with reach.cluster() as cluster:
         found = topology(cluster, group_id)
     if as_json:
         show([_node_json(part, it) for part in found for it in part.nodes], {}, as_json=True)
@@ -116,8 +115,8 @@ def _node_json(part: SubtopologyNodes, it: TopologyNode) -> Row:
     return {"type": "node", **where, **attrs.asdict(it)}
 
 
-def show_members(bootstrap: str, timeout_s: float, group_id: str, *, as_json: bool) -> None:
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+def show_members(reach: Reach, group_id: str, *, as_json: bool) -> None:
+    with reach.cluster() as cluster:
         group = GroupAdmin(cluster).describe(group_id)
     if as_json:
         show([_member_json(it) for it in group.members], {}, as_json=True)

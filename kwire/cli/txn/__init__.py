@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from kwire.cli.reaching import ClusterCommands, client_options, json_option
+from kwire.cli.reaching import ClusterCommands, Reach, client_options, json_option
 
 LIST_EPILOG = """\b
 Examples:
@@ -59,8 +59,7 @@ def txn() -> None:
     help="With --hanging: the brokers' transaction.max.timeout.ms. Transactions with a later write are not suspected.",
 )
 def list_(
-    bootstrap: str,
-    timeout_s: float,
+    reach: Reach,
     as_json: bool,
     states: tuple[str, ...],
     hanging: bool,
@@ -81,22 +80,22 @@ def list_(
         if partition is not None and topic is None:
             raise click.UsageError("--partition is one of a topic's: name it with --topic")
         max_timeout_ms = round(max_timeout_minutes * 60_000)
-        commands.list_hanging(bootstrap, timeout_s, max_timeout_ms, topic, partition, as_json=as_json)
+        commands.list_hanging(reach, max_timeout_ms, topic, partition, as_json=as_json)
     else:
         if topic is not None or partition is not None:
             raise click.UsageError("--topic and --partition are for --hanging: transactional ids have none")
-        commands.list_ids(bootstrap, timeout_s, states, as_json=as_json)
+        commands.list_ids(reach, states, as_json=as_json)
 
 
 @txn.command(epilog=DESCRIBE_EPILOG, short_help="Describe one transactional id.")
 @click.argument("transactional_id", metavar="ID")
 @client_options
 @json_option
-def describe(transactional_id: str, bootstrap: str, timeout_s: float, as_json: bool) -> None:
+def describe(transactional_id: str, reach: Reach, as_json: bool) -> None:
     """Show the coordinator's state of transactional id ID: producer, state, partitions, start time."""
     from kwire.cli.txn import commands
 
-    commands.describe(bootstrap, timeout_s, transactional_id, as_json=as_json)
+    commands.describe(reach, transactional_id, as_json=as_json)
 
 
 @txn.command(epilog=ABORT_EPILOG, short_help="Abort a hanging transaction in a partition.")
@@ -108,8 +107,7 @@ def describe(transactional_id: str, bootstrap: str, timeout_s: float, as_json: b
 @click.option("--force", is_flag=True, help="Abort it even if its coordinator still knows it, and may commit it.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def abort(
-    bootstrap: str,
-    timeout_s: float,
+    reach: Reach,
     topic: str,
     partition: int,
     start_offset: int | None,
@@ -127,4 +125,4 @@ def abort(
     if (start_offset is None) == (producer_id is None):
         raise click.UsageError("name the transaction by --start-offset or by --producer-id")
     which = commands.Which(topic, partition, start_offset, producer_id)
-    commands.abort(bootstrap, timeout_s, which, force=force, ask=not yes)
+    commands.abort(reach, which, force=force, ask=not yes)

@@ -11,7 +11,7 @@ from kwire_protocol.kafka_error import quoted
 from kwire.admin.hanging import find_hanging, still_expected
 from kwire.admin.transactions import STATES, Described, Listed, OpenTransaction, TransactionAdmin
 from kwire.cli.columns import Row, cell, printable, show
-from kwire.client.cluster import Cluster
+from kwire.cli.reaching import Reach
 from kwire.client.errors import ClientError
 from kwire.clock import SystemClock
 
@@ -46,11 +46,11 @@ class Which:
         return it.start_offset == self.start_offset or it.producer_id == self.producer_id
 
 
-def list_ids(bootstrap: str, timeout_s: float, states: Sequence[str], *, as_json: bool) -> None:
+def list_ids(reach: Reach, states: Sequence[str], *, as_json: bool) -> None:
     for state in states:
         if state not in STATES:
             raise click.UsageError(f"there is no state {state!r}, only {', '.join(STATES)}")
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         found = TransactionAdmin(cluster).list_transactions(states=states)
     if not found and not as_json:
         click.echo("no coordinator knows a transactional id" + (" in that state" if states else ""))
@@ -58,12 +58,10 @@ def list_ids(bootstrap: str, timeout_s: float, states: Sequence[str], *, as_json
     show([_listed_row(it) for it in found], _ID_COLUMNS, as_json=as_json)
 
 
-def list_hanging(
-    bootstrap: str, timeout_s: float, max_timeout_ms: int, topic: str | None, partition: int | None, *, as_json: bool
-) -> None:
+def list_hanging(reach: Reach, max_timeout_ms: int, topic: str | None, partition: int | None, *, as_json: bool) -> None:
     """Exits with 1 if something hangs, or could not be checked."""
     now_ms = SystemClock().now_ms()
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+    with reach.cluster() as cluster:
         looked_at = find_hanging(
             TransactionAdmin(cluster), now_ms=now_ms, max_timeout_ms=max_timeout_ms, topic=topic, partition=partition
         )
@@ -79,8 +77,8 @@ def list_hanging(
         raise click.exceptions.Exit(1)
 
 
-def describe(bootstrap: str, timeout_s: float, transactional_id: str, *, as_json: bool) -> None:
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+def describe(reach: Reach, transactional_id: str, *, as_json: bool) -> None:
+    with reach.cluster() as cluster:
         described = TransactionAdmin(cluster).describe_transactions([transactional_id])
     if transactional_id not in described:
         raise ClientError(
@@ -96,8 +94,8 @@ def describe(bootstrap: str, timeout_s: float, transactional_id: str, *, as_json
         click.echo(f"{name.removesuffix('_ms').replace('_', ' '):17} {cell(name, value) or '-'}")
 
 
-def abort(bootstrap: str, timeout_s: float, which: Which, *, force: bool, ask: bool) -> None:
-    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+def abort(reach: Reach, which: Which, *, force: bool, ask: bool) -> None:
+    with reach.cluster() as cluster:
         admin = TransactionAdmin(cluster)
         transaction = find_one(admin, which)
         check_forgotten(admin, transaction, force=force)

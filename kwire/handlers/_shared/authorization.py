@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages import APIS
 
 from kwire.metadata.image import ConfigResourceType
 from kwire.security.authorizer import CLUSTER_NAME, REFUSALS, SUPPORTED, Operation, ResourceType
@@ -41,8 +42,17 @@ def check(
     broker: Broker, context: Context, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> None:
     """Raises the KafkaError for resources of that type if the client may not perform the operation."""
-    if not broker.authorizer.allows(context.requester, operation, resource_type, name):
+    if not broker.authorizer.allows_all and not _is_allowed(broker, context, operation, resource_type, name):
         raise KafkaError(REFUSALS[resource_type])
+
+
+def _is_allowed(broker: Broker, context: Context, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+    """As `allows`, for what the request is about: the audit log has the decision."""
+    allowed = broker.authorizer.allows(context.requester, operation, resource_type, name)
+    if not allowed or broker.audit.has_all:
+        api = APIS[context.api_key].name
+        broker.audit.decided(context.requester, operation, resource_type, name, api=api, allowed=allowed)
+    return allowed
 
 
 def divided(
@@ -55,7 +65,7 @@ def divided(
     refused: list[T] = []
     for topic in topics:
         name = name_of(topic)
-        is_allowed = name is None or allows(broker, context, operation, ResourceType.TOPIC, name)
+        is_allowed = name is None or _is_allowed(broker, context, operation, ResourceType.TOPIC, name)
         (allowed if is_allowed else refused).append(topic)
     return allowed, refused
 
@@ -69,7 +79,9 @@ def finder(broker: Broker, context: Context, operation: Operation) -> Callable[[
     """Like `PartitionTable.find`, with the client's authorization: raises TOPIC_AUTHORIZATION_FAILED as well."""
     if broker.authorizer.allows_all:
         return broker.partitions.find
-    return partial(_find, broker.authorizer.granted(context.requester, operation), broker, context, operation)
+    # With every decision in the audit log, none is remembered.
+    granted = frozenset() if broker.audit.has_all else broker.authorizer.granted(context.requester, operation)
+    return partial(_find, granted, broker, context, operation)
 
 
 def _find(

@@ -8,7 +8,7 @@ records are discarded. Ids are arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -30,6 +30,13 @@ UNCLEAN: Final = "unclean.leader.election.enable"
 
 Records = list[MetadataRecord]
 
+CheckListeners = Callable[[Mapping[str, str]], None]
+"""Takes the configurations of this broker that would be in force. Raises ConfigError if its listeners refuse them."""
+
+
+def accept_all(configs: Mapping[str, str]) -> None:
+    pass
+
 
 @attrs.frozen
 class ClusterState:
@@ -43,6 +50,7 @@ class ClusterState:
     new_id: Callable[[], Uuid]
     is_alone: bool = True
     """Whether the deciding broker is the whole cluster, and always will be."""
+    check_listeners: CheckListeners = accept_all
 
     def topic_values(self, topic: str) -> Mapping[str, Value]:
         """The effective value of every topic configuration, by Kafka's names."""
@@ -68,6 +76,26 @@ class ClusterState:
         if name in overrides:
             return self.configs.topic_values({name: overrides[name]})[name]
         return self.configs.topic_defaults()[name]
+
+
+class Mutations(Protocol):
+    """How many partitions the client may create and delete (KIP-599)."""
+
+    def begin(self) -> None:
+        """The decision is made, perhaps once more."""
+
+    def take(self, partitions: int) -> None:
+        """Raises KafkaError(THROTTLING_QUOTA_EXCEEDED)."""
+
+
+class _AnyMutations:
+    def begin(self) -> None: ...
+
+    def take(self, partitions: int) -> None: ...
+
+
+ANY_MUTATIONS: Final = _AnyMutations()
+"""For what the broker itself creates."""
 
 
 def min_isr_for_everybody(state: ClusterState) -> Records:

@@ -25,8 +25,9 @@ from kwire_protocol.messages.unregister_broker import UnregisterBrokerRequest
 
 from devtools.ports import free_port
 from kwire.cli import main
-from kwire.cli.cluster import elections, forgetting, moves, showing, watching
+from kwire.cli.cluster import moves, watching
 from kwire.cli.columns import size_text
+from kwire.cli.reaching import Reach
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.tests.admin.cluster_brokers import ClusterBrokers
 from kwire.tests.client.fakes import FakeClock
@@ -49,12 +50,11 @@ class Client:
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     brokers = ClusterBrokers()
 
-    def connect(bootstrap: str, *, timeout_s: float) -> Cluster:
-        assert (bootstrap, timeout_s) == ("127.0.0.1:9092", 30)
+    def connect(reach: Reach) -> Cluster:
+        assert (reach.bootstrap, reach.timeout_s) == ("127.0.0.1:9092", 30)
         return brokers.cluster()
 
-    for module in (showing, moves, elections, forgetting):
-        monkeypatch.setattr(module, "Cluster", connect)
+    monkeypatch.setattr(Reach, "cluster", connect)
     return Client(brokers)
 
 

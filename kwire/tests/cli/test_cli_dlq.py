@@ -29,6 +29,7 @@ from kwire.admin.dead_letters.letters import Selection, Span, read_span
 from kwire.admin.dead_letters.redriving import COUNT_HEADER, Redrive, RedriveOptions
 from kwire.cli import main
 from kwire.cli.dlq import redriving as cli_redriving
+from kwire.cli.reaching import Reach
 from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
 from kwire.client.errors import ClientError
 from kwire.client.offsets import LATEST, IsolationLevel, list_offsets
@@ -442,8 +443,8 @@ def test_a_broker_that_is_lost_in_the_midst_is_told_with_what_was_sent(
 
     life = Life(1_000_000, is_sent=False, death=lambda: ConnectionResetError(104, "Connection reset by peer"))
 
-    def connect(bootstrap: str, *, timeout_s: float) -> Cluster:
-        return Cluster(bootstrap, timeout_s=0.2, connect=life.connect)
+    def connect(reach: Reach) -> Cluster:
+        return Cluster(reach.bootstrap, timeout_s=0.2, connect=life.connect)
 
     def progress(done: int, _: int) -> None:
         if done == 1_100:
@@ -453,7 +454,7 @@ def test_a_broker_that_is_lost_in_the_midst_is_told_with_what_was_sent(
     def bar(_: str) -> Iterator[Any]:
         yield progress
 
-    monkeypatch.setattr(cli_redriving, "Cluster", connect)
+    monkeypatch.setattr(Reach, "cluster", connect)
     monkeypatch.setattr(cli_redriving, "counting_bar", bar)
     result = scene("redrive", scene.dlq, "--all", code=1)
     assert words(result)[1] == ["sent", "1000", scene.orders, "-"]

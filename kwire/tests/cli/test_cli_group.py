@@ -22,8 +22,9 @@ from kwire_protocol.messages.share_group_describe import ShareGroupDescribeReque
 from devtools.ports import free_port
 from kwire.admin.groups import KINDS, STATES
 from kwire.cli import main
-from kwire.cli.group import deleting, group, resetting, showing
+from kwire.cli.group import group, resetting
 from kwire.cli.group.arguments import parse_duration_ms, parse_scope
+from kwire.cli.reaching import Reach
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.tests.admin.group_brokers import Group, GroupBrokers, classic_member, consumer_member, share_member
 
@@ -47,16 +48,15 @@ class Client:
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     brokers = GroupBrokers()
 
-    def connect(bootstrap: str, *, timeout_s: float) -> Cluster:
-        assert (bootstrap, timeout_s) == ("127.0.0.1:9092", 30)
+    def connect(reach: Reach) -> Cluster:
+        assert (reach.bootstrap, reach.timeout_s) == ("127.0.0.1:9092", 30)
         return brokers.cluster()
 
     class Standing:
         def now_ms(self) -> int:
             return NOW_MS
 
-    for module in (deleting, resetting, showing):
-        monkeypatch.setattr(module, "Cluster", connect)
+    monkeypatch.setattr(Reach, "cluster", connect)
     monkeypatch.setattr(resetting, "SystemClock", Standing)
     return Client(brokers)
 

@@ -15,6 +15,7 @@ from kwire_protocol.errors import ErrorCode
 from devtools.ports import free_port
 from kwire.admin.transactions import OpenTransaction
 from kwire.cli import main
+from kwire.cli.reaching import Reach
 from kwire.cli.txn import commands
 from kwire.client.cluster import Cluster
 from kwire.tests.admin.txn_brokers import Coordinated, TxnBrokers
@@ -38,15 +39,15 @@ class Client:
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     brokers = TxnBrokers()
 
-    def connect(bootstrap: str, *, timeout_s: float) -> Cluster:
-        assert (bootstrap, timeout_s) == ("127.0.0.1:9092", 30)
+    def connect(reach: Reach) -> Cluster:
+        assert (reach.bootstrap, reach.timeout_s) == ("127.0.0.1:9092", 30)
         return brokers.cluster()
 
     class Standing:
         def now_ms(self) -> int:
             return NOW_MS
 
-    monkeypatch.setattr(commands, "Cluster", connect)
+    monkeypatch.setattr(Reach, "cluster", connect)
     monkeypatch.setattr(commands, "SystemClock", Standing)
     return Client(brokers)
 

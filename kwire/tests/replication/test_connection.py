@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import socket
 import struct
 from collections.abc import Callable
 from typing import Any, cast
@@ -18,13 +17,17 @@ from kwire_protocol.messages import APIS
 from kwire_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from kwire_protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire_protocol.wire import ApiMessage, Reader, Writer
 from trio.testing import MockClock
 
+from kwire.client.login import NewExchange
 from kwire.network.processor import Timer
 from kwire.replication.connection import READ, REPLY_OVERHEAD_BYTES, WRITE, Address, LeaderConnection, Surroundings
 from kwire.replication.fetching import FIRST_PAUSE_MS, Fetcher, FetchSettings
 from kwire.tests.replication.test_fetching import EPOCH, KEY, ListedLog, batch, records, response
+from kwire.transport import Transport
 
 BACKOFF_MS = 1000
 TIMEOUT_MS = 30_000
@@ -43,11 +46,14 @@ class FakeSocket:
     """By the leader."""
     is_closed: bool = False
 
-    def setblocking(self, _flag: bool) -> None: ...
+    has_more: Callable[[], bool] | None = None
+    """It is its own transport."""
 
-    def setsockopt(self, *_option: int) -> None: ...
+    @property
+    def sock(self) -> FakeSocket:
+        return self
 
-    def send(self, data: memoryview) -> int:
+    def send(self, data: memoryview, _flags: int) -> int:
         count = int(min(len(data), self.room))
         if not count:
             raise BlockingIOError
@@ -105,6 +111,7 @@ class Leader:
     address: Address | None = ("leader", 9092)
     room: float = math.inf
     refusal: OSError | None = None
+    new_exchange: NewExchange | None = None
     fetcher: Fetcher = attrs.field(init=False)
     connection: LeaderConnection = attrs.field(init=False)
 
@@ -120,15 +127,16 @@ class Leader:
             lambda: TIMEOUT_MS,
             "follower",
             self._connect,
+            self.new_exchange,
         )
         self.connection = LeaderConnection(self.fetcher, around)
 
-    async def _connect(self, _address: Address) -> socket.socket:
+    async def _connect(self, _address: Address) -> Transport:
         if self.refusal is not None:
             raise self.refusal
         sock = FakeSocket(self.room)
         self.sockets.append(sock)
-        return cast(socket.socket, sock)
+        return cast(Transport, sock)
 
     @property
     def sock(self) -> FakeSocket:
@@ -341,7 +349,7 @@ def test_a_leader_that_cannot_be_reached_is_tried_again_after_the_back_off(
 def test_connecting_takes_no_longer_than_a_request(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def hang(_leader: Leader, _address: Address) -> socket.socket:
+    async def hang(_leader: Leader, _address: Address) -> Transport:
         await trio.sleep_forever()
         raise AssertionError
 
@@ -355,9 +363,9 @@ def test_connecting_takes_no_longer_than_a_request(
 def test_a_connection_that_is_made_after_its_end_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     sock = FakeSocket()
 
-    async def connect_late(leader: Leader, _address: Address) -> socket.socket:
+    async def connect_late(leader: Leader, _address: Address) -> Transport:
         leader.connection.close()
-        return cast(socket.socket, sock)
+        return cast(Transport, sock)
 
     monkeypatch.setattr(Leader, "_connect", connect_late)
     leader = Leader()
@@ -396,3 +404,87 @@ def test_what_is_followed_next_ends_the_leaders_wait_once() -> None:
     leader.send(reply(header, response()) + reply(hurrying, ListOffsetsResponse()))
     _, next_fetch = leader.fetch()
     assert [it.partition for it in next_fetch.topics[0].partitions] == [1, 2]
+
+
+# Leaders that ask who is there
+
+OF_SASL = [ApiVersion(SaslHandshakeRequest.api_key, 0, 1), ApiVersion(SaslAuthenticateRequest.api_key, 0, 2)]
+
+
+@attrs.define
+class Secret:
+    """A mechanism of one step."""
+
+    mechanism: str = "SECRET"
+
+    def respond(self, challenge: bytes | None) -> bytes | None:
+        return b"secret" if challenge is None else None
+
+
+def log_in(leader: Leader, *, lifetime_ms: int = 0, code: int = 0) -> None:
+    header, asked = leader.request()
+    assert asked == SaslHandshakeRequest("SECRET")
+    leader.send(reply(header, SaslHandshakeResponse(0, ["SECRET"])))
+    header, asked = leader.request()
+    assert asked == SaslAuthenticateRequest(b"secret")
+    leader.send(reply(header, SaslAuthenticateResponse(code, "no" if code else None, session_lifetime_ms=lifetime_ms)))
+
+
+def test_a_follower_introduces_itself_before_it_fetches_and_again_before_that_ends() -> None:
+    leader = Leader(new_exchange=Secret)
+    leader.connection.poke()
+    leader.negotiate([*SERVED, *OF_SASL])
+    assert leader.fetcher.is_asking is False
+    log_in(leader, lifetime_ms=10_000)
+    header, _ = leader.fetch()
+    leader.loop.sleep(9)
+    leader.send(reply(header, response(records(batch(0, 3)))))
+    log_in(leader)
+    _, asked = leader.fetch()
+    assert asked.topics[0].partitions[0].fetch_offset == 3
+    assert len(leader.sockets) == 1
+
+
+def test_a_leader_that_does_not_let_the_follower_in_is_told_once_and_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leader = Leader(new_exchange=Secret)
+    leader.connection.poke()
+    for _ in range(3):
+        leader.negotiate([*SERVED, *OF_SASL])
+        log_in(leader, code=ErrorCode.SASL_AUTHENTICATION_FAILED)
+        assert not leader.is_connected
+        leader.loop.sleep(BACKOFF_MS / 1000)
+        leader.connection.poke()
+    [warning] = warnings(caplog)
+    assert "cannot log in at leader 2 with SECRET: no" in warning
+    assert len(leader.sockets) == 4
+
+
+def test_a_leader_without_sasl_and_one_that_does_not_answer_are_left() -> None:
+    leader = Leader(new_exchange=Secret)
+    leader.connection.poke()
+    leader.negotiate(SERVED)
+    assert leader.sock.is_closed
+    leader.loop.sleep(BACKOFF_MS / 1000)
+    leader.connection.poke()
+    leader.negotiate([*SERVED, *OF_SASL])
+    leader.loop.sleep(TIMEOUT_MS / 1000)
+    assert [it.is_closed for it in leader.sockets] == [True, True]
+
+
+def test_what_the_transport_has_taken_from_the_socket_is_received_without_another_event() -> None:
+    leader = Leader()
+    header, _ = leader.begin()
+    sock = leader.sock
+    pieces = [reply(header, response(records(batch(0, 3))))[at : at + 7] for at in range(0, 200, 7)]
+
+    def more_arrives() -> bool:
+        if pieces:
+            sock.arriving += pieces.pop(0)
+        return bool(sock.arriving)
+
+    sock.has_more = more_arrives
+    sock.arriving += pieces.pop(0)
+    leader.loop.watched[sock][0](READ)
+    assert leader.log.log_end_offset == 3

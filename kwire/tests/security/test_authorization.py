@@ -9,18 +9,22 @@ from typing import Any
 import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_security import DelegationTokenRecord
 from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     alter_share_group_offsets,
+    alter_user_scram_credentials,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
+    create_delegation_token,
     create_partitions,
     create_topics,
     delete_acls,
@@ -30,8 +34,10 @@ from kwire_protocol.messages import (
     delete_share_group_state,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_delegation_token,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -39,6 +45,7 @@ from kwire_protocol.messages import (
     describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -93,11 +100,13 @@ from kwire.tests.internal_topics import create_internal_topics
 from kwire.waits import at_once
 
 TOPIC, GROUP, ID = "secret-topic", "secret-group", "secret-id"
+TOKEN = DelegationTokenRecord("User:alice", "User:alice", [], 1, 1 << 62, 1 << 62, "secret-token")
 REFUSALS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 MALLORY = Requester(Principal("User", "mallory"), "host")
 
@@ -130,10 +139,10 @@ class Denier:
 
 @contextmanager
 def open_broker() -> Iterator[Broker]:
-    """It has a topic with a record, a group that has committed, and a transactional id."""
-    opened = Broker.open(
-        load_config(settings=["transaction.two.phase.commit.enable=true"]), MemoryDisk(), SystemClock()
-    )
+    """It has a topic with a record, a group that has committed, a transactional id, and a delegation token."""
+    settings = ["delegation.token.secret.key=secret-key", "transaction.two.phase.commit.enable=true"]
+    opened = Broker.open(load_config(settings=settings), MemoryDisk(), SystemClock())
+    at_once(opened.metadata.change(lambda _: ([TOKEN], None)))
     create_internal_topics(opened)
     at_once(opened.metadata.create_topic_by_itself(TOPIC))
     append(opened.partitions.find(TOPIC, 0), b"secret-value")
@@ -382,6 +391,19 @@ REQUESTS: dict[str, list[Make]] = {
             [offset_delete.OffsetDeleteRequestTopic(TOPIC, [offset_delete.OffsetDeleteRequestPartition(0)])],
         )
     ],
+    "describe_client_quotas": [lambda _: describe_client_quotas.DescribeClientQuotasRequest()],
+    "alter_client_quotas": [
+        lambda _: alter_client_quotas.AlterClientQuotasRequest(
+            [
+                alter_client_quotas.AlterClientQuotasRequestEntryData(
+                    [alter_client_quotas.AlterClientQuotasRequestEntityData("user", "mallory")],
+                    [alter_client_quotas.OpData("producer_byte_rate", 1.0)],
+                )
+            ]
+        )
+    ],
+    "create_delegation_token": [lambda _: create_delegation_token.CreateDelegationTokenRequest("User", "alice")],
+    "describe_delegation_token": [lambda _: describe_delegation_token.DescribeDelegationTokenRequest(None)],
     "update_features": [
         lambda _: update_features.UpdateFeaturesRequest(
             1000, [update_features.FeatureUpdateKey("transaction.version", 0, upgrade_type=3)]
@@ -401,6 +423,18 @@ REQUESTS: dict[str, list[Make]] = {
     ],
     "elect_leaders": [lambda _: elect_leaders.ElectLeadersRequest(0, [elect_leaders.TopicPartitions(TOPIC, [0])])],
     "alter_partition": [lambda _: alter_partition.AlterPartitionRequest(1, 0)],
+    "describe_user_scram_credentials": [
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None),
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
+            [describe_user_scram_credentials.UserName("alice")]
+        ),
+    ],
+    "alter_user_scram_credentials": [
+        lambda _: alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+            [alter_user_scram_credentials.ScramCredentialDeletion("alice", 1)],
+            [alter_user_scram_credentials.ScramCredentialUpsertion("mallory", 1, 4096, b"salt", b"salted")],
+        )
+    ],
     "unregister_broker": [lambda _: unregister_broker.UnregisterBrokerRequest(7)],
     "describe_quorum": [
         lambda _: describe_quorum.DescribeQuorumRequest(
@@ -524,11 +558,16 @@ REQUESTS: dict[str, list[Make]] = {
 FOR_EVERYBODY = {
     "api_versions": "asked before anybody has said who they are",
     "describe_cluster": "where the brokers are, and nothing of what may be done to them",
+    "sasl_handshake": "asked to learn who somebody is",
+    "sasl_authenticate": "asked to learn who somebody is",
+    "renew_delegation_token": "whoever is a renewer of the token may do it",
+    "expire_delegation_token": "whoever is a renewer of the token may do it",
 }
 LISTS = {
     "metadata": "topics",
     "list_groups": "groups",
     "list_transactions": "transaction_states",
+    "describe_delegation_token": "tokens",
     "describe_topic_partitions": "topics",
 }
 """Where all is asked for, what may not be seen is left out."""
@@ -572,10 +611,16 @@ ASKED: dict[str, set[str]] = {
     "create_partitions": {"ALTER TOPIC"},
     "delete_groups": {"DELETE GROUP"},
     "offset_delete": {"DELETE GROUP", "READ TOPIC"},
+    "describe_client_quotas": {"DESCRIBE_CONFIGS CLUSTER"},
+    "alter_client_quotas": {"ALTER_CONFIGS CLUSTER"},
+    "create_delegation_token": {"CREATE_TOKENS USER"},
+    "describe_delegation_token": {"DESCRIBE DELEGATION_TOKEN"},
     "update_features": {"ALTER CLUSTER"},
     "alter_partition_reassignments": {"ALTER CLUSTER"},
     "list_partition_reassignments": {"DESCRIBE CLUSTER"},
     "elect_leaders": {"ALTER CLUSTER"},
+    "describe_user_scram_credentials": {"DESCRIBE CLUSTER"},
+    "alter_user_scram_credentials": {"ALTER CLUSTER"},
     "unregister_broker": {"ALTER CLUSTER"},
     "alter_partition": {"CLUSTER_ACTION CLUSTER"},
     "describe_quorum": {"DESCRIBE CLUSTER"},

@@ -1,1 +1,1 @@
-"""Decisions on who may come in and what they may do: ACLs, credentials, tokens, quotas."""
+"""Decisions about who may come in, what they may do, and how much of it."""

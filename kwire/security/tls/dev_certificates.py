@@ -1,0 +1,67 @@
+"""Certificates for a laptop and for tests: an authority of one's own, and what it issues, by trustme.
+
+Nobody else trusts that authority, and its key lies in a file like any other: it is not for production.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, Self
+
+import attrs
+import trustme
+
+ORGANIZATION: Final = "kwire"
+UNIT: Final = "dev"
+LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+
+_NO_HOST: Final = "client.invalid"
+"""A client's certificate is for no host, but with an empty list of names Java does not read it."""
+
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n?", re.DOTALL)
+_KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----\n?", re.DOTALL)
+
+
+@attrs.define(eq=False)
+class DevAuthority:
+    """Issues certificates. What it returns is PEM, in the form that Kafka's keystores of the type PEM have."""
+
+    _authority: trustme.CA
+
+    @classmethod
+    def new(cls) -> Self:
+        return cls(trustme.CA(organization_name=ORGANIZATION, organization_unit_name="authority for development"))
+
+    @classmethod
+    def from_pem(cls, pem: bytes) -> Self:
+        """The one whose `pem` this is. Raises ValueError if it is not."""
+        certificate, key = _CERTIFICATE.search(pem), _KEY.search(pem)
+        if certificate is None or key is None:
+            raise ValueError("there is no certificate and private key in PEM in it")
+        return cls(trustme.CA.from_pem(certificate[0], key[0]))
+
+    @property
+    def certificate(self) -> bytes:
+        """For those who are to trust it: a truststore."""
+        return self._authority.cert_pem.bytes()
+
+    @property
+    def pem(self) -> bytes:
+        """Certificate and private key. Who has it can issue certificates."""
+        return self.certificate + self._authority.private_key_pem.bytes()
+
+    def server(self, hosts: Sequence[str] = LOCAL_HOSTS) -> bytes:
+        """A server's keystore: its private key, and its certificate for these host names and addresses."""
+        return self._issue(hosts[0], hosts)
+
+    def client(self, name: str) -> bytes:
+        """A client's keystore. To a broker it is User:CN=name,OU=dev,O=kwire, or what the rules of
+        ssl.principal.mapping.rules make of that."""
+        return self._issue(name, (_NO_HOST,))
+
+    def _issue(self, name: str, hosts: Sequence[str]) -> bytes:
+        issued = self._authority.issue_cert(
+            *hosts, common_name=name, organization_name=ORGANIZATION, organization_unit_name=UNIT
+        )
+        return issued.private_key_and_cert_chain_pem.bytes()

@@ -1,0 +1,105 @@
+"""`kwire cert dev`: what it writes is what both sides of TLS need."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kwire.cli import main
+from kwire.config.properties import parse_properties
+
+
+def run(*arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(main, ["cert", "dev", *arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def context(role: int, keystore: Path, truststore: Path) -> ssl.SSLContext:
+    made = ssl.SSLContext(role)
+    made.load_cert_chain(keystore)
+    made.load_verify_locations(truststore)
+    made.verify_mode = ssl.CERT_REQUIRED
+    return made
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> str:
+    """Returns the subject of the client's certificate. Raises SSLError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    far = client.wrap_bio(to_client, to_server, server_hostname=host)
+    near = server.wrap_bio(to_server, to_client, server_side=True)
+    for side in (far, near, far, near):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    found: Any = near.getpeercert()
+    return ",".join(f"{name}={value}" for part in found["subject"] for name, value in part)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "broker-1", "10.0.0.7"])
+def test_broker_and_client_trust_each_other_at_every_name(tmp_path: Path, host: str) -> None:
+    run("--out", str(tmp_path), "--host", "broker-1", "--host", "10.0.0.7", "--client", "alice")
+    server = context(ssl.PROTOCOL_TLS_SERVER, tmp_path / "server.pem", tmp_path / "ca.pem")
+    client = context(ssl.PROTOCOL_TLS_CLIENT, tmp_path / "client-alice.pem", tmp_path / "ca.pem")
+    assert "commonName=alice" in shake_hands(server, client, host)
+
+
+def test_a_second_run_issues_what_is_missing_by_the_same_authority(tmp_path: Path) -> None:
+    run("--out", str(tmp_path), "--client", "alice")
+    before = {it.name: it.read_bytes() for it in tmp_path.iterdir()}
+    again = run("--out", str(tmp_path), "--client", "bob", "--host", "broker-1")
+    for name, content in before.items():
+        assert ((tmp_path / name).read_bytes() == content) is (name != "server.pem")
+    assert "kept" in again.stdout
+    server = context(ssl.PROTOCOL_TLS_SERVER, tmp_path / "server.pem", tmp_path / "ca.pem")
+    for name in ("alice", "bob"):
+        client = context(ssl.PROTOCOL_TLS_CLIENT, tmp_path / f"client-{name}.pem", tmp_path / "ca.pem")
+        shake_hands(server, client, "broker-1")
+
+
+def test_another_authority_is_not_trusted(tmp_path: Path) -> None:
+    for name in ("ours", "theirs"):
+        run("--out", str(tmp_path / name))
+    server = context(ssl.PROTOCOL_TLS_SERVER, tmp_path / "ours" / "server.pem", tmp_path / "ours" / "ca.pem")
+    client = context(ssl.PROTOCOL_TLS_CLIENT, tmp_path / "theirs" / "client.pem", tmp_path / "theirs" / "ca.pem")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(server, client, "localhost")
+
+
+def test_nobody_else_can_read_the_keys(tmp_path: Path) -> None:
+    run("--out", str(tmp_path / "new" / "folder"))
+    for name in ("ca-key.pem", "server.pem", "client.pem"):
+        assert (tmp_path / "new" / "folder" / name).stat().st_mode & 0o077 == 0
+
+
+def test_the_settings_name_the_files(tmp_path: Path) -> None:
+    run("--out", str(tmp_path), "--client", "alice")
+    server = parse_properties((tmp_path / "server.properties").read_text())
+    client = parse_properties((tmp_path / "client.properties").read_text())
+    assert server["ssl.keystore.location"] == str(tmp_path / "server.pem")
+    assert client["ssl.keystore.location"] == str(tmp_path / "client-alice.pem")
+    assert {server["ssl.truststore.location"], client["ssl.truststore.location"]} == {str(tmp_path / "ca.pem")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--client", "a/../b"), "'a/../b' is not a name"),
+        (("--client", ""), "'' is not a name"),
+        (("--host", "two words"), "'two words' is not a host name"),
+    ],
+)
+def test_what_is_no_name_is_refused(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    assert told in run("--out", str(tmp_path), *arguments, code=2).output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_broken_authority_and_a_folder_that_is_a_file_are_told(tmp_path: Path) -> None:
+    (tmp_path / "ca-key.pem").write_text("nothing")
+    assert "is not the key of an authority" in run("--out", str(tmp_path), code=1).output
+    assert "cannot write to" in run("--out", str(tmp_path / "ca-key.pem" / "below"), code=1).output
