@@ -517,6 +517,19 @@ def test_a_wrong_secret_an_expired_token_and_an_ended_one_log_nobody_in() -> Non
     assert tokens._credentials == {}
 
 
+def test_an_expired_token_has_no_credential_whatever_has_expired_of_it() -> None:
+    tokens = DelegationTokens(
+        {it.token_id: it for it in (ended(5, 9, "life"), ended(9, 5, "time"), ended(9, 9, "none"))}, KEY
+    )
+    known = {it for it in tokens.tokens if tokens.credential(it, SCRAM_SHA_256, now_ms=6) is not None}
+    assert known == {"none"}
+    assert tokens.credential("life", SCRAM_SHA_256, now_ms=5) is not None
+
+
+def ended(max_ms: int, expires_ms: int, token_id: str) -> DelegationTokenRecord:
+    return DelegationTokenRecord("User:alice", "User:alice", [], 1, max_ms, expires_ms, token_id)
+
+
 def test_principals_are_read_up_to_the_first_colon() -> None:
     assert principal_of("User:a:b") == Principal("User", "a:b")
     assert principal_of("User:") == Principal("User", "")
