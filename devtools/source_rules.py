@@ -89,7 +89,7 @@ ALLOWED = (
     _may("kwire/metrics/endpoint.py", "network", "accepts, and answers in a worker thread"),
     _may("kwire/network/poll.py", "network", "asks which sockets are ready"),
     _may("kwire/network/processor.py", "network", "is given sockets"),
-    _may("kwire/network/transport.py", "network surroundings", "receives, sends and sendfiles on its socket"),
+    _may("kwire/transport.py", "network surroundings", "receives, sends and sendfiles on its socket"),
     _may("kwire/network/outbox.py", "network", "sizes a socket's send buffer; says that more follows"),
     _may("kwire/replication/connection.py", "network", "fetches from a leader over its socket"),
     _may("kwire/security/tls/keystores.py", "disk surroundings", "reads the keystores that are configured"),

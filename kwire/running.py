@@ -38,7 +38,7 @@ from kwire.config.server import ServerConfig
 from kwire.network.listener_security import securities_of
 from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
-from kwire.replication.connection import Connect, connect_plain_text
+from kwire.replication.connection import Connect
 from kwire.turns import in_this_task
 from kwire.workers import Worker
 
@@ -120,6 +120,8 @@ def _open(
             f"the data in {folder} is corrupt, and the broker cannot start without it: {error}. "
             "`kwire log check` shows details, `kwire log repair` repairs what it can"
         ) from error
+    except ConfigError as error:
+        raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(f"cannot open the log dir {folder}: {error}") from error
 
@@ -208,7 +210,7 @@ def serve(
     *,
     beside: Body,
     close: Callable[[Broker], None] | None = None,
-    connect: Connect = connect_plain_text,
+    connect: Connect | None = None,
     metrics: BoundListener | None = None,
 ) -> None:
     """Serves until `beside` cancels the scope that it is passed, then closes the broker, or calls `close` for that.

@@ -38,6 +38,7 @@ from kwire.config.tables.broker import (
     has_effect_for_listener,
     listener_config,
 )
+from kwire.config.validators import counts_of_hosts
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.security.principal import parse_principals
 
@@ -50,6 +51,7 @@ log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
 METRICS_LISTEN = "kwire.metrics.listen"
+_FOR_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
 
 
 @attrs.frozen
@@ -80,6 +82,8 @@ class ServerConfig:
     """kwire.log.reserve.bytes, of each log dir."""
     kwire_metrics_listen: Listener | None
     """kwire.metrics.listen; None: nowhere."""
+    kwire_sasl_secret: str | None = attrs.field(repr=False)
+    """kwire.sasl.secret; None: random at each start."""
     kwire_spin_us: int
     """kwire.spin.us, microseconds."""
     broker_rack: str | None
@@ -97,7 +101,12 @@ class ServerConfig:
     connections_max_idle_ms: int
     connection_failed_authentication_delay_ms: int
     max_connections: int
+    max_connection_creation_rate: int
+    max_connection_creation_rates: Mapping[str, int]
+    """Of each listener, by its name."""
     max_connections_per_ip: int
+    max_connections_per_ip_overrides: Mapping[str, int]
+    """By host."""
     sasl_server_max_receive_size: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
@@ -287,6 +296,7 @@ class ServerConfig:
             kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
             kwire_log_reserve_bytes=read.int("kwire.log.reserve.bytes"),
             kwire_metrics_listen=_metrics_listener(read),
+            kwire_sasl_secret=read.optional_text("kwire.sasl.secret"),
             kwire_spin_us=read.int("kwire.spin.us"),
             broker_rack=read.optional_text("broker.rack"),
             listeners=listeners,
@@ -304,7 +314,12 @@ class ServerConfig:
             connections_max_idle_ms=read.int("connections.max.idle.ms"),
             connection_failed_authentication_delay_ms=delay_ms,
             max_connections=read.int("max.connections"),
+            max_connection_creation_rate=read.int("max.connection.creation.rate"),
+            max_connection_creation_rates={
+                it.name: read.of_listener(it.name).int("max.connection.creation.rate") for it in listeners
+            },
             max_connections_per_ip=read.int("max.connections.per.ip"),
+            max_connections_per_ip_overrides=counts_of_hosts(read.text("max.connections.per.ip.overrides")),
             sasl_server_max_receive_size=read.int("sasl.server.max.receive.size"),
             socket_listen_backlog_size=read.int("socket.listen.backlog.size"),
             socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),
@@ -538,6 +553,9 @@ def load_config(
         )
     for warning in warnings_about(config.properties):
         log.warning("%s", warning)
+    missed = [name for name in _FOR_THE_AUTHORIZER if name in properties and not config.authorizer_class_name]
+    if missed:
+        log.warning("everybody may do everything: without authorizer.class.name, %s has no effect", ", ".join(missed))
     return config
 
 

@@ -135,6 +135,31 @@ class HostAndPort:
 
 
 @attrs.frozen
+class CountsOfHosts:
+    """host:count pairs, separated by commas; see `counts_of_hosts`."""
+
+    def check(self, name: str, value: Value) -> None:
+        assert isinstance(value, str)
+        try:
+            counts_of_hosts(value)
+        except ValueError:
+            raise invalid(
+                name, value, "Each entry must be a host, a colon and a number, such as 10.0.0.1:100,10.0.0.2:200"
+            ) from None
+
+
+def counts_of_hosts(text: str) -> dict[str, int]:
+    """By host; the colons of an IPv6 address are before the last one. Raises ValueError."""
+    counts = {}
+    for entry in filter(None, map(str.strip, text.split(","))):
+        host, colon, count = entry.rpartition(":")
+        if not host.strip() or not colon or int(count) < 0:
+            raise ValueError(entry)
+        counts[host.strip().strip("[]")] = int(count)
+    return counts
+
+
+@attrs.frozen
 class NonEmptyText:
     def check(self, name: str, value: Value) -> None:
         if value == "":

@@ -58,9 +58,9 @@ from kwire.network.states import (
     WAITING,
     Event,
 )
-from kwire.network.transport import PeerLost, Transport
 from kwire.security.principal import ANONYMOUS, Requester
 from kwire.security.sasl.exchange import SaslSession
+from kwire.transport import PeerLost, Transport
 from kwire.waits import Slot
 
 if TYPE_CHECKING:

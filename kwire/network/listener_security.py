@@ -7,6 +7,7 @@ get what is in force then.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -17,8 +18,8 @@ from kwire.broker import Broker
 from kwire.config.definition import ConfigError
 from kwire.config.listeners import Listener
 from kwire.metadata.image import Changes
-from kwire.network.transport import NewTransport, PlainTransport
 from kwire.security.sasl.exchange import SaslSession
+from kwire.transport import NewTransport, PlainTransport
 
 if TYPE_CHECKING:
     from kwire.network.sasl_mechanisms import SaslListener
@@ -45,7 +46,7 @@ def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
     """By listener name; listeners in plain text that ask nobody are left out. Raises ConfigError."""
     securities: dict[str, ListenerSecurity] = {}
     encrypted: dict[Listener, TlsListener] = {}
-    secret = broker.clock.uuid() + broker.clock.uuid()
+    secret = _secret(broker)
     for listener in broker.config.listeners:
         security = ListenerSecurity()
         if listener.has_tls:
@@ -59,6 +60,12 @@ def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
     if encrypted:
         _follow_changes(broker, encrypted)
     return securities
+
+
+def _secret(broker: Broker) -> bytes:
+    """32 bytes that nobody can guess: those of kwire.sasl.secret, or random ones."""
+    text = broker.config.kwire_sasl_secret
+    return broker.clock.uuid() + broker.clock.uuid() if text is None else hashlib.sha256(text.encode()).digest()
 
 
 def _sasl_listener(broker: Broker, listener_name: str, secret: bytes) -> SaslListener:
@@ -78,7 +85,14 @@ def _tls_listener(broker: Broker, listener: Listener) -> TlsListener:
     clock = broker.clock
     label = f"listener {listener.name}"
     try:
-        return TlsListener(label, settings, now_ms=clock.now_ms, monotonic_ms=clock.monotonic_ms)
+        return TlsListener(
+            label,
+            settings,
+            now_ms=clock.now_ms,
+            monotonic_ms=clock.monotonic_ms,
+            # Kafka looks at this even where there are no other brokers.
+            is_for_brokers=listener.name == broker.config.inter_broker_listener_name and not broker.metadata.is_alone,
+        )
     except TlsError as error:
         raise ConfigError(f"{label}: {error}") from error
 

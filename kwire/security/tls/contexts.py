@@ -39,6 +39,8 @@ _TLS_1_3_SUITES: Final = frozenset(
 _SUITE: Final = re.compile(r"TLS_(\w+?)_WITH_(\w+?)(?:_(SHA\d*))?")
 _TICKETS: Final = 1
 """Of TLS 1.3, for each handshake. A client needs one to resume its session at its next connection."""
+_MOST_FLIGHTS: Final = 10
+"""Of messages in a handshake, from either side; TLS 1.2 has four."""
 _DAY_S: Final = 86_400.0
 _SOON_DAYS: Final = 14
 
@@ -76,6 +78,30 @@ def client_context(settings: TlsSettings, stores: Stores | None = None) -> ssl.S
     if stores.trusted is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     return context
+
+
+def check_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    """Lets the two talk in memory. Raises TlsError if one does not accept the other."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    waiting = [
+        client.wrap_bio(to_client, to_server, server_hostname="broker" if client.check_hostname else None),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(_MOST_FLIGHTS):
+        for side in list(waiting):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError as error:
+                whose = "the client's" if side.server_side else "the server's"
+                raise TlsError(f"{whose} certificate is not accepted: {error.verify_message.rstrip('.')}") from error
+            except ssl.SSLError as error:
+                raise TlsError(f"there is no TLS between the two: {_reason(error)}") from error
+            waiting.remove(side)
+        if not waiting:
+            return
+    raise AssertionError("a handshake has an end")
 
 
 def warnings_about(settings: TlsSettings, stores: Stores, *, now_ms: int) -> list[str]:

@@ -12,9 +12,10 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+import attrs
 from cryptography import x509
 
-from kwire.security.tls.contexts import server_context, warnings_about
+from kwire.security.tls.contexts import check_handshake, client_context, server_context, warnings_about
 from kwire.security.tls.keystores import FileState, KeyStore, file_states, load_stores
 from kwire.security.tls.principals import MappingRules
 from kwire.security.tls.settings import TlsError, TlsSettings
@@ -33,14 +34,23 @@ LOOK_AGAIN_MS: Final = 1000
 class TlsListener:
     """Makes the transports of a listener's connections.
 
-    label: the listener, for log lines. `now_ms` is the time of day, and `monotonic_ms` never goes back. Raises TlsError
-    if the settings cannot be used.
+    label: the listener, for log lines. `now_ms` is the time of day, and `monotonic_ms` never goes back. With
+    `is_for_brokers` other brokers connect to it, and have the same settings: then they must get along with themselves,
+    and with those that they follow on, because not all brokers change at once. Raises TlsError if the settings cannot
+    be used.
     """
 
     def __init__(
-        self, label: str, settings: TlsSettings, *, now_ms: Callable[[], int], monotonic_ms: Callable[[], int]
+        self,
+        label: str,
+        settings: TlsSettings,
+        *,
+        now_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
+        is_for_brokers: bool = False,
     ) -> None:
         self.label = label
+        self._is_for_brokers = is_for_brokers
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
         self._files: tuple[FileState, ...] = ()
@@ -74,6 +84,9 @@ class TlsListener:
         assert before is not None, "no listener is without"
         assert after is not None, "server_context has looked"
         _check_names(before, after, settings)
+        if self._is_for_brokers:
+            _check_brokers(settings, stores, self.settings, self._stores)
+            _check_brokers(self.settings, self._stores, settings, stores)
 
     def change(self, settings: TlsSettings) -> None:
         """New connections get these. If they cannot be used, which is logged, all stays as it was."""
@@ -90,6 +103,8 @@ class TlsListener:
         files = file_states(settings)  # before they are read: what changes meanwhile is seen at the next look
         stores = load_stores(settings)
         context, rules = server_context(settings, stores), MappingRules.parse(settings.principal_mapping_rules)
+        if self._is_for_brokers:
+            _check_brokers(settings, stores, settings, stores)
         for warning in warnings_about(settings, stores, now_ms=self._now_ms()):
             log.warning("%s: %s", self.label, warning)
         self.settings, self._files = settings, files
@@ -108,6 +123,17 @@ class TlsListener:
             log.error("%s keeps its certificate, because a file has changed and cannot be used: %s", self.label, error)
         else:
             log.info("%s has read its keystore and truststore again, because a file has changed", self.label)
+
+
+def _check_brokers(server: TlsSettings, its: Stores, client: TlsSettings, ours: Stores) -> None:
+    unnamed = attrs.evolve(client, endpoint_identification_algorithm="")
+    try:
+        check_handshake(server_context(server, its), client_context(unnamed, ours))
+    except TlsError as error:
+        raise TlsError(
+            f"brokers with these settings could not connect to each other ({error}): the truststore has to have the "
+            "authority of the keystore's certificate"
+        ) from error
 
 
 def _check_names(before: KeyStore, after: KeyStore, settings: TlsSettings) -> None:

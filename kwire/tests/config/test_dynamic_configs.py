@@ -500,6 +500,16 @@ async def a_second_client_of_the_address_is_served(scene: Scene) -> bool:
         await wait_all_tasks_blocked()
 
 
+async def seconds_until_many_are_served(scene: Scene) -> int:
+    """Connections are counted over ten seconds, and a pause is no longer than one."""
+    began = trio.current_time()
+    for _ in range(12):
+        client = await scene.server.connect()
+        await client.call(ApiVersionsRequest(), 0)
+        await client.hang_up()
+    return round(trio.current_time() - began)
+
+
 async def threads_of_a_recovery(scene: Scene) -> int:
     """That of the next start, which finds this broker dead."""
     asked: list[int] = []
@@ -792,8 +802,12 @@ BROKER_ROWS: Final[dict[str, Row]] = {
     "log.cleaner.io.max.bytes.per.second": Row(
         "1e300", "1000", seconds_that_a_cleaning_rests, lambda before, after: before < 100 < 900 < after, COMPACTED
     ),
+    "max.connection.creation.rate": Row("1", "1000", seconds_until_many_are_served, changes(3, 0)),
     "max.connections": Row("1", "2", a_second_client_is_served, changes(False, True)),
     "max.connections.per.ip": Row("1", "2", a_second_client_of_the_address_is_served, changes(False, True)),
+    "max.connections.per.ip.overrides": Row(
+        "127.0.0.1:1", "127.0.0.1:2", a_second_client_of_the_address_is_served, changes(False, True)
+    ),
     "num.replica.fetchers": Row("1", "2", connections_to_a_leader, changes(1, 2)),
     "num.recovery.threads.per.data.dir": Row("2", "3", threads_of_a_recovery, changes(4, 6)),
     "producer.id.expiration.ms": Row("86400000", "1000", an_idle_producer_is_remembered, changes(True, False)),

@@ -16,7 +16,6 @@ from kwire_storage.disk.files import RealDisk
 from trio.testing import wait_all_tasks_blocked
 
 from kwire.network.listener_security import ListenerSecurity
-from kwire.network.transport import PlainTransport
 from kwire.security.tls.contexts import client_context, server_context
 from kwire.security.tls.settings import TlsSettings
 from kwire.security.tls.transport import TlsTransport
@@ -25,8 +24,11 @@ from kwire.tests.network.test_transport import ASKED, REQUESTS, answers_through,
 from kwire.tests.security.tls.certificates import HOST, client_settings, server_settings
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 from kwire.tests.simple_requests import fetch, list_end
+from kwire.transport import PlainTransport
 
 AUTHENTICATION_TIMEOUT_S = 30
+UNHURRIED = ("connections.max.idle.ms=1000000000000", "kwire.authentication.timeout.ms=2000000000")
+"""The clock jumps when nobody has anything to do, and a busy machine may take a while to hand on what was sent."""
 
 
 class CutStream(trio.abc.Stream):
@@ -86,7 +88,7 @@ def test_answers_are_the_same_however_the_encrypted_bytes_are_cut(tmp_path: Path
             await wait_all_tasks_blocked()
             assert kwire.connections == 0
 
-    with_server(scenario, disks={"/data": RealDisk(tmp_path)})
+    with_server(scenario, settings=UNHURRIED, disks={"/data": RealDisk(tmp_path)})
 
 
 def test_requests_in_one_record_that_do_not_fit_into_a_turn_are_all_answered() -> None:
@@ -98,7 +100,7 @@ def test_requests_in_one_record_that_do_not_fit_into_a_turn_are_all_answered() -
             assert (await client.read(2, 6))[0] == index
         await kwire.assert_sleeps()
 
-    with_server(scenario)
+    with_server(scenario, settings=UNHURRIED)
 
 
 def test_a_fetch_that_nobody_reads_keeps_no_more_than_a_piece_of_it_in_memory(tmp_path: Path) -> None:
@@ -121,7 +123,7 @@ def test_a_fetch_that_nobody_reads_keeps_no_more_than_a_piece_of_it_in_memory(tm
         assert len(answer.responses[0].partitions[0].records) > 30 * MIB
         assert (await client.read(2, 6))[0] == 1
 
-    with_server(scenario, disks={"/data": RealDisk(tmp_path)})
+    with_server(scenario, settings=UNHURRIED, disks={"/data": RealDisk(tmp_path)})
 
 
 def test_a_client_that_is_killed_while_its_reply_is_being_sent_leaves_nothing_behind() -> None:
@@ -138,7 +140,7 @@ def test_a_client_that_is_killed_while_its_reply_is_being_sent_leaves_nothing_be
         await wait_all_tasks_blocked()
         assert kwire.connections == 0
 
-    with_server(scenario)
+    with_server(scenario, settings=UNHURRIED)
 
 
 def first_words() -> bytes:

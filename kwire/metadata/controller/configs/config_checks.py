@@ -120,7 +120,7 @@ def check_listeners(
     resolver: ConfigResolver,
     check: CheckListeners,
 ) -> None:
-    """Asks this broker's listeners about its configuration, if they may care. Raises KafkaError(INVALID_REQUEST)."""
+    """Asks this broker's listeners what they think of a change. Raises KafkaError(INVALID_REQUEST)."""
     changed = {name for name in {*configs, *before} if configs.get(name) != before.get(name)}
     if any(name in TLS_CONFIGS or listener_config(name) is not None for name in changed):
         below = overlay(resolver.static, resolver.dynamic_default)

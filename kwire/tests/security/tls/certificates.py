@@ -32,8 +32,15 @@ class Issued:
 
 
 @cache
-def issued(*hosts: str, name: str | None = None, by: str = "one", key: str = "ECDSA") -> Issued:
-    leaf = authority(by).issue_cert(*hosts, common_name=name, key_type=trustme.KeyType[key])
+def issued(*hosts: str, name: str | None = None, by: str = "one", key: str = "ECDSA", number: int = 0) -> Issued:
+    """Certificates with another `number` are the same, except for their keys."""
+    leaf = authority(by).issue_cert(
+        *hosts,
+        common_name=name,
+        organization_name="kwire",
+        organization_unit_name="tests",
+        key_type=trustme.KeyType[key],
+    )
     private = load_pem_private_key(leaf.private_key_pem.bytes(), None)
     chain = "".join(it.bytes().decode() for it in leaf.cert_chain_pems)
     return Issued(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(), chain)
