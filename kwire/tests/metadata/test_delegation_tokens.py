@@ -284,6 +284,8 @@ def test_without_a_key_there_are_no_tokens(settings: dict[str, str]) -> None:
         scene.expire(b"x")[0],
     ]
     assert answers == [E.DELEGATION_TOKEN_AUTH_DISABLED] * 4
+    assert scene.create().max_timestamp_ms == 0
+    assert scene.create(renewers=(Principal("Group", "staff"),)).error_code == E.INVALID_PRINCIPAL_TYPE
 
 
 def test_tokens_need_a_metadata_version_that_has_them() -> None:
