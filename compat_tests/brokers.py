@@ -260,7 +260,7 @@ class _Kafka:
         self._coordinates = coordinates
         all_settings = {**settings, **_ONLY_FOR_KAFKA}
         kind = ApacheKafkaCluster if IS_CLUSTER else ApacheKafka
-        self._all = kind(KAFKA_VERSION, all_settings)
+        self._all = kind(version=KAFKA_VERSION, settings=all_settings)
         self._kafka = self._all.nodes[1] if isinstance(self._all, ApacheKafkaCluster) else self._all
         self.data_dirs = self._kafka.add_log_dirs(folders - 1)
         self.log_file = self._kafka.log_file

@@ -26,10 +26,12 @@ _WARNINGS_OF_IMPORTING_CLIENTS = (
     "read_text is deprecated:DeprecationWarning:kafka.protocol.schemas.load_json",
     "open_text is deprecated:DeprecationWarning:importlib.resources._legacy",
 )
-# kafka-python 3.0 forgets some of the sockets with which it tried to reach a stopped broker.
+# kafka-python 3.0 forgets some of the sockets with which it tried to reach a stopped broker, and aiokafka some of those
+# with which it was not let in.
 _WARNINGS_OF_FORGOTTEN_SOCKETS = (
     "ignore:unclosed <socket.socket:ResourceWarning",
     "ignore:unclosed <ssl.SSLSocket:ResourceWarning",
+    "ignore:unclosed transport:ResourceWarning",
 )
 
 # A client finds the broker that leads and coordinates what it is about; a test with raw requests does not look for it.

@@ -13,8 +13,8 @@ three.
 | BRIEF | SASL_PLAINTEXT | an authentication lasts `BRIEF_MS` |
 | EXPIRED, MISNAMED | SSL | with a certificate that a client must not accept |
 
-alice and bob have passwords for PLAIN and for SCRAM, and carol has a certificate. Everybody may do everything with
-topics and groups whose names begin with `OPEN`, and nothing with others.
+alice, bob and admin, a super user, have passwords for PLAIN and for SCRAM, and carol has a certificate. Everybody may
+do everything with topics and groups whose names begin with `OPEN`, and nothing with others.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import attrs
 import jwt
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -39,6 +40,7 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -66,12 +68,13 @@ LISTENERS: Final = {
 }
 """Their security protocols."""
 
-PASSWORDS: Final = {"alice": "alice-secret", "bob": "bob-secret"}
+PASSWORDS: Final = {"alice": "alice-secret", "bob": "bob-secret", "admin": "admin-secret"}
 OPEN: Final = "open-"
 BRIEF_MS: Final = 1500
 ISSUER: Final = "https://issuer.example"
 AUDIENCE: Final = "brokers"
 
+_SCRAM: Final = {SCRAM_256: ScramMechanism.SCRAM_SHA_256, SCRAM_512: ScramMechanism.SCRAM_SHA_512}
 _SCRAM_ITERATIONS: Final = 4096
 _CALL_TIMEOUT_S: Final = 20.0
 _MODULES: Final = "org.apache.kafka.common.security"
@@ -174,10 +177,15 @@ class Secured:
 
     def set_password(self, user: str, password: str, *mechanisms: str) -> None:
         """Creates or changes a user of SCRAM."""
-        kinds = {SCRAM_256: ScramMechanism.SCRAM_SHA_256, SCRAM_512: ScramMechanism.SCRAM_SHA_512}
-        for mechanism in mechanisms or kinds:  # a request may name a user once only
-            info = ScramCredentialInfo(kinds[mechanism], _SCRAM_ITERATIONS)
+        for mechanism in mechanisms or _SCRAM:  # a request may name a user once only
+            info = ScramCredentialInfo(_SCRAM[mechanism], _SCRAM_ITERATIONS)
             change = UserScramCredentialUpsertion(user, info, password.encode())
+            self.admin.alter_user_scram_credentials([change])[user].result(_CALL_TIMEOUT_S)
+
+    def remove_user(self, user: str, *mechanisms: str) -> None:
+        """Of SCRAM."""
+        for mechanism in mechanisms or _SCRAM:
+            change = UserScramCredentialDeletion(user, _SCRAM[mechanism])
             self.admin.alter_user_scram_credentials([change])[user].result(_CALL_TIMEOUT_S)
 
     def allow(self, principal: str, operation: AclOperation, topic: str) -> AclBinding:
@@ -189,6 +197,15 @@ class Secured:
     def add(self, *bindings: AclBinding) -> None:
         for done in self.admin.create_acls(list(bindings)).values():
             done.result(_CALL_TIMEOUT_S)
+
+    def forbid(self, *bindings: AclBinding) -> None:
+        """Takes back what was allowed."""
+        for it in bindings:
+            exactly = AclBindingFilter(
+                it.restype, it.name, it.resource_pattern_type, it.principal, it.host, it.operation, it.permission_type
+            )
+            (done,) = self.admin.delete_acls([exactly]).values()
+            assert done.result(_CALL_TIMEOUT_S) == [it]
 
     @staticmethod
     def binding(
@@ -298,7 +315,7 @@ def _key_store(listener: str, identity: Identity) -> dict[str, str]:
 
 
 def _mechanisms(listener: str) -> dict[str, str]:
-    users = " ".join(f'user_{user}="{password}"' for user, password in {**PASSWORDS, "admin": "admin-secret"}.items())
+    users = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())
     prefix = f"listener.name.{listener}."
     scram = f"{_MODULES}.scram.ScramLoginModule required;"
     return {

@@ -240,13 +240,16 @@ class Java:
     def error_of_producing(self, way: Way, topic: str) -> str:
         return self.refusal(way, topic).partition(":")[0]
 
-    def properties(self, way: Way) -> Path:
-        """A file with a client's properties, as `--command-config` of Kafka's tools takes it, too."""
+    def properties(self, way: Way, *, by_token: bool = False) -> Path:
+        """A file with a client's properties, as `--command-config` of Kafka's tools takes it, too.
+
+        by_token: user and password are a delegation token's id and HMAC.
+        """
         path = self.folder / f"client-{len(list(self.folder.iterdir()))}.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in self._config(way).items()))
+        path.write_text("".join(f"{name}={value}\n" for name, value in self._config(way, by_token).items()))
         return path
 
-    def _config(self, way: Way) -> dict[str, str]:
+    def _config(self, way: Way, by_token: bool) -> dict[str, str]:
         config = {"bootstrap.servers": way.address, "security.protocol": way.protocol}
         if way.has_tls:
             config |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(way.authority)}
@@ -270,7 +273,7 @@ class Java:
                 }
             else:
                 module = "plain.PlainLoginModule" if way.mechanism == "PLAIN" else "scram.ScramLoginModule"
-                login = f'username="{way.user}" password="{way.password}"'
+                login = f'username="{way.user}" password="{way.password}"{" tokenauth=true" if by_token else ""}'
                 config["sasl.jaas.config"] = f"{_MODULES}.{module} required {login};"
         return config
 

@@ -32,11 +32,13 @@ from kwire.clock import Clock, SystemClock
 from kwire.cluster.joining import join
 from kwire.cluster.membership import Membership, NodeIdTakenError
 from kwire.config.definition import ConfigError
+from kwire.config.listeners import Listener
+from kwire.config.reading import ConfigReader
 from kwire.config.server import ServerConfig
 from kwire.network.listener_security import securities_of
 from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
-from kwire.replication.connection import Connect, connect_plain_text
+from kwire.replication.connection import Connect
 from kwire.turns import in_this_task
 from kwire.workers import Worker
 
@@ -118,6 +120,8 @@ def _open(
             f"the data in {folder} is corrupt, and the broker cannot start without it: {error}. "
             "`kwire log check` shows details, `kwire log repair` repairs what it can"
         ) from error
+    except ConfigError as error:
+        raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(f"cannot open the log dir {folder}: {error}") from error
 
@@ -206,7 +210,7 @@ def serve(
     *,
     beside: Body,
     close: Callable[[Broker], None] | None = None,
-    connect: Connect = connect_plain_text,
+    connect: Connect | None = None,
     metrics: BoundListener | None = None,
 ) -> None:
     """Serves until `beside` cancels the scope that it is passed, then closes the broker, or calls `close` for that.
@@ -216,6 +220,14 @@ def serve(
     Raises StartError, and BrokerEnded if the broker stopped by itself.
     """
     processor = Processor(spin_s=broker.config.kwire_spin_us / 1e6)
+    try:
+        securities = securities_of(broker)
+    except ConfigError as error:
+        processor.close()
+        for listener in listeners:
+            listener.sock.close()
+        (close or close_broker)(broker)
+        raise StartError(str(error)) from error
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -226,7 +238,7 @@ def serve(
                     nursery.start_soon(_metrics_endpoint(broker, metrics).run)
                 nursery.start_soon(beside, nursery.cancel_scope)
 
-            server = Server(broker, listeners, processor, securities=securities_of(broker), connect=connect)
+            server = Server(broker, listeners, processor, securities=securities, connect=connect)
             await server.serve(on_ready=on_ready)
 
     try:
@@ -292,11 +304,11 @@ def run_until_signalled(
     with metrics_listener(config) as metrics:
         listeners = bind_all(config)
         broker = open_broker(config, disks, SystemClock(), listeners)
-        for listener in listeners:
-            if listener.name in config.sasl:
-                _warn_of_clear_text(listener, config)
-            else:
+        for listener, configured in zip(listeners, config.listeners, strict=True):
+            if not _asks_who_is_there(broker, configured):
                 _warn_of_strangers(listener, "read and change all data")
+            elif not configured.has_tls:
+                _warn_of_clear_text(listener, config)
 
         async def stop_when_signalled(scope: trio.CancelScope) -> None:
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -315,6 +327,13 @@ def run_until_signalled(
     log.info("stopped")
 
 
+def _asks_who_is_there(broker: Broker, listener: Listener) -> bool:
+    if listener.security_protocol == "SSL":
+        properties = broker.metadata.configs.effective
+        return ConfigReader(properties).of_listener(listener.name).text("ssl.client.auth") == "required"
+    return listener.has_sasl
+
+
 def _warn_of_strangers(listener: BoundListener, what: str) -> None:
     if not _is_loopback(listener):
         log.warning(
@@ -324,9 +343,8 @@ def _warn_of_strangers(listener: BoundListener, what: str) -> None:
 
 def _warn_of_clear_text(listener: BoundListener, config: ServerConfig) -> None:
     """Of mechanisms other than SCRAM, where a listener does not encrypt."""
-    protocols = {it.name: it.security_protocol for it in config.listeners}
     names = [it.name for it in config.sasl[listener.name] if not it.name.startswith("SCRAM-")]
-    if names and protocols[listener.name] == "SASL_PLAINTEXT" and not _is_loopback(listener):
+    if names and not _is_loopback(listener):
         log.warning(
             "listening on %s for %s without encryption: anyone who sees the network's traffic learns passwords; use "
             "SASL_SSL, or SCRAM only",

@@ -34,6 +34,14 @@ class Listener:
     security_protocol: str = "PLAINTEXT"
 
     @property
+    def has_tls(self) -> bool:
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    @property
     def is_wildcard(self) -> bool:
         return self.host in _WILDCARDS
 
@@ -95,7 +103,7 @@ def parse_listeners(
 
 
 def check_bindable(listeners: tuple[Listener, ...]) -> None:
-    """Raises ConfigError unless there is a listener, all addresses differ, and kwire supports every protocol."""
+    """Raises ConfigError unless there is a listener, and all addresses differ."""
     if not listeners:
         raise ConfigError("listeners has no listener for clients")
     fixed = [(listener.host, listener.port) for listener in listeners if listener.port]
@@ -103,12 +111,6 @@ def check_bindable(listeners: tuple[Listener, ...]) -> None:
         raise ConfigError(
             f"listeners has several with the same address: {', '.join(str(listener) for listener in listeners)}"
         )
-    for listener in listeners:
-        if listener.security_protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
-            raise ConfigError(
-                f"listener {listener} uses {listener.security_protocol}, which kwire does not support yet: "
-                "use PLAINTEXT or SASL_PLAINTEXT"
-            )
 
 
 def check_advertisable(advertised: tuple[Listener, ...], listeners: tuple[Listener, ...]) -> None:

@@ -14,17 +14,20 @@ import attrs
 from kwire_protocol.kafka_error import quoted
 
 from kwire.config.definition import ConfigError
+from kwire.config.listeners import Listener
 from kwire.config.reading import ConfigReader
+from kwire.config.tls import tls_settings
 from kwire.security.oauth.signed import TokenRules
 from kwire.security.oauth.unsecured import UnsecuredRules
+from kwire.security.tls.settings import TlsSettings
 
 _PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 SIGNED_HANDLER: Final = f"{_PACKAGE}.OAuthBearerValidatorCallbackHandler"
 UNSECURED_HANDLER: Final = f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 VALIDATORS: Final = (f"{_PACKAGE}.DefaultJwtValidator", f"{_PACKAGE}.BrokerJwtValidator")
 
-_MECHANISM: Final = "oauthbearer."
-_HANDLER: Final = f"{_MECHANISM}sasl.server.callback.handler.class"
+_HANDLER: Final = "sasl.server.callback.handler.class"
+_JAAS: Final = "sasl.jaas.config"
 _URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 _VALIDATOR: Final = "sasl.oauthbearer.jwt.validator.class"
 
@@ -38,21 +41,22 @@ class SignedTokenConfig:
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     rules: TokenRules
+    tls: TlsSettings = attrs.field(factory=TlsSettings)
+    """For https: the options of the login module that begin with ssl."""
 
 
 def read_oauth_config(
-    of_listener: ConfigReader, listener: str, jaas_options: Mapping[str, str]
+    reader: ConfigReader, own: Mapping[str, str], listener: Listener, jaas_options: Mapping[str, str]
 ) -> SignedTokenConfig | UnsecuredRules:
-    """`of_listener` reads what is in force for the listener, and `jaas_options` are those of its OAUTHBEARER login
-    module. Raises ConfigError."""
-    reader = _of_mechanism(of_listener)
-    prefix = f"listener.name.{listener.lower()}."
-    handler = of_listener.properties.get(_HANDLER, SIGNED_HANDLER).strip()
+    """`reader` reads what is in force for the mechanism on that listener. `own` is what is set for just that, which is
+    the only place for a handler, as in Kafka. `jaas_options` are those of its login module. Raises ConfigError."""
+    prefix = f"listener.name.{listener.name.lower()}.oauthbearer."
+    handler = own.get(_HANDLER, "").strip() or SIGNED_HANDLER
     if handler == UNSECURED_HANDLER:
         try:
             return UnsecuredRules.of(jaas_options)
         except ValueError as error:
-            raise ConfigError(f"{prefix}{_MECHANISM}sasl.jaas.config: {error}") from None
+            raise ConfigError(f"{prefix}{_JAAS}: {error}") from None
     if handler != SIGNED_HANDLER:
         raise ConfigError(
             f"{prefix}{_HANDLER} is {quoted(handler)}, which kwire does not have. Signed tokens are checked by "
@@ -64,7 +68,7 @@ def read_oauth_config(
     url = (reader.optional_text(_URL) or "").strip()
     if not url:
         raise ConfigError(
-            f"listener {listener}: OAUTHBEARER needs {_URL}, the keys that tokens are signed with: file:///path, "
+            f"listener {listener} needs {_URL} for OAUTHBEARER, the keys that tokens are signed with: file:///path, "
             "https://host/path or http://host/path"
         )
     return SignedTokenConfig(
@@ -79,14 +83,16 @@ def read_oauth_config(
             scope_claim=_claim(reader, "sasl.oauthbearer.scope.claim.name"),
             sub_claim=_claim(reader, "sasl.oauthbearer.sub.claim.name"),
         ),
+        tls=_tls(jaas_options, prefix),
     )
 
 
-def _of_mechanism(reader: ConfigReader) -> ConfigReader:
-    """oauthbearer.x overrides x, as Kafka's ConfigurationUtils has it."""
-    properties = reader.properties
-    own = {key.removeprefix(_MECHANISM): text for key, text in properties.items() if key.startswith(_MECHANISM)}
-    return ConfigReader({**properties, **own})
+def _tls(jaas_options: Mapping[str, str], prefix: str) -> TlsSettings:
+    options = {name: text for name, text in jaas_options.items() if name.startswith("ssl.")}
+    try:
+        return tls_settings(ConfigReader(options))
+    except ConfigError as error:
+        raise ConfigError(f"{prefix}{_JAAS}: {error}") from None
 
 
 def _claim(reader: ConfigReader, name: str) -> str:

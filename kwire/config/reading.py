@@ -15,7 +15,7 @@ from kwire.config.tables.broker import HONOURED_CONFIGS
 class ConfigReader:
     """Reads values by name, with the type of the name's definition."""
 
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = attrs.field(repr=False)
 
     def of_listener(self, name: str) -> ConfigReader:
         """Reads what is in force for one listener: listener.name.NAME.x overrides x (KIP-103).

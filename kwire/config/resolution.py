@@ -38,12 +38,12 @@ class ConfigResolver:
     another version. They are not in the layers.
     """
 
-    static: Mapping[str, str]
-    dynamic_default: Mapping[str, str] = attrs.field(factory=dict)
-    dynamic_broker: Mapping[str, str] = attrs.field(factory=dict)
+    static: Mapping[str, str] = attrs.field(repr=False)
+    dynamic_default: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    dynamic_broker: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     refused: dict[str, str] = attrs.field(factory=dict)
-    _effective: dict[str, str] = attrs.field(init=False)
-    _topic_defaults: dict[str, Value] = attrs.field(init=False)
+    _effective: dict[str, str] = attrs.field(init=False, repr=False)
+    _topic_defaults: dict[str, Value] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self._refresh()

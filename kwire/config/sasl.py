@@ -13,7 +13,7 @@ module: its users are in the metadata log.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 from kwire_protocol.kafka_error import quoted
@@ -23,12 +23,16 @@ from kwire.config.listeners import Listener
 from kwire.config.reading import ConfigReader
 from kwire.security.sasl.jaas import MODULES, JaasError, LoginModule, parse_jaas
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+if TYPE_CHECKING:
+    from kwire.config.oauth import SignedTokenConfig
+    from kwire.security.oauth.unsecured import UnsecuredRules
+
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """What can be enabled; `kwire.network.sasl_mechanisms` makes each of them."""
 
 _JAAS: Final = "sasl.jaas.config"
 _MAX_REAUTH: Final = "connections.max.reauth.ms"
-_OWN_HANDLERS: Final = {
+_OWN_HANDLERS: Final = {  # OAUTHBEARER has a choice; see `kwire.config.oauth`.
     "PLAIN": "org.apache.kafka.common.security.plain.internals.PlainServerCallbackHandler",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.internals.ScramServerCallbackHandler",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.internals.ScramServerCallbackHandler",
@@ -45,6 +49,8 @@ class MechanismSettings:
     module: LoginModule | None
     max_reauth_ms: int
     """0: an authentication lasts as long as the credentials do."""
+    tokens: SignedTokenConfig | UnsecuredRules | None = None
+    """Which tokens OAUTHBEARER accepts; None for other mechanisms."""
 
 
 def sasl_settings(read: ConfigReader, listener: Listener) -> tuple[MechanismSettings, ...]:
@@ -82,13 +88,17 @@ def _mechanism(read: ConfigReader, listener: Listener, name: str) -> MechanismSe
     own = {key.removeprefix(prefix): text for key, text in read.properties.items() if key.startswith(prefix)}
     of_mechanism = ConfigReader({**read.properties, **own})
     _check_classes(of_mechanism, own, prefix, name)
-    return MechanismSettings(
-        name, _login_module(read, own, prefix, listener, name), max(0, of_mechanism.int(_MAX_REAUTH))
-    )
+    module = _login_module(read, own, prefix, listener, name)
+    tokens: SignedTokenConfig | UnsecuredRules | None = None
+    if name == "OAUTHBEARER":
+        from kwire.config.oauth import read_oauth_config
+
+        tokens = read_oauth_config(of_mechanism, own, listener, {} if module is None else module.options)
+    return MechanismSettings(name, module, max(0, of_mechanism.int(_MAX_REAUTH)), tokens)
 
 
 def _check_classes(read: ConfigReader, own: dict[str, str], prefix: str, name: str) -> None:
-    handler = read.optional_text(_HANDLER)
+    handler = read.optional_text(_HANDLER) if name in _OWN_HANDLERS else None
     if handler and handler not in ({_OWN_HANDLERS[name]} if _HANDLER in own else _OWN_HANDLERS.values()):
         configuration = f"{prefix}{_HANDLER}" if _HANDLER in own else _HANDLER
         raise ConfigError(

@@ -35,7 +35,7 @@ from kwire.config.tables.broker import (
     broker_config,
     broker_configs,
     has_effect,
-    has_effect_on_listener,
+    has_effect_for_listener,
     listener_config,
 )
 from kwire.config.validators import counts_of_hosts
@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
 METRICS_LISTEN = "kwire.metrics.listen"
+_FOR_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
 
 
 @attrs.frozen
@@ -62,7 +63,7 @@ class ServerConfig:
     without a unit in their name are counts.
     """
 
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = attrs.field(repr=False)
     node_id: int
     cluster_id: str | None
     kwire_audit_log: str
@@ -81,6 +82,8 @@ class ServerConfig:
     """kwire.log.reserve.bytes, of each log dir."""
     kwire_metrics_listen: Listener | None
     """kwire.metrics.listen; None: nowhere."""
+    kwire_sasl_secret: str | None = attrs.field(repr=False)
+    """kwire.sasl.secret; None: random at each start."""
     kwire_spin_us: int
     """kwire.spin.us, microseconds."""
     broker_rack: str | None
@@ -115,6 +118,12 @@ class ServerConfig:
     """The only authorizer that there is, or empty."""
     super_users: frozenset[str]
     """Principals as text: User:admin."""
+
+    delegation_token_expiry_check_interval_ms: int
+    delegation_token_expiry_time_ms: int
+    delegation_token_max_lifetime_ms: int
+    delegation_token_secret_key: str | None = attrs.field(repr=False)
+    """None: there are no delegation tokens."""
 
     unstable_api_versions_enable: bool
     alter_log_dirs_replication_quota_window_num: int
@@ -287,6 +296,7 @@ class ServerConfig:
             kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
             kwire_log_reserve_bytes=read.int("kwire.log.reserve.bytes"),
             kwire_metrics_listen=_metrics_listener(read),
+            kwire_sasl_secret=read.optional_text("kwire.sasl.secret"),
             kwire_spin_us=read.int("kwire.spin.us"),
             broker_rack=read.optional_text("broker.rack"),
             listeners=listeners,
@@ -318,6 +328,10 @@ class ServerConfig:
             allow_everyone_if_no_acl_found=read.flag("allow.everyone.if.no.acl.found"),
             authorizer_class_name=read.text("authorizer.class.name"),
             super_users=parse_principals(read.text("super.users")),
+            delegation_token_expiry_check_interval_ms=read.int("delegation.token.expiry.check.interval.ms"),
+            delegation_token_expiry_time_ms=read.int("delegation.token.expiry.time.ms"),
+            delegation_token_max_lifetime_ms=read.int("delegation.token.max.lifetime.ms"),
+            delegation_token_secret_key=read.optional_text("delegation.token.secret.key") or None,
             unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
             alter_log_dirs_replication_quota_window_num=read.int("alter.log.dirs.replication.quota.window.num"),
             alter_log_dirs_replication_quota_window_size_seconds=read.int(
@@ -539,6 +553,9 @@ def load_config(
         )
     for warning in warnings_about(config.properties):
         log.warning("%s", warning)
+    missed = [name for name in _FOR_THE_AUTHORIZER if name in properties and not config.authorizer_class_name]
+    if missed:
+        log.warning("everybody may do everything: without authorizer.class.name, %s has no effect", ", ".join(missed))
     return config
 
 
@@ -564,14 +581,15 @@ def warnings_about(names: Iterable[str]) -> list[str]:
     without_effect: list[str] = []
     unknown: list[str] = []
     for name in sorted(names):
-        definition = broker_config(name)
-        of_listener = listener_config(name) if definition is None else None
-        if definition is None and of_listener is None:
+        definition, of_listener = broker_config(name), listener_config(name)
+        if definition is not None:
+            is_used = has_effect(definition)
+        elif of_listener is not None:
+            is_used = has_effect_for_listener(of_listener)
+        else:
             unknown.append(name)
-        elif not (
-            (definition is not None and has_effect(definition))
-            or (of_listener is not None and has_effect_on_listener(of_listener))
-        ):
+            continue
+        if not is_used:
             without_effect.append(name)
     warnings: list[str] = []
     if without_effect:

@@ -70,7 +70,7 @@ async def handle(
             _audit(broker, context, session, step.principal)
         if context.api_version == TOKEN_VERSION:
             return Token(step.data)
-        return SaslAuthenticateResponse(error_message=None, auth_bytes=step.data, session_lifetime_ms=lifetime_ms)
+        return SaslAuthenticateResponse(auth_bytes=step.data, session_lifetime_ms=lifetime_ms)
     _audit(broker, context, session, None, reason)
     await failed_authentication_is_over(broker)
     if context.api_version == TOKEN_VERSION:

@@ -33,7 +33,14 @@ from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
 from kwire.metadata.bootstrap import bootstrap_records, registration_record, registration_records
-from kwire.metadata.controller.deciding import ANY_MUTATIONS, ClusterState, Mutations, Records
+from kwire.metadata.controller.deciding import (
+    ANY_MUTATIONS,
+    CheckListeners,
+    ClusterState,
+    Mutations,
+    Records,
+    accept_all,
+)
 from kwire.metadata.controller.partitions.placement import assign_directories, place
 from kwire.metadata.controller.topics.internal_topics import plan_topic
 from kwire.metadata.controller.topics.new_topics import check_new_name, clamped_replication_factor, topic_records
@@ -46,6 +53,7 @@ from kwire.metadata.snapshots import SnapshotSchedule, difference_records, image
 from kwire.waits import Slot, at_once, drive
 
 if TYPE_CHECKING:
+    from kwire_protocol.internal.metadata_security import DelegationTokenRecord
     from kwire_protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
     from kwire_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
     from kwire_protocol.messages.alter_partition_reassignments import (
@@ -56,6 +64,7 @@ if TYPE_CHECKING:
         AlterUserScramCredentialsRequest,
         AlterUserScramCredentialsResponse,
     )
+    from kwire_protocol.messages.create_delegation_token import CreateDelegationTokenRequest
     from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
     from kwire_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
     from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -64,10 +73,13 @@ if TYPE_CHECKING:
     from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
     from kwire.metadata.controller.access.acls import Deletion
+    from kwire.metadata.controller.access.delegation_tokens import TokenLifetimes
     from kwire.metadata.controller.configs.config_changes import ConfigChange
     from kwire.metadata.controller.configs.config_changes import Outcome as ConfigOutcome
+    from kwire.metadata.delegation_tokens import DelegationTokens
     from kwire.security.acls.acl import Acl
     from kwire.security.acls.filters import AclFilter
+    from kwire.security.principal import Principal
 
 log = logging.getLogger(__name__)
 
@@ -131,8 +143,12 @@ class MetadataService:
     """Makes the partitions of this node follow a change, in slices; a new topic is not seen before that is done."""
     is_alone: bool = True
     """Whether this broker is the whole cluster, and always will be."""
+    check_listeners: CheckListeners = accept_all
+    """Looks at changed configurations of this broker's listeners before they are accepted."""
     producer_ids: ProducerIds = attrs.field(init=False)
     _watchers: list[Watcher] = attrs.field(factory=list)
+    _delegation_tokens: DelegationTokens | None = None
+    """Made when it is needed."""
     _dynamic_names: Set[str] = frozenset()
     """The dynamic configurations that there were when they last changed."""
     _read_to: int = 0
@@ -284,6 +300,20 @@ class MetadataService:
             self._is_working = False
         return found - self.image.topics_by_id.keys()
 
+    @property
+    def delegation_tokens(self) -> DelegationTokens | None:
+        """The cluster's tokens by their secrets; None if there are none because delegation.token.secret.key is not set.
+
+        Those that never have to do with tokens do not make this.
+        """
+        secret_key = self.config.delegation_token_secret_key
+        if self._delegation_tokens is None and secret_key is not None:
+            from kwire.metadata.delegation_tokens import DelegationTokens
+
+            tokens = self._delegation_tokens = DelegationTokens(self.image.access.delegation_tokens, secret_key)
+            self.watch(lambda changes: tokens.follow(changes.access.delegation_tokens))
+        return self._delegation_tokens
+
     # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then
 
     async def create_topics(
@@ -338,6 +368,65 @@ class MetadataService:
         from kwire.metadata.controller.access.client_quotas import alter_client_quotas
 
         return await self.change(lambda state: alter_client_quotas(state, request))
+
+    async def create_delegation_token(
+        self, request: CreateDelegationTokenRequest, *, owner: Principal, requester: Principal
+    ) -> DelegationTokenRecord:
+        """Raises KafkaError as `create_token` does."""
+        from kwire.metadata.controller.access.delegation_tokens import create_token
+
+        lifetimes, now_ms = self._token_lifetimes, self.clock.now_ms()
+        return await self.change(
+            lambda state: create_token(
+                state, request, owner=owner, requester=requester, lifetimes=lifetimes, now_ms=now_ms
+            )
+        )
+
+    async def renew_delegation_token(self, token_hmac: bytes, *, period_ms: int, requester: Principal) -> int:
+        """Returns when the token expires then. Raises KafkaError as `renew_token` does."""
+        from kwire.metadata.controller.access.delegation_tokens import renew_token
+
+        lifetimes, now_ms = self._token_lifetimes, self.clock.now_ms()
+        return await self.change(
+            lambda state: renew_token(
+                state,
+                self._token_id(token_hmac),
+                period_ms=period_ms,
+                requester=requester,
+                lifetimes=lifetimes,
+                now_ms=now_ms,
+            )
+        )
+
+    async def expire_delegation_token(self, token_hmac: bytes, *, period_ms: int, requester: Principal) -> int:
+        """Returns when the token expires then. Raises KafkaError as `expire_token` does."""
+        from kwire.metadata.controller.access.delegation_tokens import expire_token
+
+        now_ms = self.clock.now_ms()
+        return await self.change(
+            lambda state: expire_token(
+                state, self._token_id(token_hmac), period_ms=period_ms, requester=requester, now_ms=now_ms
+            )
+        )
+
+    async def remove_expired_tokens(self) -> None:
+        """Removes the delegation tokens that nobody can log in with any more."""
+        from kwire.metadata.controller.access.delegation_tokens import remove_expired
+
+        now_ms = self.clock.now_ms()
+        while await self.change(lambda state: remove_expired(state, now_ms=now_ms)):
+            pass
+
+    def _token_id(self, token_hmac: bytes) -> str | None:
+        tokens = self.delegation_tokens
+        return None if tokens is None else tokens.id_of(token_hmac)
+
+    @property
+    def _token_lifetimes(self) -> TokenLifetimes:
+        from kwire.metadata.controller.access.delegation_tokens import TokenLifetimes
+
+        config = self.config
+        return TokenLifetimes(config.delegation_token_expiry_time_ms, config.delegation_token_max_lifetime_ms)
 
     async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         """Raises KafkaError(INVALID_UPDATE_VERSION) as well: nothing changes then."""
@@ -527,6 +616,7 @@ class MetadataService:
             default_replication_factor=self.config.default_replication_factor,
             new_id=self.clock.uuid,
             is_alone=self.is_alone,
+            check_listeners=self.check_listeners,
         )
 
     async def _write_snapshot(self) -> None:

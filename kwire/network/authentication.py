@@ -4,7 +4,8 @@ It is a matter of which table of APIs its requests are decoded with, so that req
 
     not known     ApiVersions, SaslHandshake, SaslAuthenticate; few of them, small ones, and soon
     known         everything
-    ended         SaslHandshake, which begins another authentication (KIP-368); anything else closes the connection
+    ended         SaslHandshake, which begins another authentication (KIP-368), and then SaslAuthenticate; anything
+                  else closes the connection
 
 A connection that is known may authenticate again before its time ends.
 
@@ -75,12 +76,13 @@ def _no_request(frame: memoryview, session: SaslSession) -> str:
 class Ended:
     """Decodes the requests of a peer whose authentication has ended: it may only authenticate again."""
 
-    def __init__(self, decoder: RequestDecoder) -> None:
+    def __init__(self, decoder: RequestDecoder, session: SaslSession) -> None:
         self._decoder = decoder
+        self._session = session
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
         """As `RequestDecoder.decode`. Raises ProtocolError for other requests."""
         key = int.from_bytes(frame[:2], "big", signed=True)
-        if key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+        if key != SASL_HANDSHAKE and not (key == SASL_AUTHENTICATE and self._session.exchange is not None):
             raise ProtocolError("it did not authenticate again within connections.max.reauth.ms")
         return self._decoder.decode(frame)

@@ -58,9 +58,9 @@ from kwire.network.states import (
     WAITING,
     Event,
 )
-from kwire.network.transport import PeerLost, Transport
 from kwire.security.principal import ANONYMOUS, Requester
 from kwire.security.sasl.exchange import SaslSession
+from kwire.transport import PeerLost, Transport
 from kwire.waits import Slot
 
 if TYPE_CHECKING:
@@ -307,7 +307,8 @@ class Connection:
         self.close()
 
     def _on_authentication_over(self) -> None:
-        self._decode = Ended(self._decoder).decode
+        assert self._context.sasl is not None
+        self._decode = Ended(self._decoder, self._context.sasl).decode
 
     # Quotas
 

@@ -1,17 +1,34 @@
-"""How a listener's connections are secured: what carries their bytes, and whether they have to say who they are."""
+"""How a listener's connections are secured: what carries their bytes, and whether they have to say who they are.
+
+Both are ready before anybody connects, or else the broker does not start. Configurations of listeners that change at
+run time (listener.name.NAME.ssl.keystore.location and others) are checked before they are accepted. New connections
+get what is in force then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
 
-from kwire.network.transport import NewTransport, PlainTransport
+from kwire.broker import Broker
+from kwire.config.definition import ConfigError
+from kwire.config.listeners import Listener
+from kwire.metadata.image import Changes
 from kwire.security.sasl.exchange import SaslSession
+from kwire.transport import NewTransport, PlainTransport
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.network.sasl_mechanisms import SaslListener
+    from kwire.security.tls.listener import TlsListener
+
+log = logging.getLogger(__name__)
+
+StartSoon = Callable[..., object]
+"""That of a nursery: starts a task with an async function and its arguments."""
 
 
 @attrs.define(eq=False)
@@ -21,15 +38,84 @@ class ListenerSecurity:
 
     new_transport: NewTransport = PlainTransport
     new_session: Callable[[], SaslSession] | None = None
+    start: Callable[[StartSoon], None] | None = None
+    """Starts what it needs beside connections, once the loop runs."""
 
 
 def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
-    """By name, those of the listeners that are not in plain text for everybody."""
+    """By listener name; listeners in plain text that ask nobody are left out. Raises ConfigError."""
     securities: dict[str, ListenerSecurity] = {}
-    if broker.config.sasl:
-        from kwire.network.sasl_mechanisms import SaslListener, random_bytes
-
-        secret = random_bytes(broker.clock)
-        for name in broker.config.sasl:
-            securities[name] = ListenerSecurity(new_session=SaslListener(broker, name, secret).new_session)
+    encrypted: dict[Listener, TlsListener] = {}
+    secret = _secret(broker)
+    for listener in broker.config.listeners:
+        security = ListenerSecurity()
+        if listener.has_tls:
+            tls = encrypted[listener] = _tls_listener(broker, listener)
+            security.new_transport = tls.new_transport
+        if listener.name in broker.config.sasl:
+            sasl = _sasl_listener(broker, listener.name, secret)
+            security.new_session, security.start = sasl.new_session, sasl.start
+        if listener.has_tls or listener.has_sasl:
+            securities[listener.name] = security
+    if encrypted:
+        _follow_changes(broker, encrypted)
     return securities
+
+
+def _secret(broker: Broker) -> bytes:
+    """32 bytes that nobody can guess: those of kwire.sasl.secret, or random ones."""
+    text = broker.config.kwire_sasl_secret
+    return broker.clock.uuid() + broker.clock.uuid() if text is None else hashlib.sha256(text.encode()).digest()
+
+
+def _sasl_listener(broker: Broker, listener_name: str, secret: bytes) -> SaslListener:
+    # Here, so that a broker that asks nobody does not load what SASL needs.
+    from kwire.network.sasl_mechanisms import SaslListener
+
+    return SaslListener(broker, listener_name, secret)
+
+
+def _tls_listener(broker: Broker, listener: Listener) -> TlsListener:
+    # Here, so that a broker in plain text does not load what TLS needs.
+    from kwire.config.tls import tls_settings_of_listener
+    from kwire.security.tls.listener import TlsListener
+    from kwire.security.tls.settings import TlsError
+
+    settings = tls_settings_of_listener(broker.metadata.configs.effective, listener)
+    clock = broker.clock
+    label = f"listener {listener.name}"
+    try:
+        return TlsListener(
+            label,
+            settings,
+            now_ms=clock.now_ms,
+            monotonic_ms=clock.monotonic_ms,
+            # Kafka looks at this even where there are no other brokers.
+            is_for_brokers=listener.name == broker.config.inter_broker_listener_name and not broker.metadata.is_alone,
+        )
+    except TlsError as error:
+        raise ConfigError(f"{label}: {error}") from error
+
+
+def _follow_changes(broker: Broker, encrypted: Mapping[Listener, TlsListener]) -> None:
+    from kwire.config.tls import tls_settings_of_listener
+    from kwire.security.tls.settings import TlsError
+
+    def check(properties: Mapping[str, str]) -> None:
+        for listener, tls in encrypted.items():
+            settings = tls_settings_of_listener(properties, listener)
+            try:
+                tls.check(settings)
+            except TlsError as error:
+                raise ConfigError(f"{tls.label}: {error}") from error
+
+    def follow(changes: Changes) -> None:
+        if changes.configures_this_broker(broker.metadata.node_id):
+            for listener, tls in encrypted.items():
+                try:
+                    tls.change(tls_settings_of_listener(broker.metadata.configs.effective, listener))
+                except ConfigError as error:  # accepted by another version
+                    log.error("%s keeps its TLS settings, because the new ones cannot be used: %s", tls.label, error)
+
+    broker.metadata.check_listeners = check
+    broker.metadata.watch(follow)

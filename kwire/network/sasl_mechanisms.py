@@ -6,6 +6,7 @@ a listener enables them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -13,11 +14,17 @@ import attrs
 
 from kwire.clock import Clock
 from kwire.config.sasl import MechanismSettings
+from kwire.network.listener_security import StartSoon
 from kwire.security.sasl.exchange import SaslSession, ServerMechanism
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
+    from kwire.config.oauth import SignedTokenConfig
+    from kwire.network.jwks import FreshKeys
+    from kwire.security.oauth.signed import KeyHolder
     from kwire.security.sasl.scram import ScramCredential
+
+log = logging.getLogger(__name__)
 
 Settings = tuple[MechanismSettings, ...]
 
@@ -30,6 +37,8 @@ class Ingredients:
     listener_name: str
     settings: MechanismSettings
     secret: bytes = attrs.field(repr=False)
+    keys_for: Callable[[SignedTokenConfig], KeyHolder]
+    """The keys of tokens, which are kept fresh."""
 
 
 NewMechanism = Callable[[Ingredients], ServerMechanism]
@@ -49,12 +58,44 @@ def _scram(of: Ingredients) -> ServerMechanism:
     clock = of.broker.clock
 
     def find(name: str, *, is_token: bool) -> ScramCredential | None:
-        return None if is_token else credential_of_user(of.broker, name, mechanism.number)
+        if is_token:
+            tokens = of.broker.metadata.delegation_tokens
+            return None if tokens is None else tokens.credential(name, mechanism, now_ms=clock.now_ms())
+        return credential_of_user(of.broker, name, mechanism.number)
 
     return Scram(mechanism, find, secret=of.secret, new_nonce=lambda: random_bytes(clock).hex())
 
 
-MECHANISMS: Final[Mapping[str, NewMechanism]] = {"PLAIN": _plain, "SCRAM-SHA-256": _scram, "SCRAM-SHA-512": _scram}
+def _oauthbearer(of: Ingredients) -> ServerMechanism:
+    from kwire.config.oauth import SignedTokenConfig
+    from kwire.security.oauth.signed import SignedTokens
+    from kwire.security.oauth.unsecured import UnsecuredTokens
+    from kwire.security.sasl.oauthbearer import OAuthBearer
+
+    tokens = of.settings.tokens
+    assert tokens is not None, "sasl_settings has seen to it"
+    if isinstance(tokens, SignedTokenConfig):
+        if not tokens.rules.expected_audience:
+            log.warning(
+                "listener %s accepts tokens that are for nobody in particular: set sasl.oauthbearer.expected.audience",
+                of.listener_name,
+            )
+        if tokens.rules.expected_issuer is None:
+            log.warning(
+                "listener %s does not look at who issued a token: set sasl.oauthbearer.expected.issuer",
+                of.listener_name,
+            )
+        return OAuthBearer(SignedTokens(of.keys_for(tokens), tokens.rules))
+    log.warning("listener %s accepts unsigned tokens, which anybody can make: it is for tests only", of.listener_name)
+    return OAuthBearer(UnsecuredTokens(tokens))
+
+
+MECHANISMS: Final[Mapping[str, NewMechanism]] = {
+    "PLAIN": _plain,
+    "SCRAM-SHA-256": _scram,
+    "SCRAM-SHA-512": _scram,
+    "OAUTHBEARER": _oauthbearer,
+}
 
 
 def credential_of_user(broker: Broker, name: str, mechanism: int) -> ScramCredential | None:
@@ -73,7 +114,11 @@ def random_bytes(clock: Clock) -> bytes:
 
 
 class SaslListener:
-    """Begins the sessions of one listener, with the mechanisms that are configured at that time."""
+    """Begins the sessions of one listener, with the mechanisms that are configured at that time.
+
+    Raises ConfigError if the keys of OAUTHBEARER's tokens are in a file that is missing or of no use. `start` has to be
+    called when the loop runs: from then on keys are kept fresh.
+    """
 
     def __init__(self, broker: Broker, name: str, secret: bytes) -> None:
         self._broker = broker
@@ -82,7 +127,14 @@ class SaslListener:
         self._settings: Settings = ()
         self._mechanisms: Mapping[str, ServerMechanism] = {}
         self._max_reauth_ms: Mapping[str, int] = {}
+        self._keys: dict[SignedTokenConfig, FreshKeys] = {}
+        self._start_soon: StartSoon | None = None
         self._build()
+
+    def start(self, start_soon: StartSoon) -> None:
+        self._start_soon = start_soon
+        for keys in self._keys.values():
+            start_soon(keys.run, self._broker.clock.monotonic_ms)
 
     def new_session(self) -> SaslSession:
         if self._broker.config.sasl[self._name] is not self._settings:
@@ -92,6 +144,20 @@ class SaslListener:
     def _build(self) -> None:
         self._settings = settings = self._broker.config.sasl[self._name]
         self._mechanisms = {
-            it.name: MECHANISMS[it.name](Ingredients(self._broker, self._name, it, self._secret)) for it in settings
+            it.name: MECHANISMS[it.name](Ingredients(self._broker, self._name, it, self._secret, self._keys_for))
+            for it in settings
         }
         self._max_reauth_ms = {it.name: it.max_reauth_ms for it in settings}
+
+    def _keys_for(self, config: SignedTokenConfig) -> KeyHolder:
+        keys = self._keys.get(config)
+        if keys is None:
+            from kwire.network.jwks import FreshKeys
+
+            keys = self._keys[config] = FreshKeys(config, self._name)
+            monotonic_ms = self._broker.clock.monotonic_ms
+            if self._start_soon is None:
+                keys.check(monotonic_ms())
+            else:  # OAUTHBEARER was enabled in the running broker.
+                self._start_soon(keys.run, monotonic_ms)
+        return keys.refresh

@@ -31,12 +31,12 @@ from kwire.network.decoding import Shapes
 from kwire.network.listener_security import ListenerSecurity
 from kwire.network.peer_log import PeerLogs
 from kwire.network.processor import Processor, Timer
-from kwire.network.transport import PlainTransport, Transport
-from kwire.peers import endpoint_of
+from kwire.peers import endpoint_of, peer_security
 from kwire.quotas.connections import ConnectionLimits, ConnectionQuotas, canonical
 from kwire.quotas.rates import Window
-from kwire.replication.connection import Connect, Surroundings, connect_plain_text
+from kwire.replication.connection import Connect, Surroundings, connect_with
 from kwire.replication.followers import ReplicaFollowers
+from kwire.transport import PlainTransport, Transport
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +114,8 @@ class Server:
     """Makes the transport of an accepted socket, where its listener has none of its own."""
     securities: Mapping[str, ListenerSecurity] = attrs.field(factory=dict)
     """By listener name; the connections of other listeners are in plain text, and nobody asks who they are."""
-    connect: Connect = connect_plain_text
-    """Connects to a leader that is followed."""
+    connect: Connect | None = None
+    """Connects to a leader that is followed; None: as the inter-broker listener is configured."""
     connections: dict[Connection, None] = attrs.field(factory=dict)
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -173,14 +173,26 @@ class Server:
         nursery.start_soon(self.broker.sharing.run)
         nursery.start_soon(LogCleaner(self.broker).run)
         nursery.start_soon(self.broker.moves.run)
+        for security in self.securities.values():
+            if security.start is not None:
+                security.start(nursery.start_soon)
         for listener in self.listeners:
             nursery.start_soon(self._accept, listener)
         nursery.start_soon(self._reap_idle)
+        if self.broker.config.delegation_token_secret_key is not None:
+            nursery.start_soon(self._remove_expired_tokens)
         if self.broker.member is not None:
             nursery.start_soon(self._run_member, self.broker.member)
             nursery.start_soon(record_later, self.broker.member)
             nursery.start_soon(self._balance_leaders, self.broker.member)
             nursery.start_soon(self._followers(nursery).run)
+
+    async def _remove_expired_tokens(self) -> None:
+        broker = self.broker
+        while True:
+            await trio.sleep(broker.config.delegation_token_expiry_check_interval_ms / 1000)
+            if broker.member is None or broker.member.is_controller:
+                broker.remove_expired_tokens()
 
     async def _run_member(self, member: ClusterMember) -> None:
         member.serve()
@@ -198,6 +210,7 @@ class Server:
 
     def _followers(self, nursery: trio.Nursery) -> ReplicaFollowers:
         broker = self.broker
+        security = peer_security(broker.metadata)
         around = Surroundings(
             self.processor,
             Timer,
@@ -206,7 +219,8 @@ class Server:
             lambda node_id: endpoint_of(broker.metadata.image, broker.config, node_id),
             lambda: broker.config.replica_socket_timeout_ms,
             f"broker-{broker.config.node_id}-fetcher",
-            self.connect,
+            self.connect or connect_with(security),
+            security.new_exchange,
         )
         return ReplicaFollowers(
             broker.metadata,
@@ -326,12 +340,15 @@ class Server:
 
     def _start(self, sock: socket.socket, listener: BoundListener) -> None:
         security = self.securities.get(listener.name)
+        new_transport = self.new_transport if security is None else security.new_transport
+        transport: Transport | None = None
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport = new_transport(sock)
             connection = Connection(
                 self.broker,
-                self.new_transport(sock) if security is None else security.new_transport(sock),
+                transport,
                 self.processor,
                 listener_name=listener.name,
                 sasl=None if security is None or security.new_session is None else security.new_session(),
@@ -341,8 +358,11 @@ class Server:
                 on_closed=self._forget,
                 now=trio.current_time(),
             )
-        except OSError:
-            sock.close()  # the peer is gone already
+        except OSError:  # the peer is gone already
+            if transport is None:
+                sock.close()
+            else:
+                transport.close()
             return
         allowed = self._connection_quotas.most_of(connection.client_host)
         if self._connections_by_host[connection.client_host] >= allowed:
@@ -353,7 +373,7 @@ class Server:
                 allowed,
                 now=trio.current_time(),
             )
-            sock.close()
+            transport.close()
             return
         self._connections_by_host[connection.client_host] += 1
         self.connections[connection] = None

@@ -34,6 +34,8 @@ KEPT_BYTES: Final = 16 << 20  # what a pool keeps of buffers that nobody uses
 LARGEST_EXPECTED_BYTES: Final = 4 << 20  # no larger frame is made room for before it arrives
 AHEAD_BYTES: Final = 64 * 1024  # what is received of small replies at once
 
+_TLS_HANDSHAKES: Final = range(0x160300, 0x160305)  # the first three bytes of TLS, from SSL 3.0 to TLS 1.3
+
 _SIZE = Struct(">i")
 
 
@@ -118,7 +120,7 @@ class FrameBuffer:
         (size,) = _SIZE.unpack_from(self._view, start - 4)
         end: int = start + size
         if size < 0 or size > self.max_frame_bytes:
-            raise ProtocolError(f"a frame claims {size} bytes; the limit is {self.max_frame_bytes}")
+            raise ProtocolError(_refusal(size, self.max_frame_bytes))
         if end > self._stop:
             return None
         self._expected = min(size + 4, LARGEST_EXPECTED_BYTES) if size >= SCRATCH_BYTES else 0
@@ -163,6 +165,13 @@ class FrameBuffer:
             self._pool.give(self._own)
         self._own, self._view = own, view
         self._start, self._stop = 0, len(pending)
+
+
+def _refusal(size: int, limit: int) -> str:
+    """Why a frame of that size is refused. TLS begins with bytes that would be a very large one."""
+    if size >> 8 in _TLS_HANDSHAKES:
+        return "it speaks TLS, and this listener does not: a client of it needs a security.protocol without SSL"
+    return f"a frame claims {size} bytes; the limit is {limit}"
 
 
 class ReplyBuffer:

@@ -16,6 +16,7 @@ Examples:
   kwire user add alice                              asks for the password
   kwire user add alice < password.txt               takes the first line
   kwire user add admin --data-dir data              before the first start of a broker with that log dir
+  kwire user add node --config server.properties    before the first start of the nodes of a cluster
   kwire user add alice --mechanism SCRAM-SHA-256 --iterations 8192
 
 \b
@@ -71,14 +72,28 @@ def user() -> None:
     metavar="DIRECTORY",
     help="Write to this log dir, which no broker uses now, instead of asking a cluster. It is created if missing.",
 )
-def add(reach: Reach, name: str, mechanisms: tuple[str, ...], iterations: int, data_dir: Path | None) -> None:
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The same, for the broker with this server.properties: for a node of a cluster, too.",
+)
+def add(
+    reach: Reach,
+    name: str,
+    mechanisms: tuple[str, ...],
+    iterations: int,
+    data_dir: Path | None,
+    config_file: Path | None,
+) -> None:
     """Add a user, or give one another password.
 
     The password is read from the terminal, without showing it, or is the first line of standard input.
     """
     from kwire.cli.user import commands
 
-    commands.add(reach, name, mechanisms or MECHANISMS, iterations, data_dir)
+    commands.add(reach, name, mechanisms or MECHANISMS, iterations, data_dir, config_file)
 
 
 @user.command("list", epilog=LIST_EPILOG, short_help="List users.")

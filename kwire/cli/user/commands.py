@@ -19,15 +19,22 @@ MAX_PASSWORD_CHARS = 1024
 _COLUMNS = {"user": "USER", "mechanism": "MECHANISM", "iterations": "ITERATIONS"}
 
 
-def add(reach: Reach, name: str, mechanisms: Collection[str], iterations: int, data_dir: Path | None) -> None:
+def add(
+    reach: Reach,
+    name: str,
+    mechanisms: Collection[str],
+    iterations: int,
+    data_dir: Path | None,
+    config_file: Path | None,
+) -> None:
     if not name:
         raise click.UsageError("the user has no name")
     password = _password()
     credentials = [_credential(SCRAM_MECHANISMS[it.upper()], password, iterations) for it in mechanisms]
-    if data_dir is not None:
+    if data_dir is not None or config_file is not None:
         from kwire.cli.user.before_start import put_user_into
 
-        put_user_into(data_dir, name, credentials)
+        put_user_into(data_dir, config_file, name, credentials)
     else:
         with reach.cluster() as cluster:
             put_user(cluster, name, credentials)

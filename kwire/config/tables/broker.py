@@ -15,7 +15,7 @@ from kwire.config.tables.access import ACCESS_CONFIGS
 from kwire.config.tables.coordinators import COORDINATOR_CONFIGS
 from kwire.config.tables.log_defaults import LOG_DEFAULT_CONFIGS
 from kwire.config.tables.quotas import QUOTA_CONFIGS
-from kwire.config.tables.rows import INT, LONG, STRING, row
+from kwire.config.tables.rows import INT, LONG, PASSWORD, STRING, row
 from kwire.config.tables.sasl import SASL_CONFIGS
 from kwire.config.tables.server import SERVER_CONFIGS
 from kwire.config.tables.tls import TLS_CONFIGS
@@ -92,6 +92,14 @@ KWIRE_CONFIGS: Final = table(
         "Not set: nowhere.",
     ),
     row(
+        "kwire.sasl.secret",
+        PASSWORD,
+        None,
+        NonEmptyText(),
+        "Random text from which a broker makes what it tells about users of SCRAM that do not exist, so that nobody "
+        "learns who exists. Give all brokers of a cluster the same. Not set: random at each start.",
+    ),
+    row(
         "kwire.spin.us",
         INT,
         80,
@@ -159,9 +167,11 @@ def listener_config(name: str) -> ConfigDefinition | None:
     return broker_config(match[1] if of_mechanism is None else of_mechanism[1])
 
 
-def has_effect_on_listener(definition: ConfigDefinition) -> bool:
+def has_effect_for_listener(definition: ConfigDefinition) -> bool:
     """Whether kwire uses it with the prefix of a listener."""
-    return definition.name in _OF_LISTENERS and definition.has_effect
+    name = definition.name
+    is_used = name in TLS_CONFIGS or name in _OF_LISTENERS or name.startswith("sasl.oauthbearer.")
+    return is_used and definition.has_effect
 
 
 _OF_LISTENERS: Final = frozenset(

@@ -73,7 +73,14 @@ SASL_CONFIGS: Final = table(
     row_without_effect("sasl.login.retry.backoff.max.ms", LONG, 10000),
     row_without_effect("sasl.login.retry.backoff.ms", LONG, 100),
     row_without_effect("sasl.mechanism.controller.protocol", STRING, "GSSAPI"),
-    row_without_effect("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, PER_BROKER),
+    row(
+        "sasl.mechanism.inter.broker.protocol",
+        STRING,
+        "GSSAPI",
+        None,
+        "The mechanism with which this broker logs in at the others of its cluster.",
+        PER_BROKER,
+    ),
     row_without_effect(
         "sasl.oauthbearer.assertion.algorithm", STRING, "RS256", OneOf(("ES256", "RS256"), any_case=True)
     ),

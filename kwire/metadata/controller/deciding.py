@@ -30,6 +30,13 @@ UNCLEAN: Final = "unclean.leader.election.enable"
 
 Records = list[MetadataRecord]
 
+CheckListeners = Callable[[Mapping[str, str]], None]
+"""Takes the configurations of this broker that would be in force. Raises ConfigError if its listeners refuse them."""
+
+
+def accept_all(configs: Mapping[str, str]) -> None:
+    pass
+
 
 @attrs.frozen
 class ClusterState:
@@ -43,6 +50,7 @@ class ClusterState:
     new_id: Callable[[], Uuid]
     is_alone: bool = True
     """Whether the deciding broker is the whole cluster, and always will be."""
+    check_listeners: CheckListeners = accept_all
 
     def topic_values(self, topic: str) -> Mapping[str, Value]:
         """The effective value of every topic configuration, by Kafka's names."""

@@ -159,19 +159,20 @@ def _other_name(message: FirstMessage, token: AcceptedToken) -> AuthenticationFa
 
 @attrs.define(eq=False)
 class OAuthBearerClient:
-    """The client's side of one authentication: `begin`, then `respond` until that returns None."""
+    """The client's side of one authentication: see `kwire.security.sasl.client`."""
 
-    first: FirstMessage
+    message: FirstMessage
+    mechanism: str = OAUTHBEARER
     rejection: str | None = None
     """What the server said about the token, after it rejected it."""
 
-    def begin(self) -> bytes:
-        """Raises ValueError."""
-        return self.first.encode()
-
-    def respond(self, data: bytes) -> bytes | None:
-        """None: the server accepted. Otherwise the last message, which the server answers with an error."""
-        if not data:
+    def respond(self, challenge: bytes | None) -> bytes | None:
+        """A rejected token is answered once more, and the server's answer to that is an error. Raises ValueError."""
+        if challenge is None:
+            return self.message.encode()
+        if not challenge:
             return None
-        self.rejection = data[:MAX_MESSAGE_BYTES].decode("utf-8", "replace")
+        if self.rejection is not None:
+            raise ValueError("it goes on after the last message")
+        self.rejection = challenge[:MAX_MESSAGE_BYTES].decode("utf-8", "replace")
         return _SEPARATOR.encode()

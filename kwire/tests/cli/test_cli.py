@@ -18,6 +18,7 @@ from kwire_protocol.messages.metadata import MetadataRequest
 
 import kwire
 from kwire.tests.raw_client import RawClient
+from kwire.tests.security.tls.certificates import issued
 
 KWIRE = [sys.executable, "-m", "kwire"]
 TIMEOUT_S = 60
@@ -136,25 +137,32 @@ def test_settings_come_from_the_file_and_set_wins(tmp_path: Path) -> None:
 
 
 PLAIN_USERS = "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_a=b;"
+STRANGERS = "without authentication: anyone who reaches this address can read and change all data"
 
 
 @pytest.mark.parametrize(
     ("protocol", "settings", "warning"),
     [
-        ("PLAINTEXT", (), "without authentication: anyone who reaches this address can read and change all data"),
+        ("PLAINTEXT", (), STRANGERS),
+        ("SSL", ("ssl.client.auth=none",), STRANGERS),
+        ("SSL", ("ssl.client.auth=requested",), STRANGERS),
+        ("SSL", ("ssl.client.auth=required",), None),
         (
             "SASL_PLAINTEXT",
             ("sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256", PLAIN_USERS),
             "for PLAIN without encryption: anyone who sees the network's traffic learns passwords",
         ),
         ("SASL_PLAINTEXT", ("sasl.enabled.mechanisms=SCRAM-SHA-256",), None),
+        ("SASL_SSL", ("sasl.enabled.mechanisms=PLAIN", PLAIN_USERS), None),
     ],
 )
-def test_a_listener_beyond_loopback_is_warned_of(
+def test_a_listener_beyond_loopback_is_warned_of_unless_it_asks_who_is_there(
     tmp_path: Path, protocol: str, settings: tuple[str, ...], warning: str | None
 ) -> None:
+    (tmp_path / "server.pem").write_text(issued("localhost").pem, encoding="utf-8")
     command = [*KWIRE, "serve", "--set", f"listeners={protocol}://0.0.0.0:0"]
-    command += ["--set", f"advertised.listeners={protocol}://localhost:1", "--data-dir", str(tmp_path)]
+    command += ["--set", f"advertised.listeners={protocol}://localhost:1", "--data-dir", str(tmp_path / "data")]
+    command += ["--set", "ssl.keystore.type=PEM", "--set", f"ssl.keystore.location={tmp_path / 'server.pem'}"]
     command += [part for setting in settings for part in ("--set", setting)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -162,11 +170,25 @@ def test_a_listener_beyond_loopback_is_warned_of(
         assert "listening on 0.0.0.0:" in process.stdout.readline()
         process.terminate()
         warned = process.communicate(timeout=TIMEOUT_S)[1]
-        assert ("WARNING" in warned) == (warning is not None)
+        assert ("network's traffic" in warned or "without authentication" in warned) == (warning is not None)
         assert (warning or "") in warned
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_keystore_that_cannot_be_read_is_told_in_one_line(tmp_path: Path) -> None:
+    nowhere = tmp_path / "server.p12"
+    refused = run(
+        *("serve", "--listen", "SSL://127.0.0.1:0", "--data-dir", str(tmp_path / "data")),
+        *("--set", f"ssl.keystore.location={nowhere}", "--set", "ssl.keystore.password=s3cret"),
+    )
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        f"Error: listener SSL: ssl.keystore.location: {nowhere} cannot be read: No such file or directory"
+    )
+    assert "Traceback" not in refused.stderr
+    assert "s3cret" not in refused.stderr
 
 
 def test_metrics_are_where_the_flag_says(tmp_path: Path) -> None:

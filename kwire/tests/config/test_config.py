@@ -160,7 +160,6 @@ def test_broker_id_is_another_word_for_node_id() -> None:
             "Invalid value maybe for configuration auto.create.topics.enable: Expected value to be",
         ),
         ("listeners=PLAINTEXT://:9092,PLAINTEXT://:9093", "several listeners with the same name: PLAINTEXT, PLAINTEXT"),
-        ("listeners=SSL://:9092", "uses SSL, which kwire does not support yet"),
         ("listeners=CONTROLLER://:9092\ncontroller.listener.names=CONTROLLER", "listeners has no listener for clients"),
         ("advertised.listeners=PLAINTEXT://0.0.0.0:9092", "clients cannot connect to 0.0.0.0"),
         ("advertised.listeners=SSL://host:9092", "SSL://host:9092, whose name is not in listeners: PLAINTEXT"),

@@ -2,38 +2,60 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from kwire.config.definition import ConfigError
-from kwire.config.oauth import SIGNED_HANDLER, UNSECURED_HANDLER, SignedTokenConfig, read_oauth_config
-from kwire.config.reading import ConfigReader
+from kwire.config.oauth import SIGNED_HANDLER, UNSECURED_HANDLER, SignedTokenConfig
+from kwire.config.server import ServerConfig
 from kwire.security.oauth.signed import TokenRules
 from kwire.security.oauth.unsecured import UnsecuredRules
+from kwire.security.sasl.jaas import OAUTHBEARER_MODULE
+from kwire.security.tls.settings import TlsSettings
 
 URL = "sasl.oauthbearer.jwks.endpoint.url"
 HANDLER = "listener.name.sasl.oauthbearer.sasl.server.callback.handler.class"
 KEYS = {URL: "https://issuer/keys"}
 
 
-def read(properties: dict[str, str], **options: str) -> SignedTokenConfig | UnsecuredRules:
-    return read_oauth_config(ConfigReader(properties).of_listener("SASL"), "SASL", options)
+JAAS = "listener.name.sasl.oauthbearer.sasl.jaas.config"
+BROKER = {
+    "listeners": "SASL://localhost:9092",
+    "listener.security.protocol.map": "SASL:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
+}
+
+
+def read(properties: dict[str, str]) -> SignedTokenConfig | UnsecuredRules | None:
+    (settings,) = ServerConfig.from_properties(BROKER | properties).sasl["SASL"]
+    assert settings.name == "OAUTHBEARER"
+    return settings.tokens
 
 
 def test_by_default_tokens_must_be_signed() -> None:
     assert read(KEYS) == SignedTokenConfig("https://issuer/keys", 3_600_000, 100, 10_000, TokenRules())
     assert read(KEYS | {HANDLER: SIGNED_HANDLER}) == read(KEYS)
-    with pytest.raises(ConfigError, match=r"listener SASL: OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url"):
+    with pytest.raises(ConfigError, match=r"listener SASL://localhost:9092 needs sasl.oauthbearer.jwks.endpoint.url"):
         read({})
 
 
 def test_unsigned_tokens_are_accepted_only_if_their_handler_is_named() -> None:
     assert read({HANDLER: UNSECURED_HANDLER}) == UnsecuredRules()
-    rules = read(KEYS | {HANDLER: UNSECURED_HANDLER}, unsecuredValidatorPrincipalClaimName="name")
+    rules = read(
+        KEYS
+        | {HANDLER: UNSECURED_HANDLER}
+        | {JAAS: f'{OAUTHBEARER_MODULE} required unsecuredValidatorPrincipalClaimName="name";'}
+    )
     assert rules == UnsecuredRules("name")
     # As in Kafka, the name without the mechanism is for other mechanisms.
     assert isinstance(read(KEYS | {"sasl.server.callback.handler.class": UNSECURED_HANDLER}), SignedTokenConfig)
     with pytest.raises(ConfigError, match="unsecuredValidatorAllowableClockSkewMs is not a number"):
-        read({HANDLER: UNSECURED_HANDLER}, unsecuredValidatorAllowableClockSkewMs="x")
+        read(
+            {
+                HANDLER: UNSECURED_HANDLER,
+                JAAS: f'{OAUTHBEARER_MODULE} required unsecuredValidatorAllowableClockSkewMs="x";',
+            }
+        )
 
 
 def test_settings_are_those_of_the_mechanism_the_listener_or_the_broker() -> None:
@@ -55,6 +77,16 @@ def test_settings_are_those_of_the_mechanism_the_listener_or_the_broker() -> Non
     )
     rules = TokenRules(5, ("kafka", "kwire"), "https://issuer", "scp", "name")
     assert config == SignedTokenConfig("https://issuer/listener", 60_000, 10, 20, rules)
+
+
+def test_how_the_server_of_keys_is_reached_is_said_in_the_login_module() -> None:
+    options = 'ssl.truststore.type="PEM" ssl.truststore.location="/etc/ca.pem" other="x"'
+    config = read(KEYS | {JAAS: f"{OAUTHBEARER_MODULE} required {options};"})
+    assert isinstance(config, SignedTokenConfig)
+    assert config.tls == TlsSettings(truststore_type="PEM", truststore_location="/etc/ca.pem")
+    assert hash(config) == hash(attrs.evolve(config))
+    with pytest.raises(ConfigError, match=r"listener.name.sasl.oauthbearer.sasl.jaas.config: .*ssl.client.auth"):
+        read(KEYS | {JAAS: f'{OAUTHBEARER_MODULE} required ssl.client.auth="perhaps";'})
 
 
 @pytest.mark.parametrize(

@@ -150,14 +150,14 @@ def test_users_are_described_with_their_mechanisms_and_iterations() -> None:
     access = metadata.image.access
     for everybody in (None, list[str]()):
         response = describe_scram_credentials(access, everybody)
-        assert (response.error_code, response.error_message) == (NONE, None)
+        assert (response.error_code, response.error_message) == (NONE, "")
         assert {it.user: it.credential_infos for it in response.results} == {
             "alice": [CredentialInfo(1, 4096), CredentialInfo(2, 4097)],
             "bob": [CredentialInfo(2, 8192)],
         }
     response = describe_scram_credentials(access, ["bob", "carol", "alice", "alice"])
     assert [(it.user, it.error_code, it.error_message, len(it.credential_infos)) for it in response.results] == [
-        ("bob", NONE, None, 1),
+        ("bob", NONE, "", 1),
         ("carol", NOT_FOUND, "Attempt to describe a user credential that does not exist: carol", 0),
         (
             "alice",

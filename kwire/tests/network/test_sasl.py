@@ -26,6 +26,7 @@ from kwire_protocol.wire import ApiMessage
 from kwire.metadata.image import ConfigResourceType
 from kwire.network.authentication import MAX_REQUESTS
 from kwire.security.sasl.jaas import PLAIN_MODULE
+from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.network.sasl_scene import (
     MECHANISMS,
     SASL_AUTHENTICATE,
@@ -67,7 +68,7 @@ def test_a_user_is_served_after_logging_in(mechanism: str, version: int) -> None
     async def scenario(kwire: ServerInTrio) -> None:
         client = await kwire.connect()
         response = await login(client, mechanism, version=version)
-        assert (response.error_code, response.error_message, response.session_lifetime_ms) == (0, None, 0)
+        assert (response.error_code, response.error_message, response.session_lifetime_ms) == (0, "", 0)
         assert await is_served(client)
         (connection,) = kwire.server.connections
         assert str(connection._context.principal) == "User:alice"
@@ -386,14 +387,17 @@ def test_a_login_lasts_as_long_as_its_mechanism_says() -> None:
     with_sasl_server(scenario, settings=[REAUTH])
 
 
-def test_whoever_does_not_log_in_again_in_time_is_closed_at_the_next_request(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("request_", [(ASK, 9), (SaslAuthenticateRequest(ALICE_IN_PLAIN), 2)], ids=["any", "sasl"])
+def test_whoever_does_not_log_in_again_in_time_is_closed_at_the_next_request(
+    caplog: pytest.LogCaptureFixture, request_: tuple[ApiMessage, int]
+) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await known_client(kwire)
         await trio.sleep(9.9)
         assert await is_served(client)
         await trio.sleep(0.2)
         assert kwire.connections == 1
-        await client.send((ASK, 9))
+        await client.send(request_)
         assert await client.is_at_end()
 
     with_sasl_server(scenario, settings=[REAUTH])
@@ -477,3 +481,33 @@ def test_a_change_that_cannot_be_is_refused(name: str, value: str, why: str) -> 
         assert (await login(await kwire.connect())).error_code == 0
 
     with_sasl_server(scenario)
+
+
+# Who does not exist
+
+
+def _challenge_for_nobody(*settings: str, started_before: int = 0) -> bytes:
+    challenges: list[bytes] = []
+
+    class LaterClock(TrioClock):
+        """Has made other random values than a new one."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._ids = started_before
+
+    async def scenario(kwire: ServerInTrio) -> None:
+        client = await kwire.connect()
+        await handshake(client, "SCRAM-SHA-256")
+        challenges.append(bytes((await say(client, b"n,,n=nobody,r=x")).auth_bytes).partition(b",s=")[2])
+
+    with_sasl_server(scenario, settings=settings, wall_clock=LaterClock())
+    return challenges[0]
+
+
+def test_a_broker_with_a_configured_secret_tells_the_same_about_nobody_after_each_start() -> None:
+    secret = "kwire.sasl.secret=something random"
+    first = _challenge_for_nobody(secret)
+    assert first == _challenge_for_nobody(secret, started_before=1000)
+    assert first != _challenge_for_nobody("kwire.sasl.secret=something else")
+    assert _challenge_for_nobody() != _challenge_for_nobody(started_before=1000)

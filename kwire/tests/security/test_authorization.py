@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_security import DelegationTokenRecord
 from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages import (
     add_offsets_to_txn,
@@ -23,6 +24,7 @@ from kwire_protocol.messages import (
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
+    create_delegation_token,
     create_partitions,
     create_topics,
     delete_acls,
@@ -35,6 +37,7 @@ from kwire_protocol.messages import (
     describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_delegation_token,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -97,11 +100,13 @@ from kwire.tests.internal_topics import create_internal_topics
 from kwire.waits import at_once
 
 TOPIC, GROUP, ID = "secret-topic", "secret-group", "secret-id"
+TOKEN = DelegationTokenRecord("User:alice", "User:alice", [], 1, 1 << 62, 1 << 62, "secret-token")
 REFUSALS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 MALLORY = Requester(Principal("User", "mallory"), "host")
 
@@ -132,10 +137,12 @@ class Denier:
         """It is asked each time."""
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """It has a topic with a record, a group that has committed, and a transactional id."""
-    opened = Broker.open(load_config(), MemoryDisk(), SystemClock())
+@contextmanager
+def open_broker() -> Iterator[Broker]:
+    """It has a topic with a record, a group that has committed, a transactional id, and a delegation token."""
+    settings = ["delegation.token.secret.key=secret-key", "transaction.two.phase.commit.enable=true"]
+    opened = Broker.open(load_config(settings=settings), MemoryDisk(), SystemClock())
+    at_once(opened.metadata.change(lambda _: ([TOKEN], None)))
     create_internal_topics(opened)
     at_once(opened.metadata.create_topic_by_itself(TOPIC))
     append(opened.partitions.find(TOPIC, 0), b"secret-value")
@@ -143,6 +150,12 @@ def broker() -> Iterator[Broker]:
     ask(opened, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with open_broker() as opened:
+        yield opened
 
 
 def topic_id(broker: Broker) -> bytes:
@@ -389,6 +402,8 @@ REQUESTS: dict[str, list[Make]] = {
             ]
         )
     ],
+    "create_delegation_token": [lambda _: create_delegation_token.CreateDelegationTokenRequest("User", "alice")],
+    "describe_delegation_token": [lambda _: describe_delegation_token.DescribeDelegationTokenRequest(None)],
     "update_features": [
         lambda _: update_features.UpdateFeaturesRequest(
             1000, [update_features.FeatureUpdateKey("transaction.version", 0, upgrade_type=3)]
@@ -545,11 +560,14 @@ FOR_EVERYBODY = {
     "describe_cluster": "where the brokers are, and nothing of what may be done to them",
     "sasl_handshake": "asked to learn who somebody is",
     "sasl_authenticate": "asked to learn who somebody is",
+    "renew_delegation_token": "whoever is a renewer of the token may do it",
+    "expire_delegation_token": "whoever is a renewer of the token may do it",
 }
 LISTS = {
     "metadata": "topics",
     "list_groups": "groups",
     "list_transactions": "transaction_states",
+    "describe_delegation_token": "tokens",
     "describe_topic_partitions": "topics",
 }
 """Where all is asked for, what may not be seen is left out."""
@@ -595,6 +613,8 @@ ASKED: dict[str, set[str]] = {
     "offset_delete": {"DELETE GROUP", "READ TOPIC"},
     "describe_client_quotas": {"DESCRIBE_CONFIGS CLUSTER"},
     "alter_client_quotas": {"ALTER_CONFIGS CLUSTER"},
+    "create_delegation_token": {"CREATE_TOKENS USER"},
+    "describe_delegation_token": {"DESCRIBE DELEGATION_TOKEN"},
     "update_features": {"ALTER CLUSTER"},
     "alter_partition_reassignments": {"ALTER CLUSTER"},
     "list_partition_reassignments": {"DESCRIBE CLUSTER"},

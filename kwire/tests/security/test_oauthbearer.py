@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kwire.security.oauth.token import INSUFFICIENT_SCOPE, AcceptedToken, TokenRejected
 from kwire.security.principal import Principal
+from kwire.security.sasl.client import ClientExchange
 from kwire.security.sasl.exchange import Authenticated, AuthenticationFailed, Challenge
 from kwire.security.sasl.oauthbearer import MAX_MESSAGE_BYTES, FirstMessage, OAuthBearer, OAuthBearerClient
 
@@ -158,23 +159,27 @@ def test_what_the_client_sends_is_what_the_server_reads(token: str, name: str, e
 
 def test_the_bytes_of_the_client() -> None:
     client = OAuthBearerClient(FirstMessage("abc.def.ghi", "a,b=c", {"key": "value"}))
-    assert client.begin() == b"n,a=a=2Cb=3Dc,\x01auth=Bearer abc.def.ghi\x01key=value\x01\x01"
-    assert OAuthBearerClient(FirstMessage("t")).begin() == b"n,,\x01auth=Bearer t\x01\x01"
+    assert client.respond(None) == b"n,a=a=2Cb=3Dc,\x01auth=Bearer abc.def.ghi\x01key=value\x01\x01"
+    assert OAuthBearerClient(FirstMessage("t")).respond(None) == b"n,,\x01auth=Bearer t\x01\x01"
 
 
 def test_a_client_whose_token_is_rejected_ends_the_exchange_in_good_order() -> None:
     client, exchange = OAuthBearerClient(FirstMessage("bad")), OAuthBearer(Names()).begin()
-    challenge = exchange.respond(client.begin(), now_ms=0)
+    as_all_clients_have_it: ClientExchange = client
+    assert as_all_clients_have_it.mechanism == "OAUTHBEARER"
+    challenge = exchange.respond(client.respond(None) or b"", now_ms=0)
     last = client.respond(challenge.data)
     assert client.rejection == '{"status":"invalid_token"}'
     assert last == b"\x01"
     with pytest.raises(AuthenticationFailed, match="invalid_token"):
         exchange.respond(last, now_ms=0)
+    with pytest.raises(ValueError, match="goes on after the last message"):
+        client.respond(challenge.data)
 
 
 def test_a_client_whose_token_is_accepted_is_through() -> None:
     client = OAuthBearerClient(FirstMessage("alice"))
-    accepted = OAuthBearer(Names()).begin().respond(client.begin(), now_ms=0)
+    accepted = OAuthBearer(Names()).begin().respond(client.respond(None) or b"", now_ms=0)
     assert client.respond(accepted.data) is None
     assert client.rejection is None
 

@@ -112,7 +112,6 @@ def describe_scram_credentials(image: AccessImage, names: list[str] | None) -> D
         iterations.setdefault(name, {})[mechanism] = record.iterations
     counts = Counter(list(names or iterations))
     return DescribeUserScramCredentialsResponse(
-        error_message=None,
         results=[_described(name, count, iterations.get(name, {})) for name, count in counts.items()],
     )
 
@@ -131,4 +130,4 @@ def _described(name: str, count: int, iterations: dict[int, int]) -> DescribeUse
             f"Attempt to describe a user credential that does not exist: {name}",
         )
     infos = [CredentialInfo(mechanism, count) for mechanism, count in iterations.items()]
-    return DescribeUserScramCredentialsResult(name, error_message=None, credential_infos=infos)
+    return DescribeUserScramCredentialsResult(name, credential_infos=infos)

@@ -23,6 +23,7 @@ from kwire.metadata.controller.configs.config_checks import (
     check_broker_configs,
     check_client_metrics_configs,
     check_group_configs,
+    check_listeners,
     check_own_broker,
     check_topic_configs,
     invalid_request,
@@ -183,6 +184,8 @@ def _check_result(
             check_topic_configs(configs, state.configs)
         case ConfigResourceType.BROKER:
             check_broker_configs(configs, before, state.configs, per_broker=bool(change.resource_name))
+            if change.resource_name:
+                check_listeners(configs, before, state.configs, state.check_listeners)
             is_named = any(name == MIN_ISR for name, _, _ in change.operations)
             is_named |= MIN_ISR in before and MIN_ISR not in configs
             check_min_isr(state, change.resource_name, is_named=is_named, is_left=MIN_ISR in configs)

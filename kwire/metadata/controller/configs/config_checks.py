@@ -19,7 +19,9 @@ from kwire.config.server import ServerConfig
 from kwire.config.suggestions import did_you_mean
 from kwire.config.tables.broker import CLUSTER_WIDE_OF_LISTENERS, broker_config, listener_config
 from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from kwire.config.tables.tls import TLS_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
+from kwire.metadata.controller.deciding import CheckListeners
 
 MAX_VALUE_LENGTH: Final = 0x7FFF
 _OF_SECURITY: Final = ("listener.name.", "sasl.", "connections.max.reauth.ms")
@@ -110,6 +112,22 @@ def _check_security(configs: Mapping[str, str], before: Mapping[str, str], resol
         ServerConfig.from_properties(overlay(overlay(resolver.static, others), configs))
     except ConfigError as error:
         raise invalid_request(str(error)) from None
+
+
+def check_listeners(
+    configs: Mapping[str, str],
+    before: Mapping[str, str],
+    resolver: ConfigResolver,
+    check: CheckListeners,
+) -> None:
+    """Asks this broker's listeners what they think of a change. Raises KafkaError(INVALID_REQUEST)."""
+    changed = {name for name in {*configs, *before} if configs.get(name) != before.get(name)}
+    if any(name in TLS_CONFIGS or listener_config(name) is not None for name in changed):
+        below = overlay(resolver.static, resolver.dynamic_default)
+        try:
+            check(overlay(below, configs))
+        except ConfigError as error:
+            raise invalid_request(f"Validation of the listeners' configurations failed: {error}") from None
 
 
 def _check_thread_count(name: str, wanted: Value, current: Value) -> None:

@@ -65,6 +65,11 @@ def test_others_do_not(data: bytes, told: str, reason: str) -> None:
     assert (str(failed.value), failed.value.reason) == (told, reason)
 
 
+def test_no_other_password_will_do() -> None:
+    assert not any(PLAIN.accepts(name, str(number)) for name in ("alice", "carol") for number in range(3000))
+    assert PLAIN.accepts("alice", "hers")
+
+
 def test_a_name_in_the_log_is_escaped_and_short() -> None:
     with pytest.raises(AuthenticationFailed) as failed:
         respond(b"\0a\n\x1b[31m" + b"x" * 1000 + b"\0secret")

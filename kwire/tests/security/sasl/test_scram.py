@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from base64 import b64decode, b64encode
 
 import attrs
@@ -163,6 +164,35 @@ def test_a_wrong_password_and_an_unknown_name_are_answered_alike() -> None:
     assert unknown.reason == "no such user, user 'carol'"
 
 
+@pytest.mark.parametrize("authorization", [b"n,,", b"n,a=x,"])
+def test_a_wrong_password_and_an_unknown_name_cost_the_same(
+    monkeypatch: pytest.MonkeyPatch, authorization: bytes
+) -> None:
+    spent: list[int] = []
+    digest = hmac.digest
+
+    def counted(key: bytes, message: bytes, algorithm: str) -> bytes:
+        spent.append(len(message))
+        return digest(key, message, algorithm)
+
+    costs = []
+    for name in (b"alice", b"carol"):
+        exchange = server()
+        with monkeypatch.context() as patch:
+            patch.setattr(hmac, "digest", counted)
+            challenge = exchange.respond(authorization + b"n=" + name + b",r=first", now_ms=NOW_MS)
+            # The signed text has a salt, whose size is the users' own.
+            of_challenge = len(challenge.data)
+            with pytest.raises(AuthenticationFailed):
+                exchange.respond(
+                    b"c=" + b64encode(authorization) + b",r=firstmore,p=" + b64encode(bytes(32)), now_ms=NOW_MS
+                )
+        costs.append([size - of_challenge if size > of_challenge else size for size in spent])
+        spent.clear()
+    assert costs[0] == costs[1]
+    assert len(costs[0]) == 2
+
+
 def test_an_unknown_name_gets_a_salt_like_others_which_stays_the_same() -> None:
     def first(exchange: ScramExchange, name: str) -> bytes:
         step = exchange.respond(f"n,,n={name},r=x".encode(), now_ms=NOW_MS)
@@ -179,17 +209,17 @@ def test_an_unknown_name_gets_a_salt_like_others_which_stays_the_same() -> None:
     assert (len(carol), carol[-7:]) == (len(known), known[-7:])
 
 
-def test_nobody_has_the_key_of_unknown_names() -> None:
-    # Whoever knew it could compute a proof, so a proof alone must not do.
+def test_an_unknown_name_stays_out_even_with_the_right_proof() -> None:
+    @attrs.frozen
+    class Guessed:
+        """As if somebody had found a password for unknown names."""
+
+        def credential(self, _: str) -> ScramCredential:
+            return ALICE
+
     scram = Scram(SCRAM_SHA_256, lambda _, is_token: None, secret=SECRET, new_nonce=lambda: "more")
-    key = scram.nobody.credential("carol").stored_key
-    exchange = scram.begin()
-    step = exchange.respond(b"n,,n=carol,r=x", now_ms=NOW_MS)
-    signed = b"n=carol,r=x," + step.data + b",c=biws,r=xmore"
-    # hash(proof ^ signature) is never `key` for a proof that can be had; this is the nearest there is.
-    proof = b64encode(SCRAM_SHA_256.hmac(key, signed)).decode()
-    with pytest.raises(AuthenticationFailed, match=r"^$"):
-        exchange.respond(f"c=biws,r=xmore,p={proof}".encode(), now_ms=NOW_MS)
+    scram.nobody = Guessed()  # type: ignore[assignment]
+    assert _failure(scram.begin(), client("carol")).reason == "no such user, user 'carol'"
 
 
 def test_another_authorization_id_than_the_name_is_refused() -> None:
@@ -320,9 +350,13 @@ def test_a_proof_of_another_length_fails() -> None:
 
 def test_nothing_follows_the_end() -> None:
     exchange = server()
-    login(exchange, client())
-    with pytest.raises(AuthenticationFailed):
-        exchange.respond(b"n,,n=alice,r=first", now_ms=NOW_MS)
+    challenge = exchange.respond(b"n,,n=alice,r=first", now_ms=NOW_MS)
+    final = _final(challenge.data, b"n,,")
+    assert isinstance(exchange.respond(final, now_ms=NOW_MS), Authenticated)
+    for data in (final, b"n,,n=alice,r=first"):
+        with pytest.raises(AuthenticationFailed) as failed:
+            exchange.respond(data, now_ms=NOW_MS)
+        assert failed.value.reason == "a message after the last one"
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))

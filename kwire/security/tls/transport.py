@@ -1,0 +1,262 @@
+"""The transport of a connection with TLS (`kwire.transport.Transport`), for servers and for clients.
+
+OpenSSL works in memory here (`SSLObject`), and the bytes of the socket are handed to it. With a socket of its own it
+would go on reading for as long as a peer sends messages without data, such as requests for new keys, and one client
+could keep the whole broker busy. The time that both take of the CPU, for each request and for each GiB, is the same.
+
+What is sent goes out in pieces. If the socket does not take all of a piece, the rest of its encrypted bytes is kept,
+and the piece counts as sent once they are out. Until then the sender comes with the same bytes again, which it does
+anyway. So a connection has at most one piece in memory, for sending, and one for receiving.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from kwire_protocol.kafka_error import quoted
+from kwire_protocol.wire import Buffer, ProtocolError
+
+from kwire.security.principal import ANONYMOUS, Principal
+from kwire.security.tls.names import MalformedName
+from kwire.security.tls.principals import NoMatchingRule
+
+PIECE_BYTES: Final = 64 * 1024
+"""What is encrypted and sent at once: four of TLS's records. With a quarter of it, sending takes a quarter more time."""
+
+RECEIVED_BYTES: Final = 32 * 1024
+"""What is received and decrypted at once. It may be a thousand requests for new keys, which take some 50 ms."""
+
+MOST_SILENT_BYTES: Final = 128 * 1024
+"""The most that may come of a handshake, and after it without any data. A record has 16 KiB, and of a client's
+certificates OpenSSL takes 100 KiB."""
+
+NOTHING: Final = 0
+READ: Final = select.EPOLLIN
+WRITE: Final = select.EPOLLOUT
+
+PrincipalOf = Callable[[bytes], Principal]
+"""Whom a certificate, in DER, is for. Raises NoMatchingRule, MalformedName."""
+
+
+class TlsTransport:
+    """Encrypts what goes over `sock`, which is non-blocking.
+
+    server_hostname: for clients: which host was dialled. `principal_of` is for servers that ask for a certificate.
+    """
+
+    __slots__ = (
+        "_incoming",
+        "_is_shaken",
+        "_outgoing",
+        "_owed",
+        "_principal_of",
+        "_silent_bytes",
+        "_tls",
+        "_unsent",
+        "handshake",
+        "has_more",
+        "principal",
+        "sock",
+    )
+
+    send_file: Callable[[int, int, int], int] | None = None
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool = True,
+        server_hostname: str | None = None,
+        principal_of: PrincipalOf | None = None,
+    ) -> None:
+        self.sock = sock
+        self.principal = ANONYMOUS
+        self.handshake: Callable[[], int] | None = self._shake
+        self.has_more: Callable[[], bool] | None = self._has_more
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
+        )
+        self._principal_of = principal_of
+        self._is_shaken = False
+        self._unsent = b""
+        """Encrypted bytes that the socket has not taken."""
+        self._owed = 0
+        """So many bytes that the caller has to send are among them. They do not count as sent yet."""
+        self._silent_bytes = 0
+
+    def recv_into(self, room: memoryview, /) -> int:
+        count: int
+        try:
+            count = self._tls.read(len(room), room)  # type: ignore[assignment] # it returns bytes if there is no room
+        except ssl.SSLWantReadError:
+            if not self._receive():
+                return 0
+            try:
+                count = self._tls.read(len(room), room)  # type: ignore[assignment]
+            except ssl.SSLWantReadError:
+                self._say()
+                raise BlockingIOError from None  # there may be more, but others have their turn first
+        self._silent_bytes = 0
+        if self._outgoing.pending:
+            self._say()
+        return count
+
+    def send(self, data: Buffer, _flags: int, /) -> int:
+        size, view = len(data), memoryview(data)
+        if self._unsent and not self._flush():
+            raise BlockingIOError
+        sent, self._owed = self._owed, 0
+        assert sent <= size, "the same bytes come again"
+        while sent < size:
+            piece = view[sent : sent + PIECE_BYTES]
+            self._tls.write(piece)
+            encrypted = self._outgoing.read()
+            try:
+                taken = self.sock.send(encrypted)
+            except BlockingIOError:
+                taken = 0
+            if taken < len(encrypted):
+                self._unsent, self._owed = encrypted[taken:], len(piece)
+                if not sent:
+                    raise BlockingIOError
+                break
+            sent += len(piece)
+        return sent
+
+    def close(self) -> None:
+        """Says that nothing more will come, if there is room for that, and does not wait for an answer."""
+        if self._is_shaken and not self._unsent:
+            with suppress(OSError):
+                self._tls.unwrap()
+            with suppress(OSError):
+                self.sock.send(self._outgoing.read())
+        self.sock.close()
+        self.handshake = self.has_more = None  # which refer to this object
+
+    def _has_more(self) -> bool:
+        return self._incoming.pending > 0 or self._tls.pending() > 0
+
+    def _receive(self) -> int:
+        """Hands bytes of the socket to OpenSSL. Returns how many; 0 at the end. Raises BlockingIOError."""
+        data = self.sock.recv(RECEIVED_BYTES)
+        self._silent_bytes += len(data)
+        if self._silent_bytes > MOST_SILENT_BYTES:
+            raise ConnectionAbortedError("the peer sends TLS, and no data")
+        self._incoming.write(data)
+        return len(data)
+
+    def _say(self) -> bool:
+        """Sends what TLS has to say by itself. Returns whether all of it is out; if not, the rest goes before data."""
+        self._unsent += self._outgoing.read()
+        if self._flush():
+            return True
+        if len(self._unsent) > 2 * PIECE_BYTES:
+            raise ConnectionAbortedError("the peer does not read what TLS has to say")
+        return False
+
+    def _flush(self) -> bool:
+        if self._unsent:
+            try:
+                self._unsent = self._unsent[self.sock.send(self._unsent) :]
+            except BlockingIOError:
+                return False
+        return not self._unsent
+
+    def _shake(self) -> int:
+        while not self._is_shaken:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                if not self._say():
+                    return WRITE
+                try:
+                    if not self._receive():
+                        raise ConnectionResetError("the peer hung up in the handshake")
+                except BlockingIOError:
+                    return READ
+            except ssl.SSLError as error:
+                with suppress(OSError):
+                    self._say()
+                raise ProtocolError(_why_not(error, self._tls.server_side)) from None
+            else:
+                self._is_shaken = True
+        if not self._say():
+            return WRITE
+        self._silent_bytes = 0
+        if self._principal_of is not None:
+            certificate = self._tls.getpeercert(binary_form=True)
+            if certificate is not None:
+                try:
+                    self.principal = self._principal_of(certificate)
+                except (MalformedName, NoMatchingRule) as error:
+                    raise ProtocolError(str(error)) from None
+        return NOTHING
+
+
+_NO_TLS: Final = frozenset(
+    (
+        "HTTP_REQUEST",
+        "HTTPS_PROXY_REQUEST",
+        "WRONG_VERSION_NUMBER",
+        "RECORD_LAYER_FAILURE",
+        "PACKET_LENGTH_TOO_LONG",
+        "INVALID_SEQUENCE_NUMBER",
+    )
+)
+_NO_PROTOCOL: Final = frozenset(
+    (
+        "UNSUPPORTED_PROTOCOL",
+        "NO_PROTOCOLS_AVAILABLE",
+        "TLSV1_ALERT_PROTOCOL_VERSION",
+        "VERSION_TOO_LOW",
+        "VERSION_TOO_HIGH",
+    )
+)
+_NO_SUITE: Final = frozenset(("NO_SHARED_CIPHER", "SSLV3_ALERT_HANDSHAKE_FAILURE", "TLSV1_ALERT_INSUFFICIENT_SECURITY"))
+_NOT_TRUSTED: Final = frozenset(
+    (
+        "TLSV1_ALERT_UNKNOWN_CA",
+        "SSLV3_ALERT_BAD_CERTIFICATE",
+        "SSLV3_ALERT_CERTIFICATE_EXPIRED",
+        "SSLV3_ALERT_CERTIFICATE_REVOKED",
+        "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
+        "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE",
+    )
+)
+_CERTIFICATE_WANTED: Final = frozenset(("TLSV13_ALERT_CERTIFICATE_REQUIRED",))
+
+
+def _why_not(error: ssl.SSLError, server_side: bool) -> str:
+    """Why there is no TLS with the peer, for a log line that begins with who it is."""
+    reason = error.reason or ""
+    said = reason.partition("_ALERT_")[2].replace("_", " ").lower()
+    if reason in _NO_TLS:
+        if not server_side:
+            return "it does not speak TLS: its listener is in plain text, or it is another server"
+        other = "HTTP" if reason.startswith("HTTP") else "perhaps Kafka's protocol in plain text"
+        return f"it does not speak TLS, but {other}: a client of this listener needs security.protocol=SSL or SASL_SSL"
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "it has no certificate, and ssl.client.auth=required wants one: give it a keystore"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message.rstrip('.')}"
+    if reason in _NOT_TRUSTED:
+        return (
+            f"it does not accept our certificate ({said}): has it the authority in its truststore, and is the "
+            "certificate for the host that it connects to?"
+        )
+    if reason in _CERTIFICATE_WANTED:
+        return "it wants a certificate from us, and we have none: set a keystore"
+    if reason in _NO_PROTOCOL:
+        return "it has no version of TLS in common with us: see ssl.enabled.protocols"
+    if reason in _NO_SUITE:
+        return "it has no cipher suite in common with us: see ssl.cipher.suites, and the kind of the certificate's key"
+    if said:
+        return f"it broke off the TLS handshake: {said}"
+    return f"the TLS handshake failed: {reason.replace('_', ' ').lower() or quoted(str(error))}"

@@ -1,0 +1,211 @@
+"""A listener with TLS beside its clients: the same answers, handshakes that are never finished, slow readers."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import tracemalloc
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+import trio
+from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from kwire_storage.disk.files import RealDisk
+from trio.testing import wait_all_tasks_blocked
+
+from kwire.network.listener_security import ListenerSecurity
+from kwire.security.tls.contexts import client_context, server_context
+from kwire.security.tls.settings import TlsSettings
+from kwire.security.tls.transport import TlsTransport
+from kwire.tests.network.test_slow_readers import MIB, fill
+from kwire.tests.network.test_transport import ASKED, REQUESTS, answers_through, produce_some
+from kwire.tests.security.tls.certificates import HOST, client_settings, server_settings
+from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
+from kwire.tests.simple_requests import fetch, list_end
+from kwire.transport import PlainTransport
+
+AUTHENTICATION_TIMEOUT_S = 30
+UNHURRIED = ("connections.max.idle.ms=1000000000000", "kwire.authentication.timeout.ms=2000000000")
+"""The clock jumps when nobody has anything to do, and a busy machine may take a while to hand on what was sent."""
+
+
+class CutStream(trio.abc.Stream):
+    """Sends what it is given in pieces, and hands on no more of what comes than its sizes say."""
+
+    def __init__(self, stream: trio.SocketStream, sizes: Sequence[int]) -> None:
+        self.stream = stream
+        self._sizes = cycle(sizes)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        left = memoryview(data)
+        while left:
+            size = next(self._sizes)
+            await self.stream.send_all(left[:size])
+            await wait_all_tasks_blocked()
+            left = left[size:]
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self.stream.receive_some(next(self._sizes))
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+
+def secure(kwire: ServerInTrio, settings: TlsSettings | None = None) -> None:
+    """From now on the server's only listener has TLS."""
+    context = server_context(settings or server_settings())
+    security = ListenerSecurity(lambda sock: TlsTransport(sock, context))
+    kwire.server.securities = {"PLAINTEXT": security}
+
+
+CONTEXT = client_context(client_settings())
+
+
+async def connect(kwire: ServerInTrio, sizes: Sequence[int] = (1 << 20,), **options: int) -> TrioClient:
+    client = await kwire.connect(**options)
+    below = CutStream(client.stream, sizes)
+    encrypted = trio.SSLStream(below, CONTEXT, server_hostname=HOST, https_compatible=True)
+    await encrypted.do_handshake()
+    return TrioClient(encrypted)  # type: ignore[arg-type]
+
+
+def test_answers_are_the_same_however_the_encrypted_bytes_are_cut(tmp_path: Path) -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        await produce_some(kwire)
+        expected = await answers_through(kwire, PlainTransport)
+        secure(kwire)
+        for sizes in ((1 << 20,), (1,), (5, 1000), (7, 2, 300)):
+            client = await connect(kwire, sizes)
+            await client.stream.send_all(ASKED)
+            frames = [await client.read_frame() for _ in REQUESTS]
+            assert b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames) == expected
+            await client.hang_up()
+            await wait_all_tasks_blocked()
+            assert kwire.connections == 0
+
+    with_server(scenario, settings=UNHURRIED, disks={"/data": RealDisk(tmp_path)})
+
+
+def test_requests_in_one_record_that_do_not_fit_into_a_turn_are_all_answered() -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        secure(kwire)
+        client = await connect(kwire)
+        await client.send(*[(list_end(), 6)] * 99)
+        for index in range(99):
+            assert (await client.read(2, 6))[0] == index
+        await kwire.assert_sleeps()
+
+    with_server(scenario, settings=UNHURRIED)
+
+
+def test_a_fetch_that_nobody_reads_keeps_no_more_than_a_piece_of_it_in_memory(tmp_path: Path) -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        await fill(kwire, 32)
+        secure(kwire)
+        client = await connect(kwire, receive_buffer_bytes=1 << 16)
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            await client.send((fetch(0), 12), (list_end(), 6))
+            await wait_all_tasks_blocked()
+            await kwire.assert_sleeps()
+            now, most = tracemalloc.get_traced_memory()
+            assert now - before < MIB // 2
+            assert most - before < MIB
+        finally:
+            tracemalloc.stop()
+        answer = (await client.read(1, 12))[1]
+        assert len(answer.responses[0].partitions[0].records) > 30 * MIB
+        assert (await client.read(2, 6))[0] == 1
+
+    with_server(scenario, settings=UNHURRIED, disks={"/data": RealDisk(tmp_path)})
+
+
+def test_a_client_that_is_killed_while_its_reply_is_being_sent_leaves_nothing_behind() -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        await fill(kwire, 8)
+        secure(kwire)
+        plain = await kwire.connect(receive_buffer_bytes=4096)
+        encrypted = trio.SSLStream(plain.stream, CONTEXT, server_hostname=HOST, https_compatible=True)
+        client = TrioClient(encrypted)  # type: ignore[arg-type]
+        await client.send((fetch(0), 12))
+        await wait_all_tasks_blocked()
+        assert kwire.connections == 1
+        await plain.reset()
+        await wait_all_tasks_blocked()
+        assert kwire.connections == 0
+
+    with_server(scenario, settings=UNHURRIED)
+
+
+def first_words() -> bytes:
+    """A ClientHello."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        CONTEXT.wrap_bio(incoming, outgoing, server_hostname=HOST).do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 50, -1])
+def test_a_handshake_that_is_not_finished_in_time_ends_the_connection(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        secure(kwire)
+        client = await kwire.connect()
+        await client.stream.send_all(first_words()[:size])
+        await trio.sleep(AUTHENTICATION_TIMEOUT_S - 1)
+        assert kwire.connections == 1
+        await kwire.assert_sleeps()
+        await trio.sleep(1)
+        assert kwire.connections == 0
+
+    with_server(scenario)
+    assert [it.getMessage().partition(": ")[2] for it in caplog.records if it.levelno >= logging.WARNING] == [
+        "not authenticated within kwire.authentication.timeout.ms"
+    ]
+
+
+def test_a_finished_handshake_has_all_the_time_in_the_world() -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        secure(kwire)
+        client = await connect(kwire)
+        await trio.sleep(2 * AUTHENTICATION_TIMEOUT_S)
+        assert (await client.call(ApiVersionsRequest("tests", "1"), 4)).error_code == 0
+
+    with_server(scenario)
+
+
+async def send_to_plain_text(kwire: ServerInTrio) -> None:
+    client = await kwire.connect()
+    await client.stream.send_all(first_words())
+    assert await client.is_at_end()
+
+
+async def send_plain_text(kwire: ServerInTrio) -> None:
+    secure(kwire)
+    client = await kwire.connect()
+    await client.stream.send_all(ASKED)
+    await wait_all_tasks_blocked()
+    assert kwire.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("scenario", "says"),
+    [
+        (send_to_plain_text, "it speaks TLS, and this listener does not"),
+        (send_plain_text, "it does not speak TLS, but perhaps Kafka's protocol in plain text"),
+    ],
+)
+def test_who_dials_the_wrong_listener_is_told_of_in_one_line(
+    scenario: Callable[[ServerInTrio], Awaitable[None]], says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with_server(scenario)
+    (line,) = [it.getMessage() for it in caplog.records if it.levelno >= logging.WARNING]
+    assert says in line
+    assert "\n" not in line

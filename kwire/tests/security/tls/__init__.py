@@ -1,0 +1,1 @@
+"""Keys, certificates, contexts, and the transport of a connection with TLS."""

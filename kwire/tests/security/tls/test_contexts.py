@@ -1,0 +1,151 @@
+"""What contexts are made of: protocols, suites, who is asked for a certificate, and what is warned of."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime
+
+import attrs
+import pytest
+
+from kwire.security.tls.contexts import client_context, server_context, warnings_about
+from kwire.security.tls.keystores import load_stores
+from kwire.security.tls.settings import TlsError, TlsSettings
+from kwire.tests.security.tls.certificates import (
+    HOST,
+    authority,
+    client_settings,
+    server_settings,
+    settings_of,
+)
+
+DAY_MS = 86_400_000
+
+
+def suites_of(context: ssl.SSLContext) -> set[str]:
+    return {suite["name"] for suite in context.get_ciphers() if not suite["name"].startswith("TLS_")}
+
+
+@pytest.mark.parametrize(
+    ("protocols", "lowest", "highest"),
+    [
+        (("TLSv1.2", "TLSv1.3"), ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3),
+        ((), ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3),
+        (("TLSv1.2",), ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2),
+        (("TLSv1.3",), ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3),
+    ],
+)
+def test_enabled_protocols_are_the_versions(
+    protocols: tuple[str, ...], lowest: ssl.TLSVersion, highest: ssl.TLSVersion
+) -> None:
+    context = server_context(server_settings(enabled_protocols=protocols))
+    assert (context.minimum_version, context.maximum_version) == (lowest, highest)
+
+
+def test_suites_have_javas_names() -> None:
+    context = server_context(
+        server_settings(
+            cipher_suites=(
+                "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+                "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+                "TLS_DHE_RSA_WITH_AES_128_CBC_SHA256",
+                "TLS_RSA_WITH_AES_128_CBC_SHA",
+            )
+        )
+    )
+    assert suites_of(context) == {
+        "ECDHE-RSA-AES256-GCM-SHA384",
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+        "DHE-RSA-AES128-SHA256",
+        "AES128-SHA",
+    }
+    assert context.maximum_version == ssl.TLSVersion.TLSv1_2  # no suite of TLS 1.3 is named
+
+
+def test_suites_of_tls_1_3_alone_leave_nothing_of_tls_1_2() -> None:
+    context = server_context(server_settings(cipher_suites=("TLS_AES_128_GCM_SHA256",)))
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_3
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"enabled_protocols": ("TLSv1.3", "TLSv1.1", "SSLv3")}, "ssl.enabled.protocols has TLSv1.1, SSLv3: kwire"),
+        ({"cipher_suites": ("TLS_NOT_WITH_NOTHING", "x")}, "TLS_NOT_WITH_NOTHING, x, which OpenSSL does not know"),
+        (
+            {"cipher_suites": ("TLS_AES_128_GCM_SHA256",), "enabled_protocols": ("TLSv1.2",)},
+            "ssl.cipher.suites has no suite for TLSv1.2",
+        ),
+        ({"client_auth": "sometimes"}, "ssl.client.auth is sometimes"),
+        (
+            {"keystore_key": None, "keystore_certificate_chain": None},
+            "a listener with TLS needs a certificate: set ssl.keystore.location",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(changed: dict[str, object], says: str) -> None:
+    with pytest.raises(TlsError, match=says) as error:
+        server_context(server_settings(**changed))
+    assert "\n" not in str(error.value)
+
+
+def test_nothing_is_compressed_nor_negotiated_again() -> None:
+    for context in (server_context(server_settings()), client_context(client_settings())):
+        assert context.options & ssl.OP_NO_COMPRESSION
+        assert context.options & ssl.OP_NO_RENEGOTIATION
+
+
+@pytest.mark.parametrize(
+    ("client_auth", "mode"),
+    [("none", ssl.CERT_NONE), ("requested", ssl.CERT_OPTIONAL), ("required", ssl.CERT_REQUIRED)],
+)
+def test_clients_are_asked_for_certificates_as_configured(client_auth: str, mode: ssl.VerifyMode) -> None:
+    assert server_context(server_settings(client_auth=client_auth)).verify_mode is mode
+
+
+def test_clients_look_at_the_host_name_unless_they_are_told_not_to() -> None:
+    assert client_context(client_settings()).check_hostname
+    unnamed = client_context(attrs.evolve(client_settings(), endpoint_identification_algorithm=""))
+    assert not unnamed.check_hostname
+    assert unnamed.verify_mode is ssl.CERT_REQUIRED
+    with pytest.raises(TlsError, match="it must be https, or empty"):
+        client_context(attrs.evolve(client_settings(), endpoint_identification_algorithm="ldaps"))
+
+
+def test_a_truststore_may_have_the_same_certificate_twice() -> None:
+    settings = attrs.evolve(
+        client_settings(), truststore_certificates=2 * (client_settings().truststore_certificates or "")
+    )
+    client_context(settings)
+
+
+def test_without_a_truststore_the_systems_authorities_are_trusted() -> None:
+    assert client_context(TlsSettings()).verify_mode is ssl.CERT_REQUIRED
+
+
+def expiring(not_after: datetime) -> TlsSettings:
+    leaf = authority().issue_cert(HOST, not_after=not_after)
+    return attrs.evolve(
+        settings_of(None),
+        keystore_key=leaf.private_key_pem.bytes().decode(),
+        keystore_certificate_chain=leaf.cert_chain_pems[0].bytes().decode(),
+    )
+
+
+def test_certificates_that_expire_are_warned_of_in_time() -> None:
+    end = datetime(2030, 1, 31, tzinfo=UTC)
+    settings = expiring(end)
+    stores = load_stores(settings)
+    end_ms = int(end.timestamp() * 1000)
+    assert warnings_about(settings, stores, now_ms=end_ms - 15 * DAY_MS) == []
+    (soon,) = warnings_about(settings, stores, now_ms=end_ms - 13 * DAY_MS)
+    assert soon.endswith("expires on 2030-01-31: renew it")
+    (late,) = warnings_about(settings, stores, now_ms=end_ms + 1)
+    assert "expired on 2030-01-31: clients refuse it" in late
+    server_context(settings, stores)  # which is no error
+
+
+def test_suites_of_tls_1_3_that_cannot_be_left_out_are_warned_of() -> None:
+    settings = server_settings(cipher_suites=("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"))
+    (warning,) = warnings_about(settings, load_stores(settings), now_ms=0)
+    assert warning.startswith("ssl.cipher.suites lacks TLS_AES_128_GCM_SHA256, which TLS 1.3 offers nevertheless")

@@ -1,0 +1,250 @@
+"""Keystores and truststores of all types: what is read, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
+
+from kwire.security.tls.contexts import server_context
+from kwire.security.tls.keystores import MAX_FILE_BYTES, file_states, load_stores
+from kwire.security.tls.settings import TlsError, TlsSettings
+from kwire.tests.security.tls.certificates import HOST, authority, issued, trusted
+
+PASSWORD = "correct horse"
+JKS = b"\xfe\xed\xfe\xed\0\0\0\2\0\0\0\1" + bytes(100)
+
+
+def encrypted(key_pem: str, password: str = PASSWORD) -> str:
+    key = load_pem_private_key(key_pem.encode(), None)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode())).decode()
+
+
+def pkcs12_of(pem_chain: str, key_pem: str | None) -> bytes:
+    certificates = x509.load_pem_x509_certificates(pem_chain.encode())
+    encryption = BestAvailableEncryption(PASSWORD.encode())
+    if key_pem is None:
+        return pkcs12.serialize_java_truststore(
+            [pkcs12.PKCS12Certificate(it, b"ca") for it in certificates], encryption
+        )
+    key = load_pem_private_key(key_pem.encode(), None)
+    return pkcs12.serialize_key_and_certificates(b"key", key, certificates[0], certificates[1:], encryption)  # type: ignore[arg-type]
+
+
+def chain_of_three() -> tuple[str, str]:
+    """A key, and the chain of its certificate: with two authorities between it and the root."""
+    leaf = authority().create_child_ca().create_child_ca().issue_cert(HOST)
+    return leaf.private_key_pem.bytes().decode(), "".join(it.bytes().decode() for it in leaf.cert_chain_pems)
+
+
+def refusal(**settings: str) -> str:
+    with pytest.raises(TlsError) as error:
+        load_stores(TlsSettings(**settings))  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+    assert PASSWORD not in str(error.value)
+    return str(error.value)
+
+
+def test_a_pem_file_has_key_and_chain_in_any_order(tmp_path: Path) -> None:
+    key, chain = chain_of_three()
+    for number, text in enumerate((key + chain, chain + key, f"# mine\n{key}\n\nsubject=CN = x\n{chain}")):
+        path = tmp_path / f"{number}.pem"
+        path.write_text(text)
+        store = load_stores(TlsSettings(keystore_type="PEM", keystore_location=str(path))).key_store
+        assert store is not None
+        assert len(store.chain) == 3
+
+
+def test_pem_in_place_may_have_spaces_for_line_breaks() -> None:
+    certificate = issued(HOST)
+    settings = TlsSettings(
+        keystore_type="PEM",
+        keystore_key=" ".join(certificate.key.split("\n")),
+        keystore_certificate_chain=" ".join(certificate.chain.split("\n")),
+        truststore_type="PEM",
+        truststore_certificates=" ".join(trusted().split("\n")),
+    )
+    stores = load_stores(settings)
+    assert stores.key_store is not None
+    assert stores.trusted is not None
+    server_context(settings, stores)
+
+
+def test_an_encrypted_key_in_pem_is_opened_with_its_password() -> None:
+    certificate = issued(HOST)
+    settings = TlsSettings(
+        keystore_type="PEM",
+        keystore_key=encrypted(certificate.key),
+        keystore_certificate_chain=certificate.chain,
+        key_password=PASSWORD,
+    )
+    server_context(settings)
+    with pytest.raises(TlsError, match=r"ssl\.key\.password does not open"):
+        server_context(attrs.evolve(settings, key_password="wrong"))
+    with pytest.raises(TlsError, match=r"encrypted private key: set ssl\.key\.password"):
+        server_context(attrs.evolve(settings, key_password=None))
+
+
+@pytest.mark.parametrize("type_", ["PKCS12", "JKS", "pkcs12"])
+def test_pkcs12_is_read_whether_it_is_called_that_or_jks(tmp_path: Path, type_: str) -> None:
+    key, chain = chain_of_three()
+    (tmp_path / "key.p12").write_bytes(pkcs12_of(chain, key))
+    (tmp_path / "trust.p12").write_bytes(pkcs12_of(trusted("one") + trusted("two"), None))
+    settings = TlsSettings(
+        keystore_type=type_,
+        keystore_location=str(tmp_path / "key.p12"),
+        keystore_password=PASSWORD,
+        truststore_type=type_,
+        truststore_location=str(tmp_path / "trust.p12"),
+        truststore_password=PASSWORD,
+    )
+    stores = load_stores(settings)
+    assert stores.key_store is not None
+    assert stores.trusted is not None
+    assert [it.subject for it in stores.key_store.chain] == [
+        it.subject for it in x509.load_pem_x509_certificates(chain.encode())
+    ]
+    assert len(stores.trusted) == 2
+    server_context(settings, stores)
+
+
+@pytest.mark.parametrize("key", ["RSA", "ECDSA"])
+def test_keys_of_every_kind_can_be_used(key: str) -> None:
+    certificate = issued(HOST, key=key)
+    settings = TlsSettings(
+        keystore_type="PEM", keystore_key=certificate.key, keystore_certificate_chain=certificate.chain
+    )
+    server_context(settings)
+
+
+@pytest.mark.parametrize("kind", ["keystore", "truststore"])
+def test_a_file_of_javas_own_format_is_refused_with_what_converts_it(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "server.jks"
+    path.write_bytes(JKS)
+    said = refusal(**{f"{kind}_location": str(path), f"{kind}_password": PASSWORD})
+    assert said.startswith(f"ssl.{kind}.location: {path} is in Java's own format")
+    assert f"keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12" in said
+
+
+@pytest.mark.parametrize("kind", ["keystore", "truststore"])
+def test_files_that_cannot_be_used_are_told_of_by_name(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "store"
+    where = {f"{kind}_location": str(path), f"{kind}_password": PASSWORD}
+    assert refusal(**where) == f"ssl.{kind}.location: {path} cannot be read: No such file or directory"
+    path.mkdir()
+    assert "cannot be read: Is a directory" in refusal(**where)
+    path.rmdir()
+    path.write_bytes(b"garbage")
+    assert "is no keystore of the type PKCS12, or it is damaged" in refusal(**where)
+    path.write_text(issued(HOST).pem)
+    assert f"is PEM, and ssl.{kind}.type is JKS: set it to PEM" in refusal(**where)
+    content = pkcs12_of(trusted(), None)
+    path.write_bytes(content)
+    assert f"is not opened by ssl.{kind}.password" in refusal(**{**where, f"{kind}_password": "wrong"})
+    path.write_bytes(content[:-50])
+    assert str(path) in refusal(**where)
+    with path.open("wb") as file:
+        file.truncate(MAX_FILE_BYTES + 1)
+    assert "that is no keystore" in refusal(**where)
+    assert "which kwire does not read" in refusal(**where, **{f"{kind}_type": "BCFKS"})
+    assert refusal(**{f"{kind}_location": str(path)}).endswith(f"ssl.{kind}.password is not: set that, too")
+    assert refusal(**{f"{kind}_password": PASSWORD}).endswith(f"ssl.{kind}.location is not: set that, too")
+    assert "has none" in refusal(**where, **{f"{kind}_type": "PEM"})
+
+
+def test_a_keystore_without_a_key_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store.p12"
+    path.write_bytes(pkcs12_of(trusted(), None))
+    assert "has no private key" in refusal(keystore_location=str(path), keystore_password=PASSWORD)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"keystore_key": issued(HOST).key}, "ssl.keystore.type is JKS: set it to PEM"),
+        ({"keystore_type": "PEM", "keystore_key": issued(HOST).key}, "ssl.keystore.certificate.chain is not: set both"),
+        (
+            {"keystore_type": "PEM", "keystore_certificate_chain": issued(HOST).chain},
+            "ssl.keystore.key is not: set both",
+        ),
+        (
+            {"keystore_type": "PEM", "keystore_key": "x", "keystore_certificate_chain": issued(HOST).chain},
+            "ssl.keystore.key has no private keys in PEM",
+        ),
+        (
+            {
+                "keystore_type": "PEM",
+                "keystore_key": issued(HOST).key * 2,
+                "keystore_certificate_chain": issued(HOST).chain,
+            },
+            "has 2 private keys",
+        ),
+        (
+            {"keystore_type": "PEM", "keystore_key": issued(HOST).key, "keystore_certificate_chain": "x"},
+            "ssl.keystore.certificate.chain has no certificate in PEM",
+        ),
+        (
+            {
+                "keystore_type": "PEM",
+                "keystore_key": issued(HOST).key,
+                "keystore_certificate_chain": issued(HOST, name="other").chain,
+            },
+            "has a private key that does not belong to its first certificate",
+        ),
+        (
+            {
+                "keystore_type": "PEM",
+                "keystore_key": issued(HOST).key.replace("M", "N"),
+                "keystore_certificate_chain": issued(HOST).chain,
+            },
+            "has a private key that cannot be read",
+        ),
+        ({"truststore_certificates": trusted()}, "ssl.truststore.type is JKS: set it to PEM"),
+        (
+            {"truststore_type": "PEM", "truststore_certificates": trusted(), "truststore_location": "/x"},
+            "are both set: set one of them",
+        ),
+        (
+            {"truststore_type": "PEM", "truststore_certificates": trusted().replace("MII", "NII")},
+            "has a certificate that cannot be read (number 1)",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, str], says: str) -> None:
+    assert says in refusal(**settings)
+
+
+def test_a_file_that_is_replaced_or_changed_is_seen_to_be_another(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    settings = TlsSettings(keystore_location=str(path))
+    seen = [file_states(settings)]
+    path.write_text("x")
+    seen.append(file_states(settings))
+    path.write_text("xy")
+    seen.append(file_states(settings))
+    (tmp_path / "b").write_text("yx")
+    (tmp_path / "b").rename(path)
+    seen.append(file_states(settings))
+    assert len(set(seen)) == 4
+
+
+def test_secrets_are_not_in_the_text_of_settings() -> None:
+    settings = TlsSettings(
+        keystore_password="s3cret", keystore_key="s3cret", key_password="s3cret", truststore_password="s3cret"
+    )
+    assert "s3cret" not in repr(settings)
+    assert "PRIVATE" not in repr(load_stores(attrs.evolve(_in_place(), truststore_type="PEM")))
+
+
+def _in_place() -> TlsSettings:
+    certificate = issued(HOST)
+    return TlsSettings(keystore_type="PEM", keystore_key=certificate.key, keystore_certificate_chain=certificate.chain)
