@@ -503,8 +503,9 @@ class Broker:
         self.metadata.watch(follow)
 
     def remove_expired_tokens(self) -> None:
-        """Removes delegation tokens that have expired, in the background."""
-        drive(self._remove_expired_tokens())
+        """Removes delegation tokens that have expired, in the background. In a cluster the controller does that."""
+        if self.member is None or self.member.is_controller:
+            drive(self._remove_expired_tokens())
 
     async def _remove_expired_tokens(self) -> None:
         try:
