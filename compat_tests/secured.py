@@ -23,7 +23,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -146,8 +146,6 @@ class Secured:
     tokens: Tokens
     admin: AdminClient
     """At PLAINTEXT."""
-    restart: Callable[[], None]
-    """Stops it, and starts it at the same addresses."""
     _addresses: dict[str, str]
 
     def address(self, listener: str) -> str:
@@ -252,15 +250,13 @@ def secured_broker() -> Iterator[Secured]:
         )
         if brokers.IS_KAFKA:
             ended.enter_context(kafka)
-            restart: Callable[[], None] = kafka.restart
         else:
             kafka.choose_ports()
             served = _ServedFromFile(kafka)
             ended.callback(served.kill)
             served.start()
-            restart = served.restart
         addresses = {name: kafka.address(name) for name in LISTENERS}
-        running = Secured(certificates, tokens, topics.new_admin(addresses["PLAINTEXT"]), restart, addresses)
+        running = Secured(certificates, tokens, topics.new_admin(addresses["PLAINTEXT"]), addresses)
         for user, password in PASSWORDS.items():
             running.set_password(user, password)
         running.add(

@@ -30,7 +30,7 @@ GROUP: Final = f"{OPEN}clients"
 """Consumers of librdkafka are in a group even if they are assigned to their partitions."""
 _VALUE: Final = b"a record"
 _TRIES_FOR_MS: Final = 600
-"""How long kafka-python tries to reach a broker that does not let it in."""
+"""How long kafka-python tries to reach a broker that does not let it in, at first."""
 
 
 @contextmanager
@@ -72,15 +72,17 @@ class KafkaPython:
 
     def refusal(self, way: Way, topic: str) -> str:
         """It goes on trying, and says why in its log only."""
-        config = {**self.config(way), "bootstrap_timeout_ms": _TRIES_FOR_MS}
         deadline = Deadline()
+        tries_for_ms = _TRIES_FOR_MS
         while deadline.not_over("an attempt to connect"):
+            config = {**self.config(way), "bootstrap_timeout_ms": tries_for_ms}
             with _said("kafka.net.manager", r"Bootstrap .* failed") as said, suppress(kafka.errors.KafkaTimeoutError):
                 admin = KafkaAdminClient(bootstrap_servers=way.address, **config)
                 admin.close()
                 return "none"
-            if said:
-                return said[0]
+            if reasons := [it for it in said if "RequestTimedOutError" not in it]:
+                return reasons[0]
+            tries_for_ms *= 2  # the machine is busy
         raise AssertionError("unreachable")
 
     def error_of_producing(self, way: Way, topic: str) -> str:
