@@ -164,6 +164,8 @@ def test_without_keys_every_token_is_rejected_and_the_log_says_why() -> None:
         ({"sub": "  "}, "the claim sub"),
         ({"sub": 7}, "the claim sub"),
         ({"sub": ["alice"]}, "the claim sub"),
+        ({"sub": "alice\nUser:root"}, "control characters"),
+        ({"sub": "a" * 1001}, "it has 1001 characters"),
         ({"aud": "kafka"}, "expected.audience is not set"),
         ({"aud": []}, "expected.audience is not set"),
         ({"aud": 7}, "it is for 7"),
