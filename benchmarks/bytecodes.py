@@ -9,6 +9,7 @@ code cost: a figure to compare commits by, not brokers.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import attrs
+from kwire_protocol.messages.create_acls import AclCreation, CreateAclsRequest
 
 import kwire.network.connection
 from benchmarks.load.answers import Tailing
@@ -28,6 +30,9 @@ from benchmarks.load.members import wait_for_coordinator
 from benchmarks.load.replay import connect
 from benchmarks.load.requests import encode, fetch, list_offsets, produce, value_batch
 from benchmarks.load.transactions import Producers
+from kwire.config.tables.access import STANDARD_AUTHORIZER
+from kwire.security.acls.acl import PatternType, Permission
+from kwire.security.authorizer import Operation, ResourceType
 from kwire.testing import Broker
 from kwire.tests.raw_client import RawClient
 
@@ -37,6 +42,11 @@ _ENTRIES = {_CONNECTION._on_ready.__code__, _CONNECTION._resume.__code__}
 _WARM_UP = 50
 _PARTITIONS = 6
 PATIENCE_S = 30.0
+_WITH_ACLS = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    # Until a resource has an ACL, anybody may create one, and the topic.
+    "allow.everyone.if.no.acl.found": "true",
+}
 
 
 @attrs.frozen
@@ -119,9 +129,32 @@ def count() -> list[Count]:
             producer = Producers(broker.port, sockets, "t", _PARTITIONS, batch)
             stack.callback(producer.close)
             # One transaction: none follows when no time is left.
-            return [*counts, _count(tracer, "A transaction: Produce, EndTxn", partial(producer.run, 0.0))]
+            counts.append(_count(tracer, "A transaction: Produce, EndTxn", partial(producer.run, 0.0)))
+        return [*counts, *_count_with_acls(tracer, record)]
     finally:
         threading.settrace(None)
+
+
+def _count_with_acls(tracer: _Tracer, record: bytes) -> list[Count]:
+    """The same requests to a broker with an authorizer, which has some ACLs that concern the topic."""
+    with Broker(on_disk=True, settings=_WITH_ACLS) as broker, Connection(broker.port) as connection:
+        connection.create({"t": _PARTITIONS})
+        acls = [
+            AclCreation(
+                ResourceType.TOPIC, name, pattern, principal, "*", Operation.READ + number % 2, Permission.ALLOW
+            )
+            for number, (name, pattern, principal) in enumerate(
+                itertools.product(("t", "*"), PatternType, ("User:ANONYMOUS", "User:alice", "User:*"))
+            )
+            if pattern is not PatternType.MATCH
+        ]
+        with RawClient(f"127.0.0.1:{broker.port}") as admin:
+            created = admin.call(CreateAclsRequest(acls), 3)
+        assert not any(it.error_code for it in created.results)
+        return [
+            _count(tracer, f"{name}, with ACLs", partial(connection.call, frame))
+            for name, frame in requests(record).items()
+        ]
 
 
 def _steady_heartbeat(port: int) -> bytes:

@@ -45,8 +45,7 @@ NODES = (1, 2, 3) if IS_CLUSTER else (1,)
 """Their ids. Tests connect to the first."""
 
 _ONLY_FOR_CLUSTERS = {"default.replication.factor": "3", "min.insync.replicas": "2"}
-SETTINGS = {
-    **(_ONLY_FOR_CLUSTERS if IS_CLUSTER else {}),
+SETTINGS_OF_ONE = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     # Members of the newer kinds of groups learn of changes with their next heartbeat; by default every 5 s.
@@ -69,6 +68,7 @@ SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
+SETTINGS = {**(_ONLY_FOR_CLUSTERS if IS_CLUSTER else {}), **SETTINGS_OF_ONE}
 # Apache Kafka waits for the broker's session to end before it lets a killed broker in again; 9 s by default.
 # And it looks for transactions that have timed out every so often only; by default every 10 s.
 _ONLY_FOR_KAFKA = {
@@ -179,12 +179,17 @@ class KwireServe:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
-    def begin_start(self) -> None:
-        command = [*self.kwire, "serve", "--listen", self.bootstrap]
+    @property
+    def arguments(self) -> list[str]:
+        arguments = ["--listen", self.bootstrap]
         for folder in self.data_dirs:
-            command += ["--data-dir", str(folder)]
+            arguments += ["--data-dir", str(folder)]
         for name, value in {**self.settings, **self._own_settings}.items():
-            command += ["--set", f"{name}={value}"]
+            arguments += ["--set", f"{name}={value}"]
+        return arguments
+
+    def begin_start(self) -> None:
+        command = [*self.kwire, "serve", *self.arguments]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
@@ -255,7 +260,7 @@ class _Kafka:
         self._coordinates = coordinates
         all_settings = {**settings, **_ONLY_FOR_KAFKA}
         kind = ApacheKafkaCluster if IS_CLUSTER else ApacheKafka
-        self._all = kind(KAFKA_VERSION, all_settings)
+        self._all = kind(version=KAFKA_VERSION, settings=all_settings)
         self._kafka = self._all.nodes[1] if isinstance(self._all, ApacheKafkaCluster) else self._all
         self.data_dirs = self._kafka.add_log_dirs(folders - 1)
         self.log_file = self._kafka.log_file

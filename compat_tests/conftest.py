@@ -10,18 +10,29 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from . import brokers, groups, java_host, nodes, topics
+
+if TYPE_CHECKING:
+    # Clients must be imported when the warnings about them are known.
+    from .secured import Secured
+    from .secured_clients import Client, Java
 
 # Warnings are errors here; these are about the clients' own code, which is not ours to change.
 _WARNINGS_OF_IMPORTING_CLIENTS = (
     "read_text is deprecated:DeprecationWarning:kafka.protocol.schemas.load_json",
     "open_text is deprecated:DeprecationWarning:importlib.resources._legacy",
 )
-# kafka-python 3.0 forgets some of the sockets with which it tried to reach a stopped broker.
-_WARNING_OF_FORGOTTEN_SOCKETS = "ignore:unclosed <socket.socket:ResourceWarning"
+# kafka-python 3.0 forgets some of the sockets with which it tried to reach a stopped broker, and aiokafka some of those
+# with which it was not let in.
+_WARNINGS_OF_FORGOTTEN_SOCKETS = (
+    "ignore:unclosed <socket.socket:ResourceWarning",
+    "ignore:unclosed <ssl.SSLSocket:ResourceWarning",
+    "ignore:unclosed transport:ResourceWarning",
+)
 
 # A client finds the broker that leads and coordinates what it is about; a test with raw requests does not look for it.
 _ONE_NODE = "asks_one_node"
@@ -59,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out(config, items)
     for item in items:
         if item.path.parent == Path(__file__).parent:  # only here: other tests must hear of their own sockets
-            item.add_marker(pytest.mark.filterwarnings(_WARNING_OF_FORGOTTEN_SOCKETS))
+            item.add_marker(pytest.mark.filterwarnings(*_WARNINGS_OF_FORGOTTEN_SOCKETS))
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -100,6 +111,45 @@ def java() -> Iterator[java_host.JavaHost]:
     """A Java process for Kafka's own clients and tools."""
     with java_host.java_host() as host:
         yield host
+
+
+@pytest.fixture(scope="package")
+def secured() -> Iterator[Secured]:
+    """The broker with secured listeners. Shared, as `broker` is."""
+    from .secured import secured_broker
+
+    with secured_broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def java_at_listeners(java: java_host.JavaHost, tmp_path_factory: pytest.TempPathFactory) -> Java:
+    """Kafka's own clients, at secured listeners."""
+    from .secured_clients import Java
+
+    return Java(java, tmp_path_factory.mktemp("java"))
+
+
+@pytest.fixture
+def open_topic(secured: Secured, unique: Callable[[str], str]) -> str:
+    """A topic of one partition at that broker, which is open to everybody."""
+    from .secured import OPEN
+
+    return secured.create_topic(OPEN + unique("topic"))
+
+
+@pytest.fixture
+def client_name(request: pytest.FixtureRequest) -> str:
+    """Of `client`."""
+    return str(request.node.callspec.params["client"])
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest) -> Client:
+    """One of secured_clients.CLIENTS, by its name."""
+    from .secured_clients import client
+
+    return client(request.param, lambda: request.getfixturevalue("java_at_listeners"))
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ OPTIONS = ("-Xmx256m", *SHORT_LIVED)
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 ACLS = "org.apache.kafka.tools.AclCommand"
+DELEGATION_TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

@@ -5,7 +5,8 @@
 
 One process is broker and controller, as in Kafka's quick start. Its settings are Kafka's defaults, except that internal
 topics have one replica, because there is one broker. A new log dir is a copy of one that Kafka's StorageTool
-formatted once, which saves a Java process at each start.
+formatted once, which saves a Java process at each start. Clients reach it at the listener PLAINTEXT, and at those of
+`more_listeners`, whose names are security protocols or are in the setting listener.security.protocol.map.
 
 After `kill()`, a restarted broker waits until its previous session expires, so such a test sets shorter values of
 `broker.session.timeout.ms` (9 s) and `broker.heartbeat.interval.ms` (2 s).
@@ -24,7 +25,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -43,7 +44,7 @@ _UP = "Kafka Server started"
 _TAKEN = "Address already in use"
 _CLUSTER_ID = "a3dpcmUtY29tcGF0LXRlcw"
 # Quick to start rather than quick for ever; benchmarks pass their own.
-_BROKER_JVM = ("-Xms128m", "-Xmx768m", *SHORT_LIVED)
+BROKER_JVM = ("-Xms128m", "-Xmx768m", *SHORT_LIVED)
 _TOOL_JVM = ("-Xmx256m", *SHORT_LIVED)
 
 Setting = str | int | bool
@@ -66,8 +67,9 @@ class ApacheKafka:
         version: str = VERSION,
         settings: Mapping[str, Setting] | None = None,
         *,
+        more_listeners: Sequence[str] = (),
         folder: Path | None = None,
-        jvm_options: tuple[str, ...] = _BROKER_JVM,
+        jvm_options: tuple[str, ...] = BROKER_JVM,
         cluster_id: str | None = None,
     ) -> None:
         self.version = version
@@ -78,6 +80,7 @@ class ApacheKafka:
         self.log_file = self.folder / "kafka.log"
         self.port = 0
         self._controller_port = 0
+        self._more_ports = dict.fromkeys(more_listeners, 0)
         self._cluster_id = cluster_id or new_id()
         self._keep_folder = folder is not None
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,6 +89,10 @@ class ApacheKafka:
     @property
     def bootstrap(self) -> str:
         return f"{LOOPBACK}:{self.port}"
+
+    def address(self, listener: str) -> str:
+        """Of a listener by its name: `host:port`."""
+        return self.bootstrap if listener == "PLAINTEXT" else f"{LOOPBACK}:{self._more_ports[listener]}"
 
     @property
     def controller(self) -> str:
@@ -138,6 +145,7 @@ class ApacheKafka:
     def choose_ports(self) -> None:
         """Chooses free ports before the first start, for those who must know them by then."""
         self.port, self._controller_port = free_port(), free_port()
+        self._more_ports = {listener: free_port() for listener in self._more_ports}
 
     def begin_start(self) -> None:
         """Starts on the ports that are chosen, without waiting until it serves; `kill()` ends that."""
@@ -194,11 +202,16 @@ class ApacheKafka:
             raise ApacheKafkaError(f"did not stop within {STOP_SECONDS} s:\n{self._log()[-4000:]}") from None
 
     def _lay_out_folder(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        properties = self._properties()
-        _write_properties(self.folder / "server.properties", properties)
+        self.write_properties()
         if not self.data_dir.exists():
-            self._lay_out_data(self.data_dir, properties["node.id"])
+            self._lay_out_data(self.data_dir, self._properties()["node.id"])
+
+    def write_properties(self) -> Path:
+        """Writes its server.properties, for its next start or another broker's, once the ports are chosen."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / "server.properties"
+        _write_properties(path, self._properties())
+        return path
 
     def _lay_out_data(self, folder: Path, node_id: str) -> None:
         """A formatted folder with ids of its own: two instances are two clusters."""
@@ -209,10 +222,11 @@ class ApacheKafka:
 
     def _properties(self) -> dict[str, str]:
         node_id = self.settings.get("node.id", "1")
+        clients = [f"{name}://{self.address(name)}" for name in ("PLAINTEXT", *self._more_ports)]
         return {
             "process.roles": "broker,controller",
             "node.id": node_id,
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{self.controller}",
+            "listeners": ",".join([*clients, f"CONTROLLER://{self.controller}"]),
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"{node_id}@{self.controller}",
             "log.dirs": str(self.data_dir),

@@ -19,7 +19,7 @@ from kwire_storage.errors import ForeignFolderError, StorageError
 from kwire_storage.log.log import Log
 
 from kwire.beside import Beside
-from kwire.clock import Clock
+from kwire.clock import Clock, running_ns
 from kwire.cluster.member import ClusterMember
 from kwire.cluster.membership import Membership
 from kwire.config.server import ServerConfig
@@ -41,6 +41,8 @@ from kwire.metadata.log import (
 )
 from kwire.metadata.service import MetadataService
 from kwire.peers import Peers, peers_of
+from kwire.quotas.client_quotas import ClientQuotas, concerns_clients
+from kwire.quotas.rates import Window
 from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
@@ -48,6 +50,7 @@ from kwire.replicas.quotas import ReplicationQuota
 from kwire.replicas.roles import Absent
 from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
+from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.share_state.persister import CoordinatorPersister, Persister
 from kwire.share_state.service import ShareStateService
@@ -106,9 +109,11 @@ class Broker:
     fetch_sessions: FetchSessions
     leader_quota: ReplicationQuota
     follower_quota: ReplicationQuota
+    client_quotas: ClientQuotas
     rooms: Mapping[str, DiskRoom]
     """By the path of the log dir."""
     authorizer: Authorizer
+    audit: AuditLog
     member: ClusterMember | None = None
     """Its part in a cluster of several nodes; None without one."""
     fatal: str | None = None
@@ -307,6 +312,12 @@ class Broker:
             leader_quota=_replication_quota(config, lambda: metadata.config.leader_replication_throttled_rate),
             follower_quota=_replication_quota(config, lambda: metadata.config.follower_replication_throttled_rate),
             authorizer=AllowAll(),
+            audit=AuditLog(Audited(config.kwire_audit_log), config.kwire_audit_log_format == "json", clock.now_ms),
+            client_quotas=ClientQuotas(
+                Window.of(config.quota_window_num, config.quota_window_size_seconds),
+                Window.of(config.controller_quota_window_num, config.controller_quota_window_size_seconds),
+                running_ns,
+            ),
             member=member,
             rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs},
         )
@@ -315,6 +326,10 @@ class Broker:
         for room in broker.rooms.values():
             room.watch()
         metadata.follow = broker._follow
+        if config.authorizer_class_name:
+            broker._go_by_acls()
+        broker.client_quotas.follow(metadata.image.access.quotas)
+        metadata.watch(broker._follow_quotas)
         partitions.on_role, partitions.on_deleted = broker._role_changed, broker._topic_deleted
         metadata.writes_snapshots = True
         for folder in log_dirs:
@@ -469,6 +484,38 @@ class Broker:
             self.sharing.turn_off()
         if self.member is not None and len(self.log_dirs.dirs) > 1:
             self._report_log_dirs(changes)
+
+    def _go_by_acls(self) -> None:
+        """From now on the ACLs of the metadata decide what clients may do."""
+        from kwire.security.acls.acl import Acl  # most brokers need neither
+        from kwire.security.acls.standard_authorizer import StandardAuthorizer
+
+        authorizer = StandardAuthorizer(self.config.super_users, self.config.allow_everyone_if_no_acl_found)
+        authorizer.change(map(Acl.of_record, self.metadata.image.access.acls.values()), ())
+
+        def follow(changes: Changes) -> None:
+            added, removed = changes.access.acls_added, changes.access.acls_removed
+            if added or removed:
+                authorizer.change(map(Acl.of_record, added), map(Acl.of_record, removed))
+                self.fetch_sessions.read_all_anew()
+
+        self.authorizer = authorizer
+        self.metadata.watch(follow)
+
+    def remove_expired_tokens(self) -> None:
+        """Removes delegation tokens that have expired, in the background. In a cluster the controller does that."""
+        if self.member is None or self.member.is_controller:
+            drive(self._remove_expired_tokens())
+
+    async def _remove_expired_tokens(self) -> None:
+        try:
+            await self.metadata.remove_expired_tokens()
+        except KafkaError as error:
+            log.error("delegation tokens that have expired cannot be removed: %s", error.message)
+
+    def _follow_quotas(self, changes: Changes) -> None:
+        if any(concerns_clients(entity) for entity in changes.access.quotas):
+            self.client_quotas.follow(self.metadata.image.access.quotas)
 
     def _role_changed(self, topic: str, index: int) -> None:
         if isinstance(self.partitions.by_name[topic][index], Absent):

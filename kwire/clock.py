@@ -11,6 +11,9 @@ import time
 import uuid
 from typing import Protocol
 
+running_ns = time.perf_counter_ns
+"""Nanoseconds since an arbitrary moment: for how long something ran."""
+
 
 class Clock(Protocol):
     """Time and new ids."""

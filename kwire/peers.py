@@ -25,8 +25,10 @@ from kwire_protocol.wire import ApiMessage, UnsupportedField
 from outcome import Error, Outcome, Value
 
 from kwire.beside import Beside
-from kwire.client.async_connection import AsyncBrokerConnection, AsyncConnect, connect_plain_text
+from kwire.client.async_connection import AsyncBrokerConnection, AsyncConnect, connect_plain_text, connect_with
 from kwire.client.errors import ClientError, ConnectionFailed, VersionNotServed
+from kwire.client.login import NewExchange
+from kwire.client.security import PLAIN_TEXT, ClientSecurity
 from kwire.client.transport import Address
 from kwire.config.server import ServerConfig
 from kwire.metadata.image import Changes, MetadataImage
@@ -65,17 +67,35 @@ def endpoint_of(image: MetadataImage, config: ServerConfig, node_id: int) -> Add
     return None if endpoint is None else (endpoint.host, endpoint.port)
 
 
+def peer_security(metadata: MetadataService) -> ClientSecurity:
+    """How this broker reaches the others: as the settings of its own inter-broker listener say. Raises ConfigError."""
+    config = metadata.config
+    listener = next(it for it in config.listeners if it.name == config.inter_broker_listener_name)
+    if metadata.is_alone or listener.security_protocol == "PLAINTEXT":
+        return PLAIN_TEXT
+    # Here, so that a broker in plain text does not load what TLS and SASL need.
+    from kwire.config.client_security import inter_broker_security
+
+    clock = metadata.clock
+    return inter_broker_security(
+        lambda: metadata.configs.effective, listener, lambda: (clock.uuid() + clock.uuid()).hex()
+    )
+
+
 def peers_of(metadata: MetadataService, purpose: str) -> Peers:
-    """The other brokers, as the metadata have them. `purpose` is part of the client id."""
+    """The other brokers, as the metadata have them. `purpose` is part of the client id. Raises ConfigError."""
 
     def find(node_id: int) -> Address | None:
         return endpoint_of(metadata.image, metadata.config, node_id)
 
+    security = peer_security(metadata)
     peers = Peers(
         find,
         metadata.beside,
         lambda: metadata.config.connections_max_idle_ms,
         f"broker-{metadata.config.node_id}-{purpose}",
+        connect_with(security),
+        security.new_exchange,
     )
     metadata.watch(peers.follow)
     return peers
@@ -132,6 +152,8 @@ class Peers:
     client_id: str
     """What the other brokers' log lines call this one."""
     connect: AsyncConnect = connect_plain_text
+    new_exchange: NewExchange | None = None
+    """Begins the authentication that the other brokers ask for."""
     _peers: dict[int, _Peer] = attrs.field(factory=dict)
 
     def ask_soon(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Slot[Answer]:
@@ -227,7 +249,11 @@ class Peers:
             )
         try:
             connection = await AsyncBrokerConnection.open(
-                address, CONNECT_TIMEOUT_S, client_id=self.client_id, connect=self.connect
+                address,
+                CONNECT_TIMEOUT_S,
+                client_id=self.client_id,
+                connect=self.connect,
+                new_exchange=self.new_exchange,
             )
         except ClientError:
             peer.failed()

@@ -38,7 +38,7 @@ from kwire.config.server import ServerConfig
 from kwire.network.listener_security import securities_of
 from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
-from kwire.replication.connection import Connect, connect_plain_text
+from kwire.replication.connection import Connect
 from kwire.turns import in_this_task
 from kwire.workers import Worker
 
@@ -120,6 +120,8 @@ def _open(
             f"the data in {folder} is corrupt, and the broker cannot start without it: {error}. "
             "`kwire log check` shows details, `kwire log repair` repairs what it can"
         ) from error
+    except ConfigError as error:
+        raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(f"cannot open the log dir {folder}: {error}") from error
 
@@ -208,7 +210,7 @@ def serve(
     *,
     beside: Body,
     close: Callable[[Broker], None] | None = None,
-    connect: Connect = connect_plain_text,
+    connect: Connect | None = None,
     metrics: BoundListener | None = None,
 ) -> None:
     """Serves until `beside` cancels the scope that it is passed, then closes the broker, or calls `close` for that.
@@ -305,6 +307,8 @@ def run_until_signalled(
         for listener, configured in zip(listeners, config.listeners, strict=True):
             if not _asks_who_is_there(broker, configured):
                 _warn_of_strangers(listener, "read and change all data")
+            elif not configured.has_tls:
+                _warn_of_clear_text(listener, config)
 
         async def stop_when_signalled(scope: trio.CancelScope) -> None:
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -331,10 +335,26 @@ def _asks_who_is_there(broker: Broker, listener: Listener) -> bool:
 
 
 def _warn_of_strangers(listener: BoundListener, what: str) -> None:
-    if not ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback:
+    if not _is_loopback(listener):
         log.warning(
             "listening on %s without authentication: anyone who reaches this address can %s", listener.address, what
         )
+
+
+def _warn_of_clear_text(listener: BoundListener, config: ServerConfig) -> None:
+    """Of mechanisms other than SCRAM, where a listener does not encrypt."""
+    names = [it.name for it in config.sasl[listener.name] if not it.name.startswith("SCRAM-")]
+    if names and not _is_loopback(listener):
+        log.warning(
+            "listening on %s for %s without encryption: anyone who sees the network's traffic learns passwords; use "
+            "SASL_SSL, or SCRAM only",
+            listener.address,
+            " and ".join(names),
+        )
+
+
+def _is_loopback(listener: BoundListener) -> bool:
+    return ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback
 
 
 async def _reason_to_stop(signals: AsyncIterator[int], *, stops_with_stdin: bool) -> str:

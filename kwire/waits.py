@@ -105,6 +105,16 @@ def at_once(coroutine: Coroutine[Slot[Any], None, T]) -> T:
     raise AssertionError("it waits")
 
 
+class Pause(Slot[None]):
+    """Time that passes, whatever happens meanwhile."""
+
+    __slots__ = ()
+
+    def give_up(self) -> None:
+        if not self.is_set:
+            self.set(None)
+
+
 class Waiter(Protocol):
     """Waits for a change of a partition."""
 

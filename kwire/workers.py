@@ -36,6 +36,7 @@ class Worker(Enum):
     METADATA = "metadata"
     ZOOKEEPER = "zookeeper"
     METRICS = "metrics"
+    KEYS = "keys"
     STOP = "stop"
 
 
@@ -130,6 +131,12 @@ DUTIES = {
         is_given="a socket of its own, and the values",
         files="none",
         at_once="two",
+    ),
+    Worker.KEYS: Duty(
+        does="fetches the keys that OAUTHBEARER tokens are signed with, from a file or over HTTP",
+        is_given="a `KeyFetch`, of which the loop only calls `cut_off` meanwhile",
+        files="reads the file of `sasl.oauthbearer.jwks.endpoint.url`",
+        at_once="one for a listener",
     ),
     Worker.STOP: Duty(
         does="syncs logs at a clean stop, after the event loop has ended",

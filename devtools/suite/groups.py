@@ -66,6 +66,13 @@ GROUPS = (
         30,
         ("compat_tests/test_java", "compat_tests/test_dump_log_segments", "compat_tests/test_share_state_files"),
     ),
+    # One broker with secured listeners for all of them, and one Java process.
+    Group(
+        "secured listeners",
+        Unit.GROUP,
+        40,
+        ("compat_tests/test_secured_", "compat_tests/test_reauthentication", "compat_tests/test_changes_while_"),
+    ),
     Group("clients", Unit.MODULE, 140, ("compat_tests/",)),
     # One server for all of them.
     Group("ZooKeeper", Unit.GROUP, 20, ("kwire/tests/cluster/zookeeper/", "kwire/tests/cluster/test_ordered_log")),

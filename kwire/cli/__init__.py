@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import kwire
+from kwire.cli.acl import acl
 from kwire.cli.cert import cert
 from kwire.cli.cluster import cluster
 from kwire.cli.dlq import dlq
@@ -12,8 +13,10 @@ from kwire.cli.group import group
 from kwire.cli.log import log
 from kwire.cli.pipeline import pipeline
 from kwire.cli.query import query
+from kwire.cli.quota import quota
 from kwire.cli.serve import serve
 from kwire.cli.txn import txn
+from kwire.cli.user import user
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -25,6 +28,7 @@ def main() -> None:
     """
 
 
+main.add_command(acl)
 main.add_command(cert)
 main.add_command(cluster)
 main.add_command(dlq)
@@ -32,5 +36,7 @@ main.add_command(group)
 main.add_command(log)
 main.add_command(pipeline)
 main.add_command(query)
+main.add_command(quota)
 main.add_command(serve)
 main.add_command(txn)
+main.add_command(user)

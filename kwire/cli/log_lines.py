@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 
 MAX_LINE_LENGTH = 600
+AUDIT = "kwire.audit"
+"""The logger of `kwire.security.audit`."""
 
 
 class LineFormatter(logging.Formatter):
@@ -18,6 +20,8 @@ class LineFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        if record.name == AUDIT and record.message.startswith("{"):
+            return record.message  # JSON, which has the time, and is bounded and escaped
         line = super().formatMessage(record)
         if not line.isprintable():
             line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line[:MAX_LINE_LENGTH])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,15 +16,23 @@ if TYPE_CHECKING:
 class Reach:
     """How a command reaches its cluster."""
 
-    def __init__(self, bootstrap: str, timeout_s: float) -> None:
+    def __init__(self, bootstrap: str, timeout_s: float, command_config: Path | None) -> None:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
+        self._command_config = command_config
 
     def cluster(self) -> Cluster:
-        """A context manager. Raises ClientError."""
+        """A context manager. Raises ClientError, and click's errors for a file of --command-config that is wrong."""
         from kwire.client.cluster import Cluster
 
-        return Cluster(self.bootstrap, timeout_s=self.timeout_s)
+        if self._command_config is None:
+            return Cluster(self.bootstrap, timeout_s=self.timeout_s)
+        from kwire.cli.command_config import read_command_config
+
+        security = read_command_config(self._command_config)
+        return Cluster(
+            self.bootstrap, timeout_s=self.timeout_s, connect=security.connect, new_exchange=security.new_exchange
+        )
 
 
 class ClusterCommands(click.Group):
@@ -46,8 +55,8 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options with which every command reaches a cluster; the command gets them as `reach`, a `Reach`."""
 
     @wraps(command)
-    def reaching(*, bootstrap: str, timeout_s: float, **others: Any) -> Any:
-        return command(reach=Reach(bootstrap, timeout_s), **others)
+    def reaching(*, bootstrap: str, timeout_s: float, command_config: Path | None, **others: Any) -> Any:
+        return command(reach=Reach(bootstrap, timeout_s, command_config), **others)
 
     decorated: Callable[..., Any] = reaching
     for option in (
@@ -67,6 +76,13 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             metavar="HOST:PORT",
             help="Broker of the cluster, or several separated by commas: the first that answers is used.",
+        ),
+        click.option(
+            "--command-config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Client settings with Kafka's names, for a cluster with TLS or SASL: security.protocol, "
+            "sasl.mechanism, sasl.jaas.config, ssl.truststore.location, ...",
         ),
     ):
         decorated = option(decorated)

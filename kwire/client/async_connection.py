@@ -41,7 +41,9 @@ from kwire_protocol.wire import ApiMessage
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker
 from kwire.client.exchange import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, MAX_REPLY_BYTES, Exchange, hung_up
 from kwire.client.login import LEAST_HANDSHAKE_VERSION, RENEWED_AFTER, Login, LoginFailed, NewExchange
-from kwire.client.transport import Address, NewContext, tls_failure
+from kwire.client.security import ClientSecurity
+from kwire.client.transport import Address, NewContext, TlsFailed, tls_failure
+from kwire.security.tls.settings import TlsError
 
 AsyncConnect = Callable[[Address], Awaitable[trio.abc.Stream]]
 """Address to a stream that is ready for Kafka's requests. Raises OSError or a ClientError."""
@@ -68,8 +70,12 @@ def connect_tls(new_context: NewContext) -> AsyncConnect:
     """An `AsyncConnect` over TLS."""
 
     async def connect(address: Address) -> trio.abc.Stream:
+        try:
+            context = new_context()
+        except TlsError as error:
+            raise TlsFailed(str(error)) from None
         stream = await connect_plain_text(address)
-        encrypted = trio.SSLStream(stream, new_context(), server_hostname=address[0], https_compatible=True)
+        encrypted = trio.SSLStream(stream, context, server_hostname=address[0], https_compatible=True)
         try:
             await encrypted.do_handshake()
         except trio.BrokenResourceError as error:
@@ -81,6 +87,11 @@ def connect_tls(new_context: NewContext) -> AsyncConnect:
         return encrypted
 
     return connect
+
+
+def connect_with(security: ClientSecurity) -> AsyncConnect:
+    """What `ClientSecurity.connect` is for threads."""
+    return connect_plain_text if security.new_context is None else connect_tls(security.new_context)
 
 
 class AsyncBrokerConnection:

@@ -10,13 +10,16 @@ again before that is over (KIP-368).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 from kwire.client.errors import ClientError, error_name
+
+if TYPE_CHECKING:
+    from kwire.security.sasl.client import ClientExchange
 
 LEAST_HANDSHAKE_VERSION: Final = 1
 """After version 0 the mechanism's bytes would have no headers."""
@@ -33,20 +36,7 @@ class LoginFailed(ClientError):
     """The broker does not accept who this side says it is, or does not show that it is the broker."""
 
 
-class ClientExchange(Protocol):
-    """A mechanism's machine on the client's side; see `kwire.security.sasl.client`."""
-
-    mechanism: str
-
-    def respond(self, challenge: bytes | None) -> bytes | None:
-        """The first bytes, for None; then the answer to the broker's bytes. None: there is nothing more to say.
-
-        Raises ValueError for a challenge that only an impostor sends.
-        """
-        ...
-
-
-NewExchange = Callable[[], ClientExchange]
+NewExchange = Callable[[], "ClientExchange"]
 """Begins an authentication. It reads the secrets anew each time, where they may change."""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from kwire_protocol.wire import Buffer
 
 from kwire.client.errors import ConnectionFailed, InvalidAddress
+from kwire.security.tls.settings import TlsError
 
 if TYPE_CHECKING:
     import ssl
@@ -56,9 +57,13 @@ def connect_tls(new_context: NewContext) -> Connect:
     """A `Connect` over TLS."""
 
     def connect(address: Address, timeout_s: float) -> Transport:
+        try:
+            context = new_context()
+        except TlsError as error:
+            raise TlsFailed(str(error)) from None
         sock = connect_plain_text(address, timeout_s)
         try:
-            return new_context().wrap_socket(sock, server_hostname=address[0])
+            return context.wrap_socket(sock, server_hostname=address[0])
         except OSError as error:
             raise tls_failure(address, error) from None
         finally:

@@ -95,8 +95,13 @@ class ClusterMember:
 
     def balance_leaders(self) -> None:
         """Gives partitions back to their preferred leaders, if this node is the controller."""
-        if self._is_serving and self.membership.controller_id == self.metadata.node_id:
+        if self.is_controller:
             drive(self._balance_leaders())
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node does what one of the nodes has to do."""
+        return self._is_serving and self.membership.controller_id == self.metadata.node_id
 
     async def _balance_leaders(self) -> None:
         try:

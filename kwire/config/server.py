@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -37,7 +38,12 @@ from kwire.config.tables.broker import (
     has_effect_for_listener,
     listener_config,
 )
+from kwire.config.validators import counts_of_hosts
 from kwire.config.zookeeper import ZooKeeperConfig
+from kwire.security.principal import parse_principals
+
+if TYPE_CHECKING:
+    from kwire.config.sasl import MechanismSettings
 
 __all__ = ["METRICS_LISTEN", "ConfigError", "Listener", "ServerConfig", "load_config"]
 
@@ -45,6 +51,7 @@ log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
 METRICS_LISTEN = "kwire.metrics.listen"
+_FOR_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
 
 
 @attrs.frozen
@@ -59,6 +66,12 @@ class ServerConfig:
     properties: Mapping[str, str] = attrs.field(repr=False)
     node_id: int
     cluster_id: str | None
+    kwire_audit_log: str
+    """kwire.audit.log."""
+    kwire_audit_log_format: str
+    """kwire.audit.log.format."""
+    kwire_audit_log_max_lines_per_second: int
+    """kwire.audit.log.max.lines.per.second."""
     kwire_authentication_timeout_ms: int
     """kwire.authentication.timeout.ms."""
     kwire_cluster_dir: str | None
@@ -69,6 +82,8 @@ class ServerConfig:
     """kwire.log.reserve.bytes, of each log dir."""
     kwire_metrics_listen: Listener | None
     """kwire.metrics.listen; None: nowhere."""
+    kwire_sasl_secret: str | None = attrs.field(repr=False)
+    """kwire.sasl.secret; None: random at each start."""
     kwire_spin_us: int
     """kwire.spin.us, microseconds."""
     broker_rack: str | None
@@ -86,18 +101,37 @@ class ServerConfig:
     connections_max_idle_ms: int
     connection_failed_authentication_delay_ms: int
     max_connections: int
+    max_connection_creation_rate: int
+    max_connection_creation_rates: Mapping[str, int]
+    """Of each listener, by its name."""
     max_connections_per_ip: int
+    max_connections_per_ip_overrides: Mapping[str, int]
+    """By host."""
     sasl_server_max_receive_size: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
 
+    allow_everyone_if_no_acl_found: bool
+    authorizer_class_name: str
+    """The only authorizer that there is, or empty."""
+    super_users: frozenset[str]
+    """Principals as text: User:admin."""
+
+    delegation_token_expiry_check_interval_ms: int
+    delegation_token_expiry_time_ms: int
+    delegation_token_max_lifetime_ms: int
+    delegation_token_secret_key: str | None = attrs.field(repr=False)
+    """None: there are no delegation tokens."""
+
     unstable_api_versions_enable: bool
     alter_log_dirs_replication_quota_window_num: int
     alter_log_dirs_replication_quota_window_size_seconds: int
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
@@ -110,6 +144,8 @@ class ServerConfig:
     num_replica_fetchers: int
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
+    quota_window_num: int
+    quota_window_size_seconds: int
     replica_alter_log_dirs_io_max_bytes_per_second: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int
@@ -219,6 +255,8 @@ class ServerConfig:
     transaction_two_phase_commit_enable: bool
     transactional_id_expiration_ms: int
 
+    sasl: Mapping[str, tuple[MechanismSettings, ...]]
+    """The mechanisms of each listener that uses SASL, by its name."""
     zookeeper: ZooKeeperConfig | None
     """zookeeper.connect and what belongs to it, if that is set."""
 
@@ -236,6 +274,12 @@ class ServerConfig:
         check_advertisable(advertised, listeners)
         if read.int("group.min.session.timeout.ms") > read.int("group.max.session.timeout.ms"):
             raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
+        delay_ms = read.int("connection.failed.authentication.delay.ms")
+        if 0 <= read.int("connections.max.idle.ms") <= delay_ms:
+            raise ConfigError(
+                f"connection.failed.authentication.delay.ms is {delay_ms}: it has to be less than "
+                "connections.max.idle.ms, or else failures are never answered"
+            )
         node_id = _node_id(properties, read)
         log_dirs = read.names("log.dirs") or read.names("log.dir") or ("./data",)
         _check_log_dirs(log_dirs)
@@ -244,11 +288,15 @@ class ServerConfig:
             properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
             node_id=node_id,
             cluster_id=read.optional_text("kwire.cluster.id"),
+            kwire_audit_log=read.text("kwire.audit.log"),
+            kwire_audit_log_format=read.text("kwire.audit.log.format"),
+            kwire_audit_log_max_lines_per_second=read.int("kwire.audit.log.max.lines.per.second"),
             kwire_authentication_timeout_ms=read.int("kwire.authentication.timeout.ms"),
             kwire_cluster_dir=read.optional_text("kwire.cluster.dir"),
             kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
             kwire_log_reserve_bytes=read.int("kwire.log.reserve.bytes"),
             kwire_metrics_listen=_metrics_listener(read),
+            kwire_sasl_secret=read.optional_text("kwire.sasl.secret"),
             kwire_spin_us=read.int("kwire.spin.us"),
             broker_rack=read.optional_text("broker.rack"),
             listeners=listeners,
@@ -264,14 +312,26 @@ class ServerConfig:
             metadata_log_max_snapshot_interval_ms=read.int("metadata.log.max.snapshot.interval.ms"),
             num_recovery_threads_per_data_dir=read.int("num.recovery.threads.per.data.dir"),
             connections_max_idle_ms=read.int("connections.max.idle.ms"),
-            connection_failed_authentication_delay_ms=read.int("connection.failed.authentication.delay.ms"),
+            connection_failed_authentication_delay_ms=delay_ms,
             max_connections=read.int("max.connections"),
+            max_connection_creation_rate=read.int("max.connection.creation.rate"),
+            max_connection_creation_rates={
+                it.name: read.of_listener(it.name).int("max.connection.creation.rate") for it in listeners
+            },
             max_connections_per_ip=read.int("max.connections.per.ip"),
+            max_connections_per_ip_overrides=counts_of_hosts(read.text("max.connections.per.ip.overrides")),
             sasl_server_max_receive_size=read.int("sasl.server.max.receive.size"),
             socket_listen_backlog_size=read.int("socket.listen.backlog.size"),
             socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),
             socket_request_max_bytes=read.int("socket.request.max.bytes"),
             socket_send_buffer_bytes=read.int("socket.send.buffer.bytes"),
+            allow_everyone_if_no_acl_found=read.flag("allow.everyone.if.no.acl.found"),
+            authorizer_class_name=read.text("authorizer.class.name"),
+            super_users=parse_principals(read.text("super.users")),
+            delegation_token_expiry_check_interval_ms=read.int("delegation.token.expiry.check.interval.ms"),
+            delegation_token_expiry_time_ms=read.int("delegation.token.expiry.time.ms"),
+            delegation_token_max_lifetime_ms=read.int("delegation.token.max.lifetime.ms"),
+            delegation_token_secret_key=read.optional_text("delegation.token.secret.key") or None,
             unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
             alter_log_dirs_replication_quota_window_num=read.int("alter.log.dirs.replication.quota.window.num"),
             alter_log_dirs_replication_quota_window_size_seconds=read.int(
@@ -279,6 +339,8 @@ class ServerConfig:
             ),
             auto_create_topics_enable=read.flag("auto.create.topics.enable"),
             auto_leader_rebalance_enable=read.flag("auto.leader.rebalance.enable"),
+            controller_quota_window_num=read.int("controller.quota.window.num"),
+            controller_quota_window_size_seconds=read.int("controller.quota.window.size.seconds"),
             default_replication_factor=read.int("default.replication.factor"),
             delete_topic_enable=read.flag("delete.topic.enable"),
             fetch_max_bytes=read.int("fetch.max.bytes"),
@@ -291,6 +353,8 @@ class ServerConfig:
             num_replica_fetchers=read.int("num.replica.fetchers"),
             producer_id_expiration_check_interval_ms=read.int("producer.id.expiration.check.interval.ms"),
             producer_id_expiration_ms=read.int("producer.id.expiration.ms"),
+            quota_window_num=read.int("quota.window.num"),
+            quota_window_size_seconds=read.int("quota.window.size.seconds"),
             replica_alter_log_dirs_io_max_bytes_per_second=read.int("replica.alter.log.dirs.io.max.bytes.per.second"),
             replica_fetch_backoff_ms=read.int("replica.fetch.backoff.ms"),
             replica_fetch_max_bytes=read.int("replica.fetch.max.bytes"),
@@ -407,8 +471,18 @@ class ServerConfig:
             transaction_state_log_segment_bytes=read.int("transaction.state.log.segment.bytes"),
             transaction_two_phase_commit_enable=read.flag("transaction.two.phase.commit.enable"),
             transactional_id_expiration_ms=read.int("transactional.id.expiration.ms"),
+            sasl=_sasl(read, listeners),
             zookeeper=_zookeeper(read),
         )
+
+
+def _sasl(read: ConfigReader, listeners: Iterable[Listener]) -> dict[str, tuple[MechanismSettings, ...]]:
+    users = [listener for listener in listeners if listener.security_protocol.startswith("SASL_")]
+    if not users:
+        return {}
+    from kwire.config.sasl import sasl_settings
+
+    return {listener.name: sasl_settings(read, listener) for listener in users}
 
 
 def _zookeeper(read: ConfigReader) -> ZooKeeperConfig | None:
@@ -479,6 +553,9 @@ def load_config(
         )
     for warning in warnings_about(config.properties):
         log.warning("%s", warning)
+    missed = [name for name in _FOR_THE_AUTHORIZER if name in properties and not config.authorizer_class_name]
+    if missed:
+        log.warning("everybody may do everything: without authorizer.class.name, %s has no effect", ", ".join(missed))
     return config
 
 

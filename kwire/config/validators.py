@@ -9,6 +9,7 @@ import attrs
 
 from kwire.config.definition import ConfigError, Value, invalid
 from kwire.config.listeners import parse_address
+from kwire.security.principal import parse_principals
 
 _THROTTLED_REPLICA: Final = re.compile(r"\d+:\d+")
 
@@ -88,7 +89,7 @@ class OptionalChoice:
 
     def check(self, name: str, value: Value) -> None:
         if value is not None and value not in self.choices:
-            raise invalid(name, value, f"kwire has only: {', '.join(self.choices)}")
+            raise invalid(name, value, f"kwire has only: {', '.join(filter(None, self.choices))}")
 
 
 @attrs.frozen
@@ -134,7 +135,44 @@ class HostAndPort:
 
 
 @attrs.frozen
+class CountsOfHosts:
+    """host:count pairs, separated by commas; see `counts_of_hosts`."""
+
+    def check(self, name: str, value: Value) -> None:
+        assert isinstance(value, str)
+        try:
+            counts_of_hosts(value)
+        except ValueError:
+            raise invalid(
+                name, value, "Each entry must be a host, a colon and a number, such as 10.0.0.1:100,10.0.0.2:200"
+            ) from None
+
+
+def counts_of_hosts(text: str) -> dict[str, int]:
+    """By host; the colons of an IPv6 address are before the last one. Raises ValueError."""
+    counts = {}
+    for entry in filter(None, map(str.strip, text.split(","))):
+        host, colon, count = entry.rpartition(":")
+        if not host.strip() or not colon or int(count) < 0:
+            raise ValueError(entry)
+        counts[host.strip().strip("[]")] = int(count)
+    return counts
+
+
+@attrs.frozen
 class NonEmptyText:
     def check(self, name: str, value: Value) -> None:
         if value == "":
             raise invalid(name, value, "String must be non-empty")
+
+
+@attrs.frozen
+class Principals:
+    """Principals with their types, separated by semicolons."""
+
+    def check(self, name: str, value: Value) -> None:
+        assert isinstance(value, str)
+        try:
+            parse_principals(value)
+        except ValueError as error:
+            raise invalid(name, value, str(error)) from error

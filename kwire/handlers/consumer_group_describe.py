@@ -41,7 +41,6 @@ def _topics(group: DescribedGroup) -> set[str]:
         name
         for member in group.members
         for name in (
-            *member.subscribed_topic_names,
             *(it.topic_name for it in member.assignment.topic_partitions),
             *(it.topic_name for it in member.target_assignment.topic_partitions),
         )

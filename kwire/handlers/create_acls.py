@@ -4,17 +4,19 @@
 * v2: flexible
 * v3: resources of the type user (KIP-373)
 
-kwire has no authorizer, so there are no ACLs: each is refused with SECURITY_DISABLED, as by a Kafka without one.
+Once it is answered, this broker goes by the new ACLs. The rules are in `kwire.metadata.controller.access.acls`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
-from kwire.handlers._shared.authorization import allows
+from kwire.handlers._shared.acls import check_known, standard_authorizer
+from kwire.handlers._shared.authorization import check
+from kwire.security.acls.acl import Acl
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -22,9 +24,27 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-def handle(broker: Broker, request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
-    if not allows(broker, context, Operation.ALTER, ResourceType.CLUSTER):
-        refused = AclCreationResult(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return CreateAclsResponse(results=[refused] * len(request.creations))
-    refused = AclCreationResult(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
-    return CreateAclsResponse(results=[refused] * len(request.creations))
+async def handle(broker: Broker, request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+    acls = [
+        Acl(
+            it.resource_type,
+            it.resource_name,
+            it.resource_pattern_type,
+            it.principal,
+            it.host,
+            it.operation,
+            it.permission_type,
+        )
+        for it in request.creations
+    ]
+    for acl in acls:
+        check_known(acl.resource_type, acl.pattern_type, acl.operation, acl.permission)
+    try:
+        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
+        standard_authorizer(broker)
+        refusals = await broker.metadata.create_acls(acls)
+    except KafkaError as error:
+        return CreateAclsResponse(results=[AclCreationResult(error.code, error.message)] * len(acls))
+    return CreateAclsResponse(
+        results=[AclCreationResult() if it is None else AclCreationResult(it.code, it.message) for it in refusals]
+    )

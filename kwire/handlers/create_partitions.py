@@ -1,14 +1,14 @@
 """CreatePartitions: v0-3.
 
 * v2: flexible
-* v3: THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599); kwire has no such quota
+* v3: THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599)
 
 The rules are in `kwire.metadata.controller.topics.partition_creation`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -18,7 +18,8 @@ from kwire_protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-from kwire.handlers._shared.authorization import divided
+from kwire.handlers._shared.authorization import divided, named_once
+from kwire.handlers._shared.mutation_quotas import mutation_quota
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
@@ -26,13 +27,21 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
+STRICT_SINCE: Final = 3
+
+
 async def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
-    request.topics, denied = divided(broker, context, Operation.ALTER, request.topics, lambda it: it.name)
+    possible = named_once(it.name for it in request.topics)
+    request.topics, denied = divided(
+        broker, context, Operation.ALTER, request.topics, lambda it: it.name if it.name in possible else None
+    )
+    quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
     try:
-        response = await broker.metadata.create_partitions(request)
+        response = await broker.metadata.create_partitions(request, quota)
     except KafkaError as error:
         response = CreatePartitionsResponse(
             results=[CreatePartitionsTopicResult(it.name, error.code, error.message) for it in request.topics]
         )
+    response.throttle_time_ms = quota.throttle_ms
     response.results += [CreatePartitionsTopicResult(it.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for it in denied]
     return response

@@ -2,7 +2,7 @@
 
 * v4: partitions and replication factor may be -1, for the broker's defaults (KIP-464)
 * v5: flexible; the response has the number of partitions and the configuration (KIP-525)
-* v6: THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599); kwire has no such quota
+* v6: THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599)
 * v7: topic ids (KIP-516)
 
 The rules are in `kwire.metadata.controller.topics.topic_creation`. The topics exist when the response is sent.
@@ -11,7 +11,7 @@ The rules are in `kwire.metadata.controller.topics.topic_creation`. The topics e
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -22,20 +22,29 @@ from kwire_protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-from kwire.handlers._shared.authorization import allows, divided
+from kwire.handlers._shared.authorization import allows, divided, named_once
+from kwire.handlers._shared.mutation_quotas import mutation_quota
 from kwire.security.authorizer import Operation, ResourceType
+from kwire.topic_names import CLUSTER_METADATA
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
 
+STRICT_SINCE: Final = 6
+
+
 async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     denied: list[CreatableTopic] = []
     if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
-        request.topics, denied = divided(broker, context, Operation.CREATE, request.topics, lambda it: it.name)
+        possible = named_once(it.name for it in request.topics) - {CLUSTER_METADATA}
+        request.topics, denied = divided(
+            broker, context, Operation.CREATE, request.topics, lambda it: it.name if it.name in possible else None
+        )
+    quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
     try:
-        response = await broker.metadata.create_topics(request)
+        response = await broker.metadata.create_topics(request, quota)
     except KafkaError as error:
         response = CreateTopicsResponse(
             topics=[
@@ -43,6 +52,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
                 for topic in request.topics
             ]
         )
+    response.throttle_time_ms = quota.throttle_ms
     for created in response.topics:
         if not allows(broker, context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, created.name):
             _hide_configs(created)
@@ -56,4 +66,4 @@ def _hide_configs(created: CreatableTopicResult) -> None:
     if not created.error_code:
         created.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         created.num_partitions = created.replication_factor = -1
-        created.configs = None
+        created.configs = []

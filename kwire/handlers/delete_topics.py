@@ -2,7 +2,7 @@
 
 * v3: TOPIC_DELETION_DISABLED may be returned
 * v4: flexible
-* v5: error_message (KIP-599)
+* v5: error_message; THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599)
 * v6: topics may be named by id (KIP-516)
 
 The rules are in `kwire.metadata.controller.topics.topic_deletion`.
@@ -10,7 +10,8 @@ The rules are in `kwire.metadata.controller.topics.topic_deletion`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -23,6 +24,7 @@ from kwire_protocol.messages.delete_topics import (
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.handlers._shared.authorization import allows
+from kwire.handlers._shared.mutation_quotas import mutation_quota
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -30,38 +32,53 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
+STRICT_SINCE: Final = 5
+
+
 async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     denied = _take_denied(broker, context, request)
+    quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
     try:
-        response = await broker.metadata.delete_topics(request, version=context.api_version)
+        response = await broker.metadata.delete_topics(request, quota, version=context.api_version)
     except KafkaError as error:
         topics = [*request.topics, *(DeleteTopicState(name) for name in request.topic_names)]
         response = DeleteTopicsResponse(
             responses=[DeletableTopicResult(it.name, it.topic_id, error.code, error.message) for it in topics]
         )
+    response.throttle_time_ms = quota.throttle_ms
     response.responses += denied
     return response
 
 
 def _take_denied(broker: Broker, context: Context, request: DeleteTopicsRequest) -> list[DeletableTopicResult]:
-    """Takes the topics out of the request that the client may not delete, and returns the answers to them."""
-    if broker.authorizer.allows_all:
+    """Takes the topics out of the request that the client may not delete, and returns the answers to them.
+
+    Topics that are named wrongly stay in it.
+    """
+    if not broker.config.delete_topic_enable or allows(broker, context, Operation.DELETE, ResourceType.CLUSTER):
         return []
     denied: list[DeletableTopicResult] = []
+    names = Counter([*request.topic_names, *(it.name for it in request.topics)])
+    ids = Counter(it.topic_id for it in request.topics)
 
     def is_denied(name: str | None, topic_id: Uuid) -> bool:
-        named = name
-        if named is None:
-            found = broker.metadata.image.topics_by_id.get(topic_id)
-            if found is None:
-                return False
-            named = found.name
-        if allows(broker, context, Operation.DELETE, ResourceType.TOPIC, named):
+        if (names[name] if name is not None else ids[topic_id]) > 1 or (name is not None and topic_id != NULL_UUID):
             return False
-        # A client that may see the topic but not delete it gets the topic's name, even if it asked by id.
-        told = named if name or allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, named) else None
-        denied.append(DeletableTopicResult(told, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        return True
+        image = broker.metadata.image
+        topic = image.topics_by_id.get(topic_id) if name is None else image.topics.get(name)
+        shown = name if topic is None else topic.name
+        if shown is None:
+            return False  # unknown ids are no secret
+        is_visible = allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, shown)
+        if name is not None and (topic is None or not is_visible):
+            refused = not is_visible
+        else:
+            refused = not allows(broker, context, Operation.DELETE, ResourceType.TOPIC, shown)
+        if refused:
+            # Whoever asks by id is told the name, if it is allowed to see it.
+            told = shown if name is not None or is_visible else None
+            denied.append(DeletableTopicResult(told, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        return refused
 
     request.topic_names = [name for name in request.topic_names if not is_denied(name, NULL_UUID)]
     request.topics = [topic for topic in request.topics if not is_denied(topic.name, topic.topic_id)]

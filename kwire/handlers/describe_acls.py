@@ -4,27 +4,59 @@
 * v2: flexible
 * v3: resources of the type user (KIP-373)
 
-kwire has no authorizer, so there are no ACLs: the answer is SECURITY_DISABLED, as Kafka's is without one.
+The ACLs that the filter matches, by resource. With a number in the filter that means nothing, none does.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire_protocol.errors import ErrorCode
-from kwire_protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
-from kwire.handlers._shared.authorization import allows
+from kwire.handlers._shared.acls import check_known, standard_authorizer
+from kwire.handlers._shared.authorization import check
+from kwire.security.acls.filters import AclFilter
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.security.acls.acl import Acl
 
 
 def handle(broker: Broker, request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
-    if not allows(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER):
-        return DescribeAclsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
+    wanted = AclFilter(
+        request.resource_type_filter,
+        request.resource_name_filter,
+        request.pattern_type_filter,
+        request.principal_filter,
+        request.host_filter,
+        request.operation,
+        request.permission_type,
     )
+    check_known(wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission)
+    try:
+        check(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER)
+        authorizer = standard_authorizer(broker)
+    except KafkaError as error:
+        return DescribeAclsResponse(error_code=error.code, error_message=error.message)
+    return DescribeAclsResponse(resources=_by_resource(authorizer.matching(wanted)))
+
+
+def _by_resource(acls: Iterable[Acl]) -> list[DescribeAclsResource]:
+    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    for acl in acls:
+        key = (acl.resource_type, acl.resource_name, acl.pattern_type)
+        resource = resources.get(key)
+        if resource is None:
+            resource = resources[key] = DescribeAclsResource(*key)
+        resource.acls.append(AclDescription(acl.principal, acl.host, acl.operation, acl.permission))
+    return list(resources.values())

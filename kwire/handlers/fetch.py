@@ -65,7 +65,7 @@ def handle(
         if request.rack_id:
             limits.is_near = _nearness(broker, context, request.rack_id)
         if fetch.session is not None:
-            limits.may_rest = broker.authorizer.allows_all
+            limits.may_rest = True
     else:
         find = _finder_of_replica(broker, context)
         now_ms = broker.clock.monotonic_ms()
@@ -96,12 +96,31 @@ def _nearness(broker: Broker, context: Context, rack: str) -> Callable[[int], bo
 def _answer(
     broker: Broker, context: Context, fetch: FetchContext, limits: FetchLimits, result: FetchResult
 ) -> FetchResponse:
+    if context.fetch_throttle_ms is not None and limits.follower is None:
+        throttle_ms = context.fetch_throttle_ms(result.size)
+        if throttle_ms:
+            return _throttled(broker, fetch, throttle_ms)
     response = to_response(fetch, result)
     if limits.follower is not None:
         limits.follower.sent()
     elif result.leader_moved:  # followers know the brokers' own addresses
         response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
     return response
+
+
+def _throttled(broker: Broker, fetch: FetchContext, throttle_ms: int) -> FetchResponse:
+    """Nothing of what was found: the consumer has to pause, and asks again.
+
+    As in Kafka, a session that would have begun with this answer does not exist.
+    """
+    session = fetch.session
+    if session is None:
+        return FetchResponse(throttle_time_ms=throttle_ms)
+    if not fetch.incremental:
+        broker.fetch_sessions.close(session.session_id)
+        return FetchResponse(throttle_time_ms=throttle_ms)
+    # The session was told nothing, so it reads the same partitions again.
+    return FetchResponse(throttle_time_ms=throttle_ms, session_id=session.session_id)
 
 
 def _finder_of_replica(broker: Broker, context: Context) -> Find:

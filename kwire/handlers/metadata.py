@@ -78,10 +78,10 @@ async def _create_and_describe(broker: Broker, request: MetadataRequest, context
 async def _create(broker: Broker, context: Context, name: str) -> ErrorCode:
     """Creates a topic that did not exist, if it can be created, and returns the error to answer."""
     try:
+        if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
+            check(broker, context, Operation.CREATE, ResourceType.TOPIC, name)
         check_topic_name(name)
         if name != CLUSTER_METADATA:
-            if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
-                check(broker, context, Operation.CREATE, ResourceType.TOPIC, name)
             await broker.metadata.create_topic_by_itself(name)
     except KafkaError as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -177,9 +177,10 @@ def _topics(
         if name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if not is_visible(name):
-            code: int = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif name in created:
-            code = created[name]
+            answers.append(MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+            continue
+        if name in created:
+            code: int = created[name]
         elif (found := image.topics.get(name)) is not None:
             answers.append(described(found))
             continue

@@ -29,6 +29,7 @@ from kwire_protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from kwire_protocol.record_batch import read_header
 from kwire_protocol.wire import Uuid
 
 from kwire.context import CloseConnection
@@ -57,7 +58,8 @@ def handle(
         try:
             check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         except KafkaError as error:
-            appends.refusal = error
+            if _is_transactional(request):
+                appends.refusal = error
     by_id = version >= FIRST_VERSION_WITH_IDS
     topics = request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
@@ -89,6 +91,18 @@ def _answer(broker: Broker, response: ProduceResponse, appends: Appends, context
     if appends.leader_moved:
         response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
     return response
+
+
+def _is_transactional(request: ProduceRequest) -> bool:
+    """Whether one of its batches is. The others need no transactional id, even if the request has one."""
+    return any(_has_flag(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
+
+
+def _has_flag(batch: bytes | bytearray | memoryview) -> bool:
+    try:
+        return read_header(batch).is_transactional
+    except KafkaError:
+        return False  # no batch
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:

@@ -36,10 +36,5 @@ def handle(broker: Broker, request: ShareGroupDescribeRequest, context: Context)
 
 def _topics(group: DescribedGroup) -> set[str]:
     return {
-        name
-        for member in group.members
-        for name in (
-            *member.subscribed_topic_names,
-            *(it.topic_name for it in member.assignment.topic_partitions),
-        )
+        name for member in group.members for name in (*(it.topic_name for it in member.assignment.topic_partitions),)
     }

@@ -7,6 +7,7 @@ tokens, quotas) build what they need from them, and follow `AccessChanges`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import attrs
 from kwire_protocol.internal.metadata_configs import ClientQuotaRecord, EntityData
@@ -22,8 +23,16 @@ from kwire_protocol.wire import Uuid
 
 from kwire.metadata.records import MetadataRecord
 
+if TYPE_CHECKING:
+    from kwire.security.acls.acl import Acl
+
 ScramKey = tuple[str, int]
 """The name of a user and the number of a mechanism: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+"""The types of entities that have client quotas."""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Types (user, client-id, ip) and names, in the order of the types; the name None is for all that have no quota."""
@@ -49,15 +58,21 @@ class AccessImage:
     """By token id."""
     quotas: dict[QuotaEntity, dict[str, float]] = attrs.Factory(dict)
     """The value of each quota (producer_byte_rate, ...) of an entity."""
+    existing_acls: dict[Acl, int] = attrs.field(factory=dict, eq=False, repr=False)
+    """The values of `acls`, and how many ids each has."""
 
     def apply(self, record: MetadataRecord, changes: AccessChanges) -> bool:
         """Applies a record of this part. Returns whether it is one."""
         match record:
             case AccessControlEntryRecord():
+                if record.id in self.acls:
+                    self._remove_acl(record.id, changes)
                 self.acls[record.id] = record
+                acl = _acl(record)
+                self.existing_acls[acl] = self.existing_acls.get(acl, 0) + 1
                 changes.acls_added.append(record)
             case RemoveAccessControlEntryRecord():
-                changes.acls_removed.append(self.acls.pop(record.id))
+                self._remove_acl(record.id, changes)
             case UserScramCredentialRecord():
                 self.scram_credentials[record.name, record.mechanism] = record
                 changes.scram_credentials.add((record.name, record.mechanism))
@@ -75,6 +90,14 @@ class AccessImage:
             case _:
                 return False
         return True
+
+    def _remove_acl(self, acl_id: Uuid, changes: AccessChanges) -> None:
+        record = self.acls.pop(acl_id)
+        acl = _acl(record)
+        self.existing_acls[acl] -= 1
+        if not self.existing_acls[acl]:
+            del self.existing_acls[acl]
+        changes.acls_removed.append(record)
 
     def _apply_quota(self, record: ClientQuotaRecord, changes: AccessChanges) -> None:
         entity = quota_entity(record.entity)
@@ -112,6 +135,12 @@ class AccessImage:
             for key, value in quotas.items():
                 if former.get(key) != value:
                     yield ClientQuotaRecord(_entity_data(entity), key, value)
+
+
+def _acl(record: AccessControlEntryRecord) -> Acl:
+    from kwire.security.acls.acl import Acl  # which most clusters have none of
+
+    return Acl.of_record(record)
 
 
 def quota_entity(data: list[EntityData]) -> QuotaEntity:

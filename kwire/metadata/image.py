@@ -200,11 +200,13 @@ class MetadataImage:
             self.publish(noted)
 
     def publish(self, changes: Changes) -> None:
-        """Makes the new topics visible, completely."""
+        """Makes the new topics visible, completely. From now on permissions are as they were changed."""
         for topic in changes.topics_created:
             del self._arriving[topic.topic_id]
             self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
             self.epoch += 1
+        if changes.access.acls_added or changes.access.acls_removed:
+            self.epoch += 1  # responses were made since the record was applied, by the permissions before
 
     def _topic(self, topic_id: Uuid) -> TopicImage:
         arriving = self._arriving.get(topic_id)

@@ -28,12 +28,19 @@ from outcome import Outcome, acapture
 
 from kwire.beside import Beside, Slices
 from kwire.clock import Clock
-from kwire.config.definition import Value
+from kwire.config.definition import ConfigError, Value
 from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
 from kwire.metadata.bootstrap import bootstrap_records, registration_record, registration_records
-from kwire.metadata.controller.deciding import CheckListeners, ClusterState, Records, accept_all
+from kwire.metadata.controller.deciding import (
+    ANY_MUTATIONS,
+    CheckListeners,
+    ClusterState,
+    Mutations,
+    Records,
+    accept_all,
+)
 from kwire.metadata.controller.partitions.placement import assign_directories, place
 from kwire.metadata.controller.topics.internal_topics import plan_topic
 from kwire.metadata.controller.topics.new_topics import check_new_name, clamped_replication_factor, topic_records
@@ -46,11 +53,18 @@ from kwire.metadata.snapshots import SnapshotSchedule, difference_records, image
 from kwire.waits import Slot, at_once, drive
 
 if TYPE_CHECKING:
+    from kwire_protocol.internal.metadata_security import DelegationTokenRecord
+    from kwire_protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
     from kwire_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
     from kwire_protocol.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
     )
+    from kwire_protocol.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
+    )
+    from kwire_protocol.messages.create_delegation_token import CreateDelegationTokenRequest
     from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
     from kwire_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
     from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -58,8 +72,14 @@ if TYPE_CHECKING:
     from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
     from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
+    from kwire.metadata.controller.access.acls import Deletion
+    from kwire.metadata.controller.access.delegation_tokens import TokenLifetimes
     from kwire.metadata.controller.configs.config_changes import ConfigChange
     from kwire.metadata.controller.configs.config_changes import Outcome as ConfigOutcome
+    from kwire.metadata.delegation_tokens import DelegationTokens
+    from kwire.security.acls.acl import Acl
+    from kwire.security.acls.filters import AclFilter
+    from kwire.security.principal import Principal
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +147,8 @@ class MetadataService:
     """Looks at changed configurations of this broker's listeners before they are accepted."""
     producer_ids: ProducerIds = attrs.field(init=False)
     _watchers: list[Watcher] = attrs.field(factory=list)
+    _delegation_tokens: DelegationTokens | None = None
+    """Made when it is needed."""
     _dynamic_names: Set[str] = frozenset()
     """The dynamic configurations that there were when they last changed."""
     _read_to: int = 0
@@ -278,12 +300,28 @@ class MetadataService:
             self._is_working = False
         return found - self.image.topics_by_id.keys()
 
+    @property
+    def delegation_tokens(self) -> DelegationTokens | None:
+        """The cluster's tokens by their secrets; None if there are none because delegation.token.secret.key is not set.
+
+        Those that never have to do with tokens do not make this.
+        """
+        secret_key = self.config.delegation_token_secret_key
+        if self._delegation_tokens is None and secret_key is not None:
+            from kwire.metadata.delegation_tokens import DelegationTokens
+
+            tokens = self._delegation_tokens = DelegationTokens(self.image.access.delegation_tokens, secret_key)
+            self.watch(lambda changes: tokens.follow(changes.access.delegation_tokens))
+        return self._delegation_tokens
+
     # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    async def create_topics(
+        self, request: CreateTopicsRequest, mutations: Mutations = ANY_MUTATIONS
+    ) -> CreateTopicsResponse:
         from kwire.metadata.controller.topics.topic_creation import create_topics
 
-        return await self.change(lambda state: create_topics(state, request), needs_room=True)
+        return await self.change(lambda state: create_topics(state, request, mutations), needs_room=True)
 
     async def create_topic_by_itself(self, name: str) -> None:
         """Creates a topic that a client or the broker needs, with the default settings, or its own if it is internal.
@@ -304,21 +342,91 @@ class MetadataService:
 
         await self.change(decide, needs_room=True)
 
-    async def delete_topics(self, request: DeleteTopicsRequest, *, version: int) -> DeleteTopicsResponse:
+    async def delete_topics(
+        self, request: DeleteTopicsRequest, mutations: Mutations = ANY_MUTATIONS, *, version: int
+    ) -> DeleteTopicsResponse:
         from kwire.metadata.controller.topics.topic_deletion import delete_topics
 
         enabled = self.config.delete_topic_enable
-        return await self.change(lambda state: delete_topics(state, request, version=version, enabled=enabled))
+        return await self.change(
+            lambda state: delete_topics(state, request, mutations, version=version, enabled=enabled)
+        )
 
-    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, mutations: Mutations = ANY_MUTATIONS
+    ) -> CreatePartitionsResponse:
         from kwire.metadata.controller.topics.partition_creation import create_partitions
 
-        return await self.change(lambda state: create_partitions(state, request), needs_room=True)
+        return await self.change(lambda state: create_partitions(state, request, mutations), needs_room=True)
 
     async def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[ConfigOutcome]:
         from kwire.metadata.controller.configs.config_changes import alter_configs
 
         return await self.change(lambda state: alter_configs(state, changes, validate_only=validate_only))
+
+    async def alter_client_quotas(self, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+        from kwire.metadata.controller.access.client_quotas import alter_client_quotas
+
+        return await self.change(lambda state: alter_client_quotas(state, request))
+
+    async def create_delegation_token(
+        self, request: CreateDelegationTokenRequest, *, owner: Principal, requester: Principal
+    ) -> DelegationTokenRecord:
+        """Raises KafkaError as `create_token` does."""
+        from kwire.metadata.controller.access.delegation_tokens import create_token
+
+        lifetimes, now_ms = self._token_lifetimes, self.clock.now_ms()
+        return await self.change(
+            lambda state: create_token(
+                state, request, owner=owner, requester=requester, lifetimes=lifetimes, now_ms=now_ms
+            )
+        )
+
+    async def renew_delegation_token(self, token_hmac: bytes, *, period_ms: int, requester: Principal) -> int:
+        """Returns when the token expires then. Raises KafkaError as `renew_token` does."""
+        from kwire.metadata.controller.access.delegation_tokens import renew_token
+
+        lifetimes, now_ms = self._token_lifetimes, self.clock.now_ms()
+        return await self.change(
+            lambda state: renew_token(
+                state,
+                self._token_id(token_hmac),
+                period_ms=period_ms,
+                requester=requester,
+                lifetimes=lifetimes,
+                now_ms=now_ms,
+            )
+        )
+
+    async def expire_delegation_token(self, token_hmac: bytes, *, period_ms: int, requester: Principal) -> int:
+        """Returns when the token expires then. Raises KafkaError as `expire_token` does."""
+        from kwire.metadata.controller.access.delegation_tokens import expire_token
+
+        now_ms = self.clock.now_ms()
+        return await self.change(
+            lambda state: expire_token(
+                state, self._token_id(token_hmac), period_ms=period_ms, requester=requester, now_ms=now_ms
+            )
+        )
+
+    async def remove_expired_tokens(self) -> None:
+        """Removes the delegation tokens that nobody can log in with any more."""
+        from kwire.metadata.controller.access.delegation_tokens import remove_expired
+
+        now_ms = self.clock.now_ms()
+        while await self.change(lambda state: remove_expired(state, now_ms=now_ms)):
+            pass
+
+    def _token_id(self, token_hmac: bytes) -> str | None:
+        tokens = self.delegation_tokens
+        return None if tokens is None else tokens.id_of(token_hmac)
+
+    @property
+    def _token_lifetimes(self) -> TokenLifetimes:
+        from kwire.metadata.controller.access.delegation_tokens import TokenLifetimes
+
+        config = self.config
+        return TokenLifetimes(config.delegation_token_expiry_time_ms, config.delegation_token_max_lifetime_ms)
 
     async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         """Raises KafkaError(INVALID_UPDATE_VERSION) as well: nothing changes then."""
@@ -344,6 +452,26 @@ class MetadataService:
         from kwire.metadata.controller.partitions.isr_requests import alter_partition
 
         return await self.change(lambda state: alter_partition(state, request))
+
+    async def create_acls(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
+        """Why each was not created. Raises KafkaError as well: POLICY_VIOLATION, UNKNOWN_SERVER_ERROR."""
+        from kwire.metadata.controller.access.acls import create_acls
+
+        return await self.change(lambda state: create_acls(state, acls))
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[Deletion]:
+        """What each filter deleted. Raises KafkaError(INVALID_REQUEST) as well: there are too many."""
+        from kwire.metadata.controller.access.acls import delete_acls
+
+        return await self.change(lambda state: delete_acls(state, filters))
+
+    async def alter_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> AlterUserScramCredentialsResponse:
+        """Raises KafkaError(POLICY_VIOLATION) as well: it is too large."""
+        from kwire.metadata.controller.access.scram_users import alter_scram_credentials
+
+        return await self.change(lambda state: alter_scram_credentials(state, request))
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Raises KafkaError as well: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service)."""
@@ -568,8 +696,14 @@ class MetadataService:
             dynamic_default=self.image.config(ConfigResourceType.BROKER, ""),
             dynamic_broker=self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
+        try:
+            config = ServerConfig.from_properties(self.configs.effective)
+        except ConfigError as error:
+            # Each value is valid, and was refused if it does not fit the others: another version may have seen to that.
+            log.warning("the configurations in the metadata log are not followed: %s", error)
+            return
         self.config = attrs.evolve(
-            ServerConfig.from_properties(self.configs.effective),
+            config,
             # What the flags and the system made of the static ones.
             properties=self.config.properties,
             listeners=self.config.listeners,

@@ -4,9 +4,12 @@ It is a matter of which table of APIs its requests are decoded with, so that req
 
     not known     ApiVersions, SaslHandshake, SaslAuthenticate; few of them, small ones, and soon
     known         everything
-    ended         SaslHandshake, which begins another authentication (KIP-368); anything else closes the connection
+    ended         SaslHandshake, which begins another authentication (KIP-368), and then SaslAuthenticate; anything
+                  else closes the connection
 
 A connection that is known may authenticate again before its time ends.
+
+After SaslHandshake v0 frames are bytes of the mechanism, until it is known: they become requests of SaslAuthenticate.
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire_protocol.wire import ProtocolError
 
 from kwire.apis import API_VERSIONS, Api, Handler
 from kwire.context import Context
 from kwire.network.decoding import RequestDecoder, Shapes
+from kwire.security.sasl.exchange import TOKEN_VERSION, SaslSession
 
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
@@ -30,32 +35,54 @@ MAX_REQUESTS: Final = 16
 class Unauthenticated:
     """Decodes the requests of a peer that is not known yet."""
 
-    def __init__(self, apis: Mapping[int, Api], context: Context) -> None:
+    def __init__(self, apis: Mapping[int, Api], context: Context, session: SaslSession) -> None:
         allowed = {key: api for key, api in apis.items() if key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)}
         self._decoder = RequestDecoder(allowed, context, Shapes())
+        self._context = context
+        self._session = session
         self._served = apis
         self._count = 0
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
         """As `RequestDecoder.decode`. Raises ProtocolError for other requests, too, and for too many."""
-        key = int.from_bytes(frame[:2], "big", signed=True)
-        if key in self._served and key not in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
-            raise ProtocolError(f"a request of {self._served[key].name} before authentication")
         self._count += 1
         if self._count > MAX_REQUESTS:
             raise ProtocolError(f"more than {MAX_REQUESTS} requests before authentication")
+        if self._session.takes_tokens:
+            return self._as_request(frame)
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        if key not in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
+            if key in self._served:
+                raise ProtocolError(f"a request of {self._served[key].name} before authentication")
+            raise ProtocolError(_no_request(frame, self._session))
         return self._decoder.decode(frame)
+
+    def _as_request(self, token: memoryview) -> tuple[Handler, Any, int]:
+        api = self._served[SASL_AUTHENTICATE]
+        self._context.api_key, self._context.api_version = SASL_AUTHENTICATE, TOKEN_VERSION
+        return (api.functions or api.load())[1], SaslAuthenticateRequest(bytes(token)), 0
+
+
+def _no_request(frame: memoryview, session: SaslSession) -> str:
+    """What to log of a frame that is none of Kafka's. The first byte of a token of GSSAPI (RFC 2743) is 0x60."""
+    if frame[:1].tobytes() == b"\x60":
+        return f"a token of GSSAPI (Kerberos), which kwire does not have: use one of {', '.join(session.names)}"
+    return (
+        "what it sent is no request of Kafka: it is another program, or its security.protocol is not that of this "
+        "listener"
+    )
 
 
 class Ended:
     """Decodes the requests of a peer whose authentication has ended: it may only authenticate again."""
 
-    def __init__(self, decoder: RequestDecoder) -> None:
+    def __init__(self, decoder: RequestDecoder, session: SaslSession) -> None:
         self._decoder = decoder
+        self._session = session
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
         """As `RequestDecoder.decode`. Raises ProtocolError for other requests."""
         key = int.from_bytes(frame[:2], "big", signed=True)
-        if key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+        if key != SASL_HANDSHAKE and not (key == SASL_AUTHENTICATE and self._session.exchange is not None):
             raise ProtocolError("it did not authenticate again within connections.max.reauth.ms")
         return self._decoder.decode(frame)

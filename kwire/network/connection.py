@@ -11,6 +11,8 @@ which the connection drives from one `kwire.waits.Slot` to the next.
 Where the listener asks who is there, TLS is negotiated first, and requests are decoded by `authentication.py` until
 the peer is known. All of that has to be over within kwire.authentication.timeout.ms.
 
+While anybody has a quota, handlers run through `throttling.py`, which makes them wait on behalf of their clients.
+
 An error of the peer (`ProtocolError`) closes this connection with one log line. A bug in a handler closes it with a
 traceback in the log. Neither affects other connections. This is the only place that has `except Exception`.
 """
@@ -56,13 +58,14 @@ from kwire.network.states import (
     WAITING,
     Event,
 )
-from kwire.network.transport import PeerLost, Transport
-from kwire.security.principal import Requester
+from kwire.security.principal import ANONYMOUS, Requester
 from kwire.security.sasl.exchange import SaslSession
+from kwire.transport import PeerLost, Transport
 from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
+    from kwire.network.throttling import Throttling
 
 MAX_FRAMES_PER_TURN = 64
 """After this many requests a connection yields to the others, even if it has more."""
@@ -118,7 +121,11 @@ class Connection:
         )
         apis = served_apis(unstable=unstable)
         self._decoder = RequestDecoder(apis, self._context, shapes)
-        self._decode = self._decoder.decode
+        self._decode_known = self._decode = self._decoder.decode
+        """How requests of a peer that is known are decoded, and how those are that come now."""
+        self._throttling: Throttling | None = None
+        if broker.client_quotas.are_set:
+            self.follow_quotas()
         self._handling: Coroutine[Slot[Any], None, ApiMessage | None] | None = None
         self._handled_id = 0
         """The waiting handler, and the correlation id of its request."""
@@ -134,7 +141,7 @@ class Connection:
             self._frames.max_frame_bytes = min(
                 broker.config.sasl_server_max_receive_size, broker.config.socket_request_max_bytes
             )
-            self._decode = Unauthenticated(apis, self._context).decode
+            self._decode = Unauthenticated(apis, self._context, sasl).decode
             self._context.on_authenticated = self._on_authenticated
         if transport.handshake is not None:
             self._state = SHAKING
@@ -266,7 +273,12 @@ class Connection:
             self._enter(SHAKE_NEEDS_ROOM if waits_for == WRITE else SHAKE_NEEDS_INPUT)
             return
         self._enter(SHAKEN)
-        self._context.requester = Requester(self._transport.principal, self.client_host)
+        principal = self._transport.principal
+        self._context.requester = Requester(principal, self.client_host)
+        if principal != ANONYMOUS:
+            self._broker.audit.authenticated(
+                self.client_host, mechanism="a certificate", listener=self._context.listener_name, principal=principal
+            )
         if self._context.sasl is None:
             self._forget_introduction()
         self._serve()
@@ -275,7 +287,7 @@ class Connection:
         """The peer is known, perhaps for a time only."""
         self._forget_introduction()
         self._frames.max_frame_bytes = self._broker.config.socket_request_max_bytes
-        self._decode = self._decoder.decode
+        self._decode = self._decode_known
         if lasts_s is not None:
             self._introduction = Timer(self._on_authentication_over)
             self._processor.start_timer(self._introduction, self._processor.now + lasts_s)
@@ -295,7 +307,32 @@ class Connection:
         self.close()
 
     def _on_authentication_over(self) -> None:
-        self._decode = Ended(self._decoder).decode
+        assert self._context.sasl is not None
+        self._decode = Ended(self._decoder, self._context.sasl).decode
+
+    # Quotas
+
+    def follow_quotas(self) -> None:
+        """Somebody has a quota now, or nobody has one any more."""
+        are_set = self._broker.client_quotas.are_set
+        if are_set == (self._throttling is not None):
+            return
+        before = self._decode_known
+        if self._throttling is None:
+            from kwire.network.throttling import Throttling
+
+            self._throttling = Throttling(self._broker, self._context, self._decoder.decode, self._reply_early)
+            self._decode_known = self._throttling.decode
+        else:
+            self._throttling.end()
+            self._throttling = None
+            self._decode_known = self._decoder.decode
+        if self._decode == before:
+            self._decode = self._decode_known
+
+    def _reply_early(self, response: ApiMessage) -> None:
+        """Answers the request that is being handled, before its handler is done."""
+        self._reply(self._context.api_key, self._context.api_version, self._handled_id, response)
 
     # Receiving and answering
 

@@ -7,6 +7,7 @@ get what is in force then.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -17,13 +18,17 @@ from kwire.broker import Broker
 from kwire.config.definition import ConfigError
 from kwire.config.listeners import Listener
 from kwire.metadata.image import Changes
-from kwire.network.transport import NewTransport, PlainTransport
 from kwire.security.sasl.exchange import SaslSession
+from kwire.transport import NewTransport, PlainTransport
 
 if TYPE_CHECKING:
+    from kwire.network.sasl_mechanisms import SaslListener
     from kwire.security.tls.listener import TlsListener
 
 log = logging.getLogger(__name__)
+
+StartSoon = Callable[..., object]
+"""That of a nursery: starts a task with an async function and its arguments."""
 
 
 @attrs.define(eq=False)
@@ -33,23 +38,41 @@ class ListenerSecurity:
 
     new_transport: NewTransport = PlainTransport
     new_session: Callable[[], SaslSession] | None = None
+    start: Callable[[StartSoon], None] | None = None
+    """Starts what it needs beside connections, once the loop runs."""
 
 
 def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
     """By listener name; listeners in plain text that ask nobody are left out. Raises ConfigError."""
     securities: dict[str, ListenerSecurity] = {}
     encrypted: dict[Listener, TlsListener] = {}
+    secret = _secret(broker)
     for listener in broker.config.listeners:
-        if listener.has_sasl:
-            raise ConfigError(
-                f"listener {listener} uses {listener.security_protocol}, which kwire does not support yet"
-            )
+        security = ListenerSecurity()
         if listener.has_tls:
             tls = encrypted[listener] = _tls_listener(broker, listener)
-            securities[listener.name] = ListenerSecurity(tls.new_transport)
+            security.new_transport = tls.new_transport
+        if listener.name in broker.config.sasl:
+            sasl = _sasl_listener(broker, listener.name, secret)
+            security.new_session, security.start = sasl.new_session, sasl.start
+        if listener.has_tls or listener.has_sasl:
+            securities[listener.name] = security
     if encrypted:
         _follow_changes(broker, encrypted)
     return securities
+
+
+def _secret(broker: Broker) -> bytes:
+    """32 bytes that nobody can guess: those of kwire.sasl.secret, or random ones."""
+    text = broker.config.kwire_sasl_secret
+    return broker.clock.uuid() + broker.clock.uuid() if text is None else hashlib.sha256(text.encode()).digest()
+
+
+def _sasl_listener(broker: Broker, listener_name: str, secret: bytes) -> SaslListener:
+    # Here, so that a broker that asks nobody does not load what SASL needs.
+    from kwire.network.sasl_mechanisms import SaslListener
+
+    return SaslListener(broker, listener_name, secret)
 
 
 def _tls_listener(broker: Broker, listener: Listener) -> TlsListener:

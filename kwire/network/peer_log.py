@@ -11,6 +11,7 @@ import logging
 import math
 
 from kwire.network.processor import Processor, Timer
+from kwire.security.audit import LOGGER
 
 log = logging.getLogger(__name__)
 
@@ -53,18 +54,19 @@ class LineLimit:
 class PeerLog:
     """Lines of one kind, `what` in the plural. `now` is the processor's time, in seconds."""
 
-    def __init__(self, what: str, most: int, processor: Processor) -> None:
+    def __init__(self, what: str, most: int, processor: Processor, logger: logging.Logger = log) -> None:
         self._what = what
+        self._log = logger
         self._limit = LineLimit(most, PERIOD_S)
         self._processor = processor
         self._timer = Timer(self.tell_left_out)
 
     def write(self, level: int, line: str, *arguments: object, now: float, with_traceback: bool = False) -> None:
-        if not log.isEnabledFor(level):
+        if not self._log.isEnabledFor(level):
             return
         if self._limit.admits(now):
             self.tell_left_out()
-            log.log(level, line, *arguments, exc_info=with_traceback)
+            self._log.log(level, line, *arguments, exc_info=with_traceback)
         elif self._timer.deadline == math.inf:
             self._processor.start_timer(self._timer, self._limit.ends_at)
 
@@ -72,16 +74,21 @@ class PeerLog:
         """Called at the end of a period, and when the server stops."""
         count = self._limit.take_left_out()
         if count:
-            log.warning("left out %d more %s", count, self._what)
+            self._log.warning("left out %d more %s", count, self._what)
 
 
 class PeerLogs:
-    """The logs of one server. Tracebacks have their own limit, so that garbage does not hide a bug."""
+    """The logs of one server. `max_audit_lines`: per period.
 
-    def __init__(self, processor: Processor) -> None:
+    Tracebacks have their own limit, so that garbage does not hide a bug.
+    """
+
+    def __init__(self, processor: Processor, max_audit_lines: int) -> None:
+        self.audit = PeerLog("lines of the audit log", max_audit_lines, processor, LOGGER)
         self.closings = PeerLog("lines about connections that were closed or refused", MOST_LINES, processor)
         self.bugs = PeerLog("tracebacks of bugs", MOST_TRACEBACKS, processor)
 
     def tell_left_out(self) -> None:
+        self.audit.tell_left_out()
         self.closings.tell_left_out()
         self.bugs.tell_left_out()

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import attrs
 import trio
@@ -30,15 +31,20 @@ from kwire.network.decoding import Shapes
 from kwire.network.listener_security import ListenerSecurity
 from kwire.network.peer_log import PeerLogs
 from kwire.network.processor import Processor, Timer
-from kwire.network.transport import PlainTransport, Transport
-from kwire.peers import endpoint_of
-from kwire.replication.connection import Connect, Surroundings, connect_plain_text
+from kwire.peers import endpoint_of, peer_security
+from kwire.quotas.connections import ConnectionLimits, ConnectionQuotas, canonical
+from kwire.quotas.rates import Window
+from kwire.replication.connection import Connect, Surroundings, connect_with
 from kwire.replication.followers import ReplicaFollowers
+from kwire.transport import PlainTransport, Transport
 
 log = logging.getLogger(__name__)
 
 ACCEPTS_PER_TURN = 64
 """After this many new connections the existing ones have a turn."""
+
+MOST_REFUSED = 1000
+"""So many connections that are not served are kept open for a while. More are closed at once."""
 
 RECORDED_LATER_S = 1.0
 RETRY_ACCEPT_S = 0.1
@@ -97,7 +103,7 @@ class Server:
     """Accepts and serves connections for one broker.
 
     As in Kafka, connections above max.connections wait in the listeners' backlogs until another one ends, and those
-    above max.connections.per.ip are closed at once.
+    above max.connections.per.ip are closed at once. `kwire.quotas.connections` says what happens if they come too fast.
     """
 
     broker: Broker
@@ -108,8 +114,8 @@ class Server:
     """Makes the transport of an accepted socket, where its listener has none of its own."""
     securities: Mapping[str, ListenerSecurity] = attrs.field(factory=dict)
     """By listener name; the connections of other listeners are in plain text, and nobody asks who they are."""
-    connect: Connect = connect_plain_text
-    """Connects to a leader that is followed."""
+    connect: Connect | None = None
+    """Connects to a leader that is followed; None: as the inter-broker listener is configured."""
     connections: dict[Connection, None] = attrs.field(factory=dict)
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -117,9 +123,25 @@ class Server:
     _shapes: Shapes = attrs.field(factory=Shapes)
     _connected: trio.Event = attrs.field(factory=trio.Event)
     _logs: PeerLogs = attrs.field(init=False)
+    _connection_quotas: ConnectionQuotas = attrs.field(init=False)
+    _limits: tuple[ServerConfig, ConnectionLimits] | None = None
+    """Those of the configuration that was in force when they were read."""
+    _refused: dict[socket.socket, Timer] = attrs.field(factory=dict)
+    """Connections that are not served, and are closed when their addresses have paused."""
 
     def __attrs_post_init__(self) -> None:
-        self._logs = PeerLogs(self.processor)
+        config = self.broker.config
+        self._connection_quotas = ConnectionQuotas(
+            Window.of(config.quota_window_num, config.quota_window_size_seconds),
+            self._connection_limits,
+            config.inter_broker_listener_name if len(self.listeners) > 1 else None,
+        )
+        self._connection_quotas.follow(self.broker.metadata.image.access.quotas)
+        self._logs = PeerLogs(self.processor, self.broker.config.kwire_audit_log_max_lines_per_second)
+        self.broker.audit.write = self._write_audit
+
+    def _write_audit(self, level: int, line: str) -> None:
+        self._logs.audit.write(level, "%s", line, now=self.processor.now)
 
     async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serves until it is cancelled, then closes the listeners and the connections."""
@@ -138,6 +160,8 @@ class Server:
                     listener.sock.close()
                 for connection in list(self.connections):
                     connection.close()
+                for sock in list(self._refused):
+                    self._close_refused(sock)
                 self._logs.tell_left_out()
 
     def _start_tasks(self, nursery: trio.Nursery) -> None:
@@ -149,14 +173,25 @@ class Server:
         nursery.start_soon(self.broker.sharing.run)
         nursery.start_soon(LogCleaner(self.broker).run)
         nursery.start_soon(self.broker.moves.run)
+        for security in self.securities.values():
+            if security.start is not None:
+                security.start(nursery.start_soon)
         for listener in self.listeners:
             nursery.start_soon(self._accept, listener)
         nursery.start_soon(self._reap_idle)
+        if self.broker.config.delegation_token_secret_key is not None:
+            nursery.start_soon(self._remove_expired_tokens)
         if self.broker.member is not None:
             nursery.start_soon(self._run_member, self.broker.member)
             nursery.start_soon(record_later, self.broker.member)
             nursery.start_soon(self._balance_leaders, self.broker.member)
             nursery.start_soon(self._followers(nursery).run)
+
+    async def _remove_expired_tokens(self) -> None:
+        broker = self.broker
+        while True:
+            await trio.sleep(broker.config.delegation_token_expiry_check_interval_ms / 1000)
+            broker.remove_expired_tokens()
 
     async def _run_member(self, member: ClusterMember) -> None:
         member.serve()
@@ -174,6 +209,7 @@ class Server:
 
     def _followers(self, nursery: trio.Nursery) -> ReplicaFollowers:
         broker = self.broker
+        security = peer_security(broker.metadata)
         around = Surroundings(
             self.processor,
             Timer,
@@ -182,7 +218,8 @@ class Server:
             lambda node_id: endpoint_of(broker.metadata.image, broker.config, node_id),
             lambda: broker.config.replica_socket_timeout_ms,
             f"broker-{broker.config.node_id}-fetcher",
-            self.connect,
+            self.connect or connect_with(security),
+            security.new_exchange,
         )
         return ReplicaFollowers(
             broker.metadata,
@@ -210,12 +247,80 @@ class Server:
                         await trio.sleep(RETRY_ACCEPT_S)
                     # Any other error means that the connection was closed before it was accepted.
                     break
-                self._start(sock, listener)
+                await self._take(sock, listener)
+
+    async def _take(self, sock: socket.socket, listener: BoundListener) -> None:
+        """Serves a new connection, perhaps after a pause, or does not."""
+        quotas, now_ms = self._connection_quotas, self.broker.clock.monotonic_ms
+        pause_ms = quotas.pause_ms(listener.name, now_ms())
+        if pause_ms:
+            await self._pause(sock, listener, pause_ms)
+        try:
+            host = sock.getpeername()[0]
+        except OSError:
+            sock.close()  # the peer is gone already
+            return
+        refused_ms = quotas.refused_for_ms(listener.name, host, now_ms())
+        if refused_ms:
+            self._refuse(sock, host, refused_ms)
+        else:
+            self._start(sock, listener)
+
+    async def _pause(self, sock: socket.socket, listener: BoundListener, pause_ms: int) -> None:
+        """Accepts no more for that time, and then until there is room."""
+        self._logs.closings.write(
+            logging.WARNING,
+            "%s: connections come faster than max.connection.creation.rate allows, and wait",
+            listener.address,
+            now=trio.current_time(),
+        )
+        is_over = False
+        try:
+            await trio.sleep(pause_ms / 1000)
+            await self._wait_for_room()
+            is_over = True
+        finally:
+            if not is_over:
+                sock.close()  # nobody else knows it
+
+    def _refuse(self, sock: socket.socket, host: str, refused_ms: int) -> None:
+        self._logs.closings.write(
+            logging.WARNING,
+            "closing a connection from %s: they come faster than connection_creation_rate allows",
+            host,
+            now=trio.current_time(),
+        )
+        if len(self._refused) >= MOST_REFUSED:
+            sock.close()
+            return
+        self._refused[sock] = Timer(partial(self._close_refused, sock))
+        self.processor.start_timer(self._refused[sock], trio.current_time() + refused_ms / 1000)
+
+    def _close_refused(self, sock: socket.socket) -> None:
+        self._refused.pop(sock).forget()
+        sock.close()
+
+    def _connection_limits(self) -> ConnectionLimits:
+        config = self.broker.config
+        if self._limits is None or self._limits[0] is not config:
+            overrides = config.max_connections_per_ip_overrides
+            limits = ConnectionLimits(
+                config.max_connection_creation_rate,
+                config.max_connection_creation_rates,
+                config.max_connections_per_ip,
+                {address: most for host, most in overrides.items() for address in _addresses(host)},
+            )
+            self._limits = config, limits
+        return self._limits[1]
 
     def _follow(self, changes: Changes) -> None:
         if changes.configs:
             # max.connections may have been raised.
             self._waiting_for_room.unpark_all()
+        if changes.access.quotas:
+            self._connection_quotas.follow(self.broker.metadata.image.access.quotas)
+            for connection in self.connections:
+                connection.follow_quotas()
 
     @property
     def _is_full(self) -> bool:
@@ -258,7 +363,7 @@ class Server:
             else:
                 transport.close()
             return
-        allowed = self.broker.config.max_connections_per_ip
+        allowed = self._connection_quotas.most_of(connection.client_host)
         if self._connections_by_host[connection.client_host] >= allowed:
             self._logs.closings.write(
                 logging.WARNING,
@@ -295,6 +400,16 @@ class Server:
             for connection in list(self.connections):
                 if now - connection.last_active >= max_idle_s:
                     connection.close_idle(now)
+
+
+def _addresses(host: str) -> list[str]:
+    """Those of a host in max.connections.per.ip.overrides. A name is looked up when it is configured, as in Kafka."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        log.warning("max.connections.per.ip.overrides has %a, which has no address: %s", host, error)
+        return []
+    return [canonical(str(address[0])) for *_, address in found]
 
 
 async def record_later(member: ClusterMember) -> None:

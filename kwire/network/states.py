@@ -21,6 +21,8 @@ nothing, and its buffer keeps what is there.
 
 An event that TRANSITIONS lacks is a bug: it raises KeyError, and the connection is closed as after any other bug.
 
+A client that has exceeded a quota is answered, and then its handler waits on its behalf (`throttling.py`).
+
 A peer that has to authenticate first is RECEIVING, too, with another table of APIs until it has (`authentication.py`).
 """
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -39,6 +39,9 @@ INITIAL_EPOCH = 0
 NO_SESSION = 0
 MAX_EPOCH = 2**31 - 1
 MIN_EVICTION_MS = 120_000
+
+_NOBODY: Final = object()
+"""Differs from every reader."""
 
 TopicKey = tuple[str, Uuid]
 """The topic as the client names it: (name, NULL_UUID) before v13, ("", topic id) from then on."""
@@ -233,7 +236,7 @@ class FetchSessions:
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
-                self._close(session_id)
+                self.close(session_id)
             session = self._open(wanted, now_ms, reader) if session_epoch == INITIAL_EPOCH else None
             return FetchContext(wanted, session, incremental=False)
         session = self._sessions.get(session_id)
@@ -250,7 +253,13 @@ class FetchSessions:
         self._go_on(session, wanted, forgotten, now_ms)
         return FetchContext(wanted, session, incremental=True)
 
-    def _close(self, session_id: int) -> None:
+    def read_all_anew(self) -> None:
+        """Who may read what has changed: with its next request each session reads all of its partitions again."""
+        for session in self._sessions.values():
+            session.reader = _NOBODY
+
+    def close(self, session_id: int) -> None:
+        """Its reader has left it, or never hears of it."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
@@ -274,7 +283,7 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms <= MIN_EVICTION_MS:
             return False
-        self._close(oldest.session_id)
+        self.close(oldest.session_id)
         return True
 
     def _go_on(

@@ -1,4 +1,4 @@
-"""A connection to a leader: one request at a time, over a socket that the broker's loop watches.
+"""A connection to a leader: one request at a time, over a transport whose socket the broker's loop watches.
 
 It has no task. The loop calls it when the socket is ready, or when its timer is due, as it calls the connections of
 clients. A task of trio, which a fetch would wake twice, would cost several times as much CPU for each fetch. Only
@@ -23,12 +23,16 @@ from kwire_protocol.messages.list_offsets import ListOffsetsRequest
 from kwire_protocol.wire import ApiMessage, ProtocolError
 
 from kwire.client.login import LEAST_HANDSHAKE_VERSION, RENEWED_AFTER, Login, LoginFailed, NewExchange
+from kwire.client.security import ClientSecurity
+from kwire.client.transport import NewContext
 from kwire.replication.fetching import (
     LEAST_FETCH_VERSION,
     LEAST_LIST_OFFSETS_VERSION,
     MOST_FETCH_VERSION,
     Fetcher,
 )
+from kwire.security.tls.settings import TlsError
+from kwire.transport import PlainTransport, Transport
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +59,50 @@ class Sockets(Protocol):
     def start_timer(self, timer: Any, deadline: float, /) -> None: ...
 
 
-Connect = Callable[[Address], Awaitable[socket.socket]]
-"""Address to a connected socket. Raises OSError."""
+Connect = Callable[[Address], Awaitable[Transport]]
+"""Address to a transport that is ready for requests. Raises OSError, ProtocolError (no TLS with the leader), TlsError
+(the settings cannot be used)."""
 
 
-async def connect_plain_text(address: Address) -> socket.socket:
+async def connect_plain_text(address: Address) -> Transport:
+    return PlainTransport(await _connected(address))
+
+
+def connect_tls(new_context: NewContext) -> Connect:
+    """A `Connect` over TLS."""
+
+    async def connect(address: Address) -> Transport:
+        from kwire.security.tls.transport import TlsTransport
+
+        context = new_context()
+        transport = TlsTransport(await _connected(address), context, server_side=False, server_hostname=address[0])
+        try:
+            assert transport.handshake is not None
+            while waits_for := transport.handshake():
+                if waits_for == WRITE:
+                    await trio.lowlevel.wait_writable(transport.sock)
+                else:
+                    await trio.lowlevel.wait_readable(transport.sock)
+        except BaseException:
+            transport.close()
+            raise
+        return transport
+
+    return connect
+
+
+def connect_with(security: ClientSecurity) -> Connect:
+    """What `ClientSecurity.connect` is for threads."""
+    return connect_plain_text if security.new_context is None else connect_tls(security.new_context)
+
+
+async def _connected(address: Address) -> socket.socket:
+    """A socket that does not block, and sends at once."""
     stream = await trio.open_tcp_stream(*address)
-    return socket.socket(fileno=stream.socket.detach())
+    sock = socket.socket(fileno=stream.socket.detach())
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
 @attrs.frozen
@@ -91,7 +132,7 @@ class LeaderConnection:
     around: Surroundings
     _timer: Any = attrs.field(init=False)
     _end_of_pause: Any = attrs.field(init=False)
-    _sock: socket.socket | None = None
+    _transport: Transport | None = None
     _conversation: Conversation | None = None
     _login: Login | None = None
     """The authentication under way."""
@@ -120,7 +161,7 @@ class LeaderConnection:
                 self._hurry()
             self._watch_pauses()
             return
-        if self._sock is None:
+        if self._transport is None:
             if self.fetcher.next_deadline_ms() <= self.around.now_ms():
                 self._is_connecting = True
                 self.around.start_soon(self._connect)
@@ -146,29 +187,27 @@ class LeaderConnection:
                 failure = "its address is not known"
             else:
                 with trio.move_on_after(self.around.timeout_ms() / 1000):
-                    sock = await self.around.connect(address)
+                    transport = await self.around.connect(address)
                     if not self._is_closed:
-                        self._take(sock)
+                        self._take(transport)
                     else:
-                        sock.close()
+                        transport.close()
                     return
-        except OSError as error:
+        except (OSError, ProtocolError, TlsError) as error:
             failure = str(error)
         finally:
             self._is_connecting = False
         if not self._is_closed:
             self._lose(failure)
 
-    def _take(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def _take(self, transport: Transport) -> None:
         self._is_connecting = False
-        self._sock = sock
+        self._transport = transport
         self._conversation = Conversation(
             client_id=self.around.client_id,
             max_reply_bytes=self.fetcher.settings.response_max_bytes + REPLY_OVERHEAD_BYTES,
         )
-        self.around.sockets.add(sock, self._on_ready)
+        self.around.sockets.add(transport.sock, self._on_ready)
         self._conversation.begin()
         self._start_timer(self.around.timeout_ms())
         self._send_new()
@@ -176,14 +215,20 @@ class LeaderConnection:
     # What the loop calls
 
     def _on_ready(self, _mask: int) -> None:
-        sock, conversation = self._sock, self._conversation
-        assert sock is not None
+        transport, conversation = self._transport, self._conversation
+        assert transport is not None
         assert conversation is not None
         if self._unsent is not None:
             self._send()
             return
+        self._receive(transport, conversation)
+        # What the transport has taken from the socket, the loop does not know of.
+        while transport is self._transport and transport.has_more is not None and transport.has_more():
+            self._receive(transport, conversation)
+
+    def _receive(self, transport: Transport, conversation: Conversation) -> None:
         try:
-            count = sock.recv_into(conversation.writable())
+            count = transport.recv_into(conversation.writable())
         except BlockingIOError:
             return
         except OSError as error:
@@ -247,7 +292,7 @@ class LeaderConnection:
         self._send_new()
 
     def _time_is_up(self) -> None:
-        if self._sock is not None and (self.fetcher.is_asking or self._is_negotiating):
+        if self._transport is not None and (self.fetcher.is_asking or self._is_negotiating):
             self._lose("no answer in time")
         else:
             self.poke()
@@ -286,10 +331,11 @@ class LeaderConnection:
             self._send()
 
     def _send(self) -> None:
-        assert self._sock is not None
+        transport = self._transport
+        assert transport is not None
         assert self._unsent is not None
         try:
-            sent = self._sock.send(self._unsent)
+            sent = transport.send(self._unsent, 0)
         except BlockingIOError:
             sent = 0
         except OSError as error:
@@ -299,7 +345,7 @@ class LeaderConnection:
         self._unsent = self._unsent[sent:] if sent < len(self._unsent) else None
         self._is_watching_write = self._unsent is not None
         if self._is_watching_write != was_waiting:
-            self.around.sockets.watch(self._sock, WRITE if self._is_watching_write else READ)
+            self.around.sockets.watch(transport.sock, WRITE if self._is_watching_write else READ)
 
     def _hurry(self) -> None:
         """Ends the leader's wait for data, so that what has changed can be fetched at once: the wait of a fetch ends
@@ -346,10 +392,10 @@ class LeaderConnection:
         self._sleep()
 
     def _drop(self) -> None:
-        if self._sock is not None:
-            self.around.sockets.remove(self._sock)
-            self._sock.close()
-        self._sock = self._conversation = self._unsent = self._hurrying = self._login = None
+        if self._transport is not None:
+            self.around.sockets.remove(self._transport.sock)
+            self._transport.close()
+        self._transport = self._conversation = self._unsent = self._hurrying = self._login = None
         self._login_due_ms = math.inf
         self._is_watching_write = False
 

@@ -432,7 +432,7 @@ class Fetcher:
                 self._lost[followed.key] = LATEST
                 return
             if data.error_code:
-                raise KafkaError(_known(data.error_code))
+                raise _error(data.error_code)
             if data.diverging_epoch is not None:
                 self._cut(followed, data.diverging_epoch)
             else:
@@ -538,7 +538,7 @@ class Fetcher:
                     continue
                 try:
                     if answer.error_code:
-                        raise KafkaError(_known(answer.error_code))
+                        raise _error(answer.error_code)
                     if answer.offset < 0:
                         raise _Garbage(f"the leader's log has the offset {answer.offset}")
                     self._find_back(followed, answer.offset, now_ms)
@@ -640,6 +640,8 @@ _WHILE_LEADERS_CHANGE: Final = frozenset(
     }
 )
 
+_MAY_NOT_FOLLOW: Final = "the principal with which nodes reach each other has to be in the leader's super.users"
+
 _SESSION_ERRORS: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -648,6 +650,13 @@ _SESSION_ERRORS: Final = frozenset(
     }
 )
 """A full request heals them."""
+
+
+def _error(code: int) -> KafkaError:
+    known = _known(code)
+    if known is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return KafkaError(known, f"{known.name}: {_MAY_NOT_FOLLOW}")
+    return KafkaError(known)
 
 
 def _known(code: int) -> ErrorCode:

@@ -6,10 +6,12 @@ checks, and the responses to a refusal, are in `KafkaApis` and `ControllerApis`.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from enum import IntEnum
 from typing import Final, Protocol
 
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.wire import Uuid
 
 from kwire.security.principal import Requester
 
@@ -30,6 +32,8 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
 
 
@@ -40,6 +44,8 @@ class ResourceType(IntEnum):
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
 
 
 SUPPORTED: Final = {
@@ -70,6 +76,8 @@ SUPPORTED: Final = {
         Operation.IDEMPOTENT_WRITE,
     ),
     ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
+    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }
 """The operations that a resource of each type knows (AclEntry.supportedOperations)."""
 
@@ -78,8 +86,10 @@ REFUSALS: Final = {
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-"""The error for a refused operation, by type of resource."""
+"""The error for a refused operation, by type of resource. What may be done to users concerns their tokens."""
 
 
 class Authorizer(Protocol):
@@ -96,6 +106,17 @@ class Authorizer(Protocol):
         """Whether the requester may do that to some resource of the type (Authorizer.authorizeByResourceType)."""
         ...
 
+    def granted(self, requester: Requester, operation: Operation) -> Set[str | Uuid]:
+        """Topics for which this is granted, by name or id, as far as that is remembered (`grant`).
+
+        For Produce and Fetch, which look here first. A change of permissions empties it.
+        """
+        ...
+
+    def grant(self, requester: Requester, operation: Operation, topic: str | Uuid) -> None:
+        """Remembers that `allows` has allowed this. A topic's id stands for its name, which never changes."""
+        ...
+
 
 class AllowAll:
     """Allows everything, like Apache Kafka without an authorizer."""
@@ -109,3 +130,10 @@ class AllowAll:
     def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:  # noqa: ARG002
         """See `Authorizer`."""
         return True
+
+    def granted(self, requester: Requester, operation: Operation) -> Set[str | Uuid]:  # noqa: ARG002
+        """See `Authorizer`. Who looks at `allows_all` first need not ask."""
+        return frozenset()
+
+    def grant(self, requester: Requester, operation: Operation, topic: str | Uuid) -> None:
+        """See `Authorizer`."""

@@ -32,3 +32,18 @@ class Requester:
 
     principal: Principal
     host: str
+
+
+def parse_principals(text: str) -> frozenset[str]:
+    """The principals in a text like `User:alice; User:CN=node1,OU=ops`, which is how super.users lists them.
+
+    Raises ValueError for one that is without a type.
+    """
+    principals = frozenset(filter(None, map(str.strip, text.split(";"))))
+    for principal in sorted(principals):
+        if ":" not in principal:
+            raise ValueError(
+                f"expected a string in format principalType:principalName but got {principal}: separate several "
+                "principals with semicolons, as in User:alice;User:bob"
+            )
+    return principals

@@ -27,10 +27,11 @@ from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.cluster.local.node import LocalNode
 from kwire.cluster.membership import NO_CONTROLLER
 from kwire.replication import connection
+from kwire.transport import Transport
 from kwire.waits import drive
 
 T = TypeVar("T")
-S = TypeVar("S", socket.socket, trio.abc.Stream)
+S = TypeVar("S", Transport, trio.abc.Stream)
 Address = tuple[str, int]
 
 
@@ -40,7 +41,7 @@ class Network:
 
     node_at: Callable[[Address], int | None]
     _cut_off: set[int] = attrs.field(factory=set)
-    _open: WeakKeyDictionary[socket.socket | trio.abc.Stream, tuple[int, int | None]] = attrs.field(
+    _open: WeakKeyDictionary[socket.socket | trio.socket.SocketType, tuple[int, int | None]] = attrs.field(
         factory=WeakKeyDictionary
     )
     """The nodes at both ends of each connection."""
@@ -53,7 +54,7 @@ class Network:
             broken = [it for it, ends in self._open.items() if node_id in ends]
         for it in broken:
             with suppress(OSError):  # it is closed
-                _socket_of(it).shutdown(socket.SHUT_RDWR)
+                it.shutdown(socket.SHUT_RDWR)
 
     def reconnect(self, node_id: int) -> None:
         with self._lock:
@@ -62,7 +63,7 @@ class Network:
     def is_cut_off(self, node_id: int) -> bool:
         return node_id in self._cut_off
 
-    async def connect_to_leader(self, node_id: int, address: Address) -> socket.socket:
+    async def connect_to_leader(self, node_id: int, address: Address) -> Transport:
         """A `kwire.replication.connection.Connect` of that node."""
         return await self._connected(node_id, address, connection.connect_plain_text(address))
 
@@ -75,17 +76,17 @@ class Network:
         ends = node_id, self.node_at(address)
         with self._lock:
             if self._cut_off.isdisjoint(ends):
-                self._open[made] = ends
+                self._open[_socket_of(made)] = ends
                 return made
         _socket_of(made).close()
         raise OSError(errno.EHOSTUNREACH, "the test has cut off one of the brokers")
 
 
-def _socket_of(it: socket.socket | trio.abc.Stream) -> socket.socket | trio.socket.SocketType:
-    if isinstance(it, socket.socket):
-        return it
-    assert isinstance(it, trio.SocketStream)
-    return it.socket
+def _socket_of(it: Transport | trio.abc.Stream) -> socket.socket | trio.socket.SocketType:
+    if isinstance(it, trio.abc.Stream):
+        assert isinstance(it, trio.SocketStream)
+        return it.socket
+    return it.sock
 
 
 @attrs.define(eq=False)

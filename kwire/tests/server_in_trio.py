@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -25,11 +25,14 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_protocol.wire import ApiMessage
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.memory_disk import MemoryDisk
+from outcome import Outcome, capture
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from kwire.beside import Beside
 from kwire.broker import Broker
 from kwire.clock import Clock
 from kwire.config.server import load_config
+from kwire.network.listener_security import securities_of
 from kwire.network.processor import Processor, Timer
 from kwire.network.server import Server
 from kwire.replicas.partition import Partition
@@ -38,7 +41,10 @@ from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.raw_client import MAX_REPLY_BYTES
 from kwire.tests.simple_requests import join
-from kwire.waits import at_once
+from kwire.waits import Slot, at_once
+from kwire.workers import Worker
+
+T = TypeVar("T")
 
 
 @attrs.define(eq=False)
@@ -164,26 +170,29 @@ def with_server(
     scenario: Callable[[ServerInTrio], Awaitable[None]],
     *,
     settings: Iterable[str] = (),
+    listen: str = "127.0.0.1:0",
     disks: Mapping[str, Disk] | None = None,
     wall_clock: Clock | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """Runs `scenario` beside a server, and stops that. Whatever went wrong inside a connection fails it.
 
-    `disks` are log dirs, by their paths; without them it has one that is new.
+    `disks` are log dirs, by their paths; without them it has one that is new. Trio's clock does not wait for worker
+    threads: with `WithoutWorkers` as `beside` no time passes while metadata change.
     """
     clock = MockClock(autojump_threshold=0)
     defaults = ["offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0", "kwire.spin.us=0"]
     folders = disks if disks is not None else {"/data": MemoryDisk()}
-    config = load_config(settings=[*defaults, *settings], listen=["127.0.0.1:0"], data_dirs=list(folders))
+    config = load_config(settings=[*defaults, *settings], listen=[listen], data_dirs=list(folders))
 
     async def main() -> None:
-        broker = Broker.open(config, folders, wall_clock or TrioClock())
+        broker = Broker.open(config, folders, wall_clock or TrioClock(), beside=beside)
         try:
             at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
             create_internal_topics(broker)
             listeners = bind_all(config)
             listen_all(config, listeners)
-            server = Server(broker, listeners, processor)
+            server = Server(broker, listeners, processor, securities=securities_of(broker))
             async with trio.open_nursery() as nursery, AsyncExitStack() as clients:
                 nursery.start_soon(processor.keep_trio_awake)
                 nursery.start_soon(server.serve)
@@ -203,6 +212,15 @@ def with_server(
         processor.close()
         logging.getLogger("kwire").removeHandler(bugs)
     assert bugs.messages == []
+
+
+class WithoutWorkers(Beside):
+    """What would be done in a worker thread is done at once."""
+
+    def in_worker(self, worker: Worker, work: Callable[[], T]) -> Slot[Outcome[T]]:
+        slot: Slot[Outcome[T]] = Slot()
+        slot.set(capture(work))
+        return slot
 
 
 class _WatchedProcessor(Processor):

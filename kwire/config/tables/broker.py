@@ -15,15 +15,36 @@ from kwire.config.tables.access import ACCESS_CONFIGS
 from kwire.config.tables.coordinators import COORDINATOR_CONFIGS
 from kwire.config.tables.log_defaults import LOG_DEFAULT_CONFIGS
 from kwire.config.tables.quotas import QUOTA_CONFIGS
-from kwire.config.tables.rows import INT, LONG, STRING, row
+from kwire.config.tables.rows import INT, LONG, PASSWORD, STRING, row
 from kwire.config.tables.sasl import SASL_CONFIGS
 from kwire.config.tables.server import SERVER_CONFIGS
 from kwire.config.tables.tls import TLS_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.config.tables.zookeeper import ZOOKEEPER_CONFIGS
-from kwire.config.validators import HostAndPort, NonEmptyText, Range
+from kwire.config.validators import HostAndPort, NonEmptyText, OneOf, Range
 
 KWIRE_CONFIGS: Final = table(
+    row(
+        "kwire.audit.log",
+        STRING,
+        "denied",
+        OneOf(("none", "denied", "all")),
+        "Which decisions of the authorizer, and which logins, are logged: those that were denied, all, or none.",
+    ),
+    row(
+        "kwire.audit.log.format",
+        STRING,
+        "text",
+        OneOf(("text", "json")),
+        "Whether a line of the audit log is a sentence or a JSON object.",
+    ),
+    row(
+        "kwire.audit.log.max.lines.per.second",
+        INT,
+        100,
+        Range(1),
+        "Above this number, lines of the audit log are left out. Their number is logged.",
+    ),
     row(
         "kwire.authentication.timeout.ms",
         INT,
@@ -69,6 +90,14 @@ KWIRE_CONFIGS: Final = table(
         HostAndPort(),
         "Where to serve metrics over HTTP, for Prometheus: host:port, without authentication. Port 0 picks a free one. "
         "Not set: nowhere.",
+    ),
+    row(
+        "kwire.sasl.secret",
+        PASSWORD,
+        None,
+        NonEmptyText(),
+        "Random text from which a broker makes what it tells about users of SCRAM that do not exist, so that nobody "
+        "learns who exists. Give all brokers of a cluster the same. Not set: random at each start.",
     ),
     row(
         "kwire.spin.us",
@@ -126,15 +155,34 @@ CLUSTER_WIDE_OF_LISTENERS: Final = frozenset(("max.connections", "max.connection
 """Listener configurations that can be set for the whole cluster; all others are for one broker."""
 
 
+_OF_A_MECHANISM: Final = re.compile(r"(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.(.+)")
+
+
 def listener_config(name: str) -> ConfigDefinition | None:
-    """The configuration after the prefix listener.name.NAME., or None."""
+    """The configuration after the prefix listener.name.NAME., and a mechanism's (plain.) behind that, or None."""
     match = _OF_A_LISTENER.fullmatch(name)
-    return None if match is None else broker_config(match[1])
+    if match is None:
+        return None
+    of_mechanism = _OF_A_MECHANISM.fullmatch(match[1])
+    return broker_config(match[1] if of_mechanism is None else of_mechanism[1])
 
 
 def has_effect_for_listener(definition: ConfigDefinition) -> bool:
-    """Whether kwire uses it with that prefix."""
-    return definition.name in TLS_CONFIGS and definition.has_effect
+    """Whether kwire uses it with the prefix of a listener."""
+    name = definition.name
+    is_used = name in TLS_CONFIGS or name in _OF_LISTENERS or name.startswith("sasl.oauthbearer.")
+    return is_used and definition.has_effect
+
+
+_OF_LISTENERS: Final = frozenset(
+    (
+        "connections.max.reauth.ms",
+        "max.connection.creation.rate",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.server.callback.handler.class",
+    )
+)
 
 
 SYNONYMS: Final[tuple[tuple[str, ...], ...]] = (

@@ -6,11 +6,13 @@ are not secret, so an unknown id is answered as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages import APIS
 
 from kwire.metadata.image import ConfigResourceType
 from kwire.security.authorizer import CLUSTER_NAME, REFUSALS, SUPPORTED, Operation, ResourceType
@@ -40,8 +42,17 @@ def check(
     broker: Broker, context: Context, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> None:
     """Raises the KafkaError for resources of that type if the client may not perform the operation."""
-    if not broker.authorizer.allows(context.requester, operation, resource_type, name):
+    if not broker.authorizer.allows_all and not _is_allowed(broker, context, operation, resource_type, name):
         raise KafkaError(REFUSALS[resource_type])
+
+
+def _is_allowed(broker: Broker, context: Context, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+    """As `allows`, for what the request is about: the audit log has the decision."""
+    allowed = broker.authorizer.allows(context.requester, operation, resource_type, name)
+    if not allowed or broker.audit.has_all:
+        api = APIS[context.api_key].name
+        broker.audit.decided(context.requester, operation, resource_type, name, api=api, allowed=allowed)
+    return allowed
 
 
 def divided(
@@ -54,24 +65,42 @@ def divided(
     refused: list[T] = []
     for topic in topics:
         name = name_of(topic)
-        is_allowed = name is None or allows(broker, context, operation, ResourceType.TOPIC, name)
+        is_allowed = name is None or _is_allowed(broker, context, operation, ResourceType.TOPIC, name)
         (allowed if is_allowed else refused).append(topic)
     return allowed, refused
+
+
+def named_once(names: Iterable[str]) -> Set[str]:
+    """A request that names something twice is wrong, and that is said before anybody asks whether it is allowed."""
+    return {name for name, count in Counter(names).items() if count == 1}
 
 
 def finder(broker: Broker, context: Context, operation: Operation) -> Callable[[TopicRef, int], Partition]:
     """Like `PartitionTable.find`, with the client's authorization: raises TOPIC_AUTHORIZATION_FAILED as well."""
     if broker.authorizer.allows_all:
         return broker.partitions.find
-    return partial(_find, broker, context, operation)
+    # With every decision in the audit log, none is remembered.
+    granted = frozenset() if broker.audit.has_all else broker.authorizer.granted(context.requester, operation)
+    return partial(_find, granted, broker, context, operation)
 
 
-def _find(broker: Broker, context: Context, operation: Operation, topic: TopicRef, index: int) -> Partition:
-    if isinstance(topic, str):
-        check(broker, context, operation, ResourceType.TOPIC, topic)
-    elif (image := broker.metadata.image.topics_by_id.get(topic)) is not None:
-        check(broker, context, operation, ResourceType.TOPIC, image.name)
+def _find(
+    granted: Set[TopicRef], broker: Broker, context: Context, operation: Operation, topic: TopicRef, index: int
+) -> Partition:
+    if topic not in granted:
+        _check_topic(broker, context, operation, topic)
     return broker.partitions.find(topic, index)
+
+
+def _check_topic(broker: Broker, context: Context, operation: Operation, topic: TopicRef) -> None:
+    if isinstance(topic, str):
+        name = topic
+    elif (image := broker.metadata.image.topics_by_id.get(topic)) is not None:
+        name = image.name
+    else:
+        return
+    check(broker, context, operation, ResourceType.TOPIC, name)
+    broker.authorizer.grant(context.requester, operation, topic)
 
 
 def authorized_operations(
@@ -104,5 +133,7 @@ def check_configs(broker: Broker, context: Context, operation: Operation, resour
             check(broker, context, operation, ResourceType.TOPIC, name)
         case ConfigResourceType.GROUP:
             check(broker, context, operation, ResourceType.GROUP, name)
-        case _:
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER | ConfigResourceType.CLIENT_METRICS:
             check(broker, context, operation, ResourceType.CLUSTER)
+        case _:
+            pass  # there is no such type, which the client will be told

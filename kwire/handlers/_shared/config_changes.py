@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kwire_protocol.kafka_error import KafkaError
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 async def alter(broker: Broker, context: Context, changes: list[ConfigChange], *, validate_only: bool) -> list[Outcome]:
     """Returns an outcome for each change, in their order."""
     denied: dict[int, Outcome] = {}
+    named = Counter((it.resource_type, it.resource_name) for it in changes)
     for number, it in enumerate(changes):
+        if named[it.resource_type, it.resource_name] > 1:
+            continue  # which is wrong, whoever asks for it
         try:
             check_configs(broker, context, Operation.ALTER_CONFIGS, it.resource_type, it.resource_name)
         except KafkaError as error:

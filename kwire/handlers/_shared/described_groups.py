@@ -46,7 +46,7 @@ def described_groups(
 ) -> list[D]:
     """The groups that the request names. `describe` is for groups of this protocol, and raises KafkaError for others.
 
-    A client that may not describe one of the group's topics is not shown the group.
+    A client that may not describe one of the topics that members have or will have is not shown the group.
     """
 
     def refused(group_id: str, error: ErrorCode, message: str | None) -> D:

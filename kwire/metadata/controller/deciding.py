@@ -8,7 +8,7 @@ records are discarded. Ids are arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -76,6 +76,26 @@ class ClusterState:
         if name in overrides:
             return self.configs.topic_values({name: overrides[name]})[name]
         return self.configs.topic_defaults()[name]
+
+
+class Mutations(Protocol):
+    """How many partitions the client may create and delete (KIP-599)."""
+
+    def begin(self) -> None:
+        """The decision is made, perhaps once more."""
+
+    def take(self, partitions: int) -> None:
+        """Raises KafkaError(THROTTLING_QUOTA_EXCEEDED)."""
+
+
+class _AnyMutations:
+    def begin(self) -> None: ...
+
+    def take(self, partitions: int) -> None: ...
+
+
+ANY_MUTATIONS: Final = _AnyMutations()
+"""For what the broker itself creates."""
 
 
 def min_isr_for_everybody(state: ClusterState) -> Records:

@@ -1,4 +1,4 @@
-"""The transport of a connection with TLS (`kwire.network.transport.Transport`), for servers and for clients.
+"""The transport of a connection with TLS (`kwire.transport.Transport`), for servers and for clients.
 
 OpenSSL works in memory here (`SSLObject`), and the bytes of the socket are handed to it. With a socket of its own it
 would go on reading for as long as a peer sends messages without data, such as requests for new keys, and one client
@@ -26,7 +26,7 @@ from kwire.security.tls.names import MalformedName
 from kwire.security.tls.principals import NoMatchingRule
 
 PIECE_BYTES: Final = 64 * 1024
-"""What is encrypted and sent at once: four records of TLS. With one, sending takes a quarter more time."""
+"""What is encrypted and sent at once: four of TLS's records. With a quarter of it, sending takes a quarter longer."""
 
 RECEIVED_BYTES: Final = 32 * 1024
 """What is received and decrypted at once. It may be a thousand requests for new keys, which take some 50 ms."""

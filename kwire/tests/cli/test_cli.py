@@ -136,24 +136,42 @@ def test_settings_come_from_the_file_and_set_wins(tmp_path: Path) -> None:
         assert (broker.node_id, broker.rack) == (7, "cellar")
 
 
+PLAIN_USERS = "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_a=b;"
+STRANGERS = "without authentication: anyone who reaches this address can read and change all data"
+
+
 @pytest.mark.parametrize(
-    ("protocol", "client_auth", "is_warned_of"),
-    [("PLAINTEXT", "none", True), ("SSL", "none", True), ("SSL", "requested", True), ("SSL", "required", False)],
+    ("protocol", "settings", "warning"),
+    [
+        ("PLAINTEXT", (), STRANGERS),
+        ("SSL", ("ssl.client.auth=none",), STRANGERS),
+        ("SSL", ("ssl.client.auth=requested",), STRANGERS),
+        ("SSL", ("ssl.client.auth=required",), None),
+        (
+            "SASL_PLAINTEXT",
+            ("sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256", PLAIN_USERS),
+            "for PLAIN without encryption: anyone who sees the network's traffic learns passwords",
+        ),
+        ("SASL_PLAINTEXT", ("sasl.enabled.mechanisms=SCRAM-SHA-256",), None),
+        ("SASL_SSL", ("sasl.enabled.mechanisms=PLAIN", PLAIN_USERS), None),
+    ],
 )
 def test_a_listener_beyond_loopback_is_warned_of_unless_it_asks_who_is_there(
-    tmp_path: Path, protocol: str, client_auth: str, is_warned_of: bool
+    tmp_path: Path, protocol: str, settings: tuple[str, ...], warning: str | None
 ) -> None:
     (tmp_path / "server.pem").write_text(issued("localhost").pem, encoding="utf-8")
     command = [*KWIRE, "serve", "--set", f"listeners={protocol}://0.0.0.0:0"]
     command += ["--set", f"advertised.listeners={protocol}://localhost:1", "--data-dir", str(tmp_path / "data")]
     command += ["--set", "ssl.keystore.type=PEM", "--set", f"ssl.keystore.location={tmp_path / 'server.pem'}"]
-    command += ["--set", f"ssl.client.auth={client_auth}"]
+    command += [part for setting in settings for part in ("--set", setting)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert "listening on 0.0.0.0:" in process.stdout.readline()
         process.terminate()
-        assert ("without authentication" in process.communicate(timeout=TIMEOUT_S)[1]) is is_warned_of
+        warned = process.communicate(timeout=TIMEOUT_S)[1]
+        assert ("network's traffic" in warned or "without authentication" in warned) == (warning is not None)
+        assert (warning or "") in warned
     finally:
         process.kill()
         process.communicate()

@@ -500,6 +500,16 @@ async def a_second_client_of_the_address_is_served(scene: Scene) -> bool:
         await wait_all_tasks_blocked()
 
 
+async def seconds_until_many_are_served(scene: Scene) -> int:
+    """Connections are counted over ten seconds, and a pause is no longer than one."""
+    began = trio.current_time()
+    for _ in range(12):
+        client = await scene.server.connect()
+        await client.call(ApiVersionsRequest(), 0)
+        await client.hang_up()
+    return round(trio.current_time() - began)
+
+
 async def threads_of_a_recovery(scene: Scene) -> int:
     """That of the next start, which finds this broker dead."""
     asked: list[int] = []
@@ -792,8 +802,12 @@ BROKER_ROWS: Final[dict[str, Row]] = {
     "log.cleaner.io.max.bytes.per.second": Row(
         "1e300", "1000", seconds_that_a_cleaning_rests, lambda before, after: before < 100 < 900 < after, COMPACTED
     ),
+    "max.connection.creation.rate": Row("1", "1000", seconds_until_many_are_served, changes(3, 0)),
     "max.connections": Row("1", "2", a_second_client_is_served, changes(False, True)),
     "max.connections.per.ip": Row("1", "2", a_second_client_of_the_address_is_served, changes(False, True)),
+    "max.connections.per.ip.overrides": Row(
+        "127.0.0.1:1", "127.0.0.1:2", a_second_client_of_the_address_is_served, changes(False, True)
+    ),
     "num.replica.fetchers": Row("1", "2", connections_to_a_leader, changes(1, 2)),
     "num.recovery.threads.per.data.dir": Row("2", "3", threads_of_a_recovery, changes(4, 6)),
     "producer.id.expiration.ms": Row("86400000", "1000", an_idle_producer_is_remembered, changes(True, False)),
@@ -879,6 +893,9 @@ DEFAULTS_OF_TOPICS: Final = {
     if TOPIC_CONFIGS[name].broker_synonyms
 }
 
+OF_LISTENERS: Final = {"sasl.enabled.mechanisms", "sasl.jaas.config"}
+"""They act on listeners that this scene does not have: see kwire/tests/network/test_sasl.py."""
+
 PLACES: Final = [
     pytest.param(resource, name, config, row, id=f"{config}-{where}")
     for resource, name, where, rows in (
@@ -902,7 +919,7 @@ def test_every_configuration_that_may_change_has_a_row() -> None:
     of_groups = {name for name, definition in GROUP_CONFIGS.items() if definition.has_effect}
     of_others = {name for name, definition in CLIENT_METRICS_CONFIGS.items() if definition.has_effect}
     assert TOPIC_ROWS.keys() == of_topics
-    assert DEFAULTS_OF_TOPICS.keys() | BROKER_ROWS.keys() == of_brokers
+    assert DEFAULTS_OF_TOPICS.keys() | BROKER_ROWS.keys() | OF_LISTENERS == of_brokers
     assert GROUP_ROWS.keys() == of_groups
     assert of_others == set(), "these need rows, and resources to set them for"
 

@@ -64,7 +64,8 @@ def test_what_has_an_effect_for_a_listener_is_not_warned_of() -> None:
 
 
 def test_listeners_of_every_security_protocol_can_be_configured() -> None:
-    config = load_config("listeners=SSL://:1,SASL_SSL://:2,SASL_PLAINTEXT://:3,PLAINTEXT://:4")
+    listeners = "listeners=SSL://:1,SASL_SSL://:2,SASL_PLAINTEXT://:3,PLAINTEXT://:4"
+    config = load_config(f"{listeners}\nsasl.enabled.mechanisms=SCRAM-SHA-256")
     assert [(it.has_tls, it.has_sasl) for it in config.listeners] == [
         (True, False),
         (True, True),

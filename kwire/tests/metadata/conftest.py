@@ -10,6 +10,7 @@ from kwire.tests.metadata import harness
 from kwire.tests.metadata.distant_log import NEWS
 
 ON_BOTH = (
+    "test_acl_changes",
     "test_cluster_requests",
     "test_config_changes",
     "test_config_description",

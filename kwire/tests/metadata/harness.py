@@ -11,11 +11,15 @@ from kwire_storage.config import LogConfig
 from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
 from kwire.metadata.records import MetadataRecord
 from kwire.metadata.service import MetadataService
+from kwire.quotas.client_quotas import ClientQuotas
+from kwire.quotas.rates import Window
+from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.tests.metadata.distant_log import DistantLog, answered, somebody_first
 from kwire.waits import at_once
@@ -118,6 +122,14 @@ class FakeBroker:
 
     metadata: MetadataService
     authorizer: Authorizer = attrs.field(factory=AllowAll)
+    audit: AuditLog = attrs.field(factory=lambda: AuditLog(Audited.NOTHING, as_json=False, now_ms=lambda: 0))
+    client_quotas: ClientQuotas = attrs.field(
+        factory=lambda: ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
+    )
+
+    @property
+    def clock(self) -> Clock:
+        return self.metadata.clock
 
     @property
     def config(self) -> ServerConfig:

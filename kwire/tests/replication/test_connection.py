@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import socket
 import struct
 from collections.abc import Callable
 from typing import Any, cast
@@ -28,6 +27,7 @@ from kwire.network.processor import Timer
 from kwire.replication.connection import READ, REPLY_OVERHEAD_BYTES, WRITE, Address, LeaderConnection, Surroundings
 from kwire.replication.fetching import FIRST_PAUSE_MS, Fetcher, FetchSettings
 from kwire.tests.replication.test_fetching import EPOCH, KEY, ListedLog, batch, records, response
+from kwire.transport import Transport
 
 BACKOFF_MS = 1000
 TIMEOUT_MS = 30_000
@@ -46,11 +46,14 @@ class FakeSocket:
     """By the leader."""
     is_closed: bool = False
 
-    def setblocking(self, _flag: bool) -> None: ...
+    has_more: Callable[[], bool] | None = None
+    """It is its own transport."""
 
-    def setsockopt(self, *_option: int) -> None: ...
+    @property
+    def sock(self) -> FakeSocket:
+        return self
 
-    def send(self, data: memoryview) -> int:
+    def send(self, data: memoryview, _flags: int) -> int:
         count = int(min(len(data), self.room))
         if not count:
             raise BlockingIOError
@@ -128,12 +131,12 @@ class Leader:
         )
         self.connection = LeaderConnection(self.fetcher, around)
 
-    async def _connect(self, _address: Address) -> socket.socket:
+    async def _connect(self, _address: Address) -> Transport:
         if self.refusal is not None:
             raise self.refusal
         sock = FakeSocket(self.room)
         self.sockets.append(sock)
-        return cast(socket.socket, sock)
+        return cast(Transport, sock)
 
     @property
     def sock(self) -> FakeSocket:
@@ -272,6 +275,15 @@ def test_a_trouble_that_comes_again_after_an_honest_answer_is_told_again(caplog:
         header, _ = leader.fetch()
 
 
+def test_who_may_not_follow_is_told_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    leader = Leader()
+    header, _ = leader.begin()
+    leader.send(reply(header, response(PartitionData(0, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))))
+    [told] = warnings(caplog)
+    assert "TOPIC_AUTHORIZATION_FAILED" in told
+    assert "has to be in the leader's super.users" in told
+
+
 def test_a_leader_that_only_claims_a_large_reply_costs_little_memory() -> None:
     leader = Leader()
     leader.begin()
@@ -337,7 +349,7 @@ def test_a_leader_that_cannot_be_reached_is_tried_again_after_the_back_off(
 def test_connecting_takes_no_longer_than_a_request(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def hang(_leader: Leader, _address: Address) -> socket.socket:
+    async def hang(_leader: Leader, _address: Address) -> Transport:
         await trio.sleep_forever()
         raise AssertionError
 
@@ -351,9 +363,9 @@ def test_connecting_takes_no_longer_than_a_request(
 def test_a_connection_that_is_made_after_its_end_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     sock = FakeSocket()
 
-    async def connect_late(leader: Leader, _address: Address) -> socket.socket:
+    async def connect_late(leader: Leader, _address: Address) -> Transport:
         leader.connection.close()
-        return cast(socket.socket, sock)
+        return cast(Transport, sock)
 
     monkeypatch.setattr(Leader, "_connect", connect_late)
     leader = Leader()
@@ -459,3 +471,20 @@ def test_a_leader_without_sasl_and_one_that_does_not_answer_are_left() -> None:
     leader.negotiate([*SERVED, *OF_SASL])
     leader.loop.sleep(TIMEOUT_MS / 1000)
     assert [it.is_closed for it in leader.sockets] == [True, True]
+
+
+def test_what_the_transport_has_taken_from_the_socket_is_received_without_another_event() -> None:
+    leader = Leader()
+    header, _ = leader.begin()
+    sock = leader.sock
+    pieces = [reply(header, response(records(batch(0, 3))))[at : at + 7] for at in range(0, 200, 7)]
+
+    def more_arrives() -> bool:
+        if pieces:
+            sock.arriving += pieces.pop(0)
+        return bool(sock.arriving)
+
+    sock.has_more = more_arrives
+    sock.arriving += pieces.pop(0)
+    leader.loop.watched[sock][0](READ)
+    assert leader.log.log_end_offset == 3

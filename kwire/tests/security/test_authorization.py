@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_security import DelegationTokenRecord
 from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     alter_share_group_offsets,
+    alter_user_scram_credentials,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
+    create_delegation_token,
     create_partitions,
     create_topics,
     delete_acls,
@@ -30,8 +34,10 @@ from kwire_protocol.messages import (
     delete_share_group_state,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_delegation_token,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -39,6 +45,7 @@ from kwire_protocol.messages import (
     describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -76,7 +83,7 @@ from kwire_protocol.messages import (
     write_txn_markers,
 )
 from kwire_protocol.records import Record, build_batch
-from kwire_protocol.wire import Reader, Writer
+from kwire_protocol.wire import NULL_UUID, Reader, Uuid, Writer
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.apis import APIS
@@ -93,11 +100,13 @@ from kwire.tests.internal_topics import create_internal_topics
 from kwire.waits import at_once
 
 TOPIC, GROUP, ID = "secret-topic", "secret-group", "secret-id"
+TOKEN = DelegationTokenRecord("User:alice", "User:alice", [], 1, 1 << 62, 1 << 62, "secret-token")
 REFUSALS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 MALLORY = Requester(Principal("User", "mallory"), "host")
 
@@ -108,24 +117,32 @@ class DoesNotAnswerYet(Exception):
 
 @attrs.define
 class Denier:
-    """Refuses everything to everybody, but what is in `granted`."""
+    """Refuses everything to everybody, but what is in `permitted`."""
 
-    granted: set[tuple[Operation, ResourceType, str]] = attrs.field(factory=set)
+    permitted: set[tuple[Operation, ResourceType, str]] = attrs.field(factory=set)
     asked: list[tuple[Requester, Operation, ResourceType, str]] = attrs.field(factory=list)
     allows_all: bool = False
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         self.asked.append((requester, operation, resource_type, name))
-        return (operation, resource_type, name) in self.granted
+        return (operation, resource_type, name) in self.permitted
 
     def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        return any(it[:2] == (operation, resource_type) for it in self.granted)
+        return any(it[:2] == (operation, resource_type) for it in self.permitted)
+
+    def granted(self, requester: Requester, operation: Operation) -> frozenset[str | Uuid]:
+        return frozenset()
+
+    def grant(self, requester: Requester, operation: Operation, topic: str | Uuid) -> None:
+        """It is asked each time."""
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """It has a topic with a record, a group that has committed, and a transactional id."""
-    opened = Broker.open(load_config(), MemoryDisk(), SystemClock())
+@contextmanager
+def open_broker() -> Iterator[Broker]:
+    """It has a topic with a record, a group that has committed, a transactional id, and a delegation token."""
+    settings = ["delegation.token.secret.key=secret-key", "transaction.two.phase.commit.enable=true"]
+    opened = Broker.open(load_config(settings=settings), MemoryDisk(), SystemClock())
+    at_once(opened.metadata.change(lambda _: ([TOKEN], None)))
     create_internal_topics(opened)
     at_once(opened.metadata.create_topic_by_itself(TOPIC))
     append(opened.partitions.find(TOPIC, 0), b"secret-value")
@@ -133,6 +150,12 @@ def broker() -> Iterator[Broker]:
     ask(opened, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with open_broker() as opened:
+        yield opened
 
 
 def topic_id(broker: Broker) -> bytes:
@@ -326,11 +349,13 @@ REQUESTS: dict[str, list[Make]] = {
             ],
         )
     ],
-    "describe_acls": [lambda _: describe_acls.DescribeAclsRequest(2, TOPIC, 3)],
+    "describe_acls": [lambda _: describe_acls.DescribeAclsRequest(2, TOPIC, 3, None, None, 1, 1)],
     "create_acls": [
         lambda _: create_acls.CreateAclsRequest([create_acls.AclCreation(2, TOPIC, 3, "User:mallory", "*", 2, 3)])
     ],
-    "delete_acls": [lambda _: delete_acls.DeleteAclsRequest([delete_acls.DeleteAclsFilter(2, TOPIC)])],
+    "delete_acls": [
+        lambda _: delete_acls.DeleteAclsRequest([delete_acls.DeleteAclsFilter(2, TOPIC, 3, None, None, 1, 1)])
+    ],
     "describe_configs": [
         lambda _: describe_configs.DescribeConfigsRequest(
             [describe_configs.DescribeConfigsResource(kind, name) for kind, name in [*CONFIGS, (8, "1")]]
@@ -366,6 +391,19 @@ REQUESTS: dict[str, list[Make]] = {
             [offset_delete.OffsetDeleteRequestTopic(TOPIC, [offset_delete.OffsetDeleteRequestPartition(0)])],
         )
     ],
+    "describe_client_quotas": [lambda _: describe_client_quotas.DescribeClientQuotasRequest()],
+    "alter_client_quotas": [
+        lambda _: alter_client_quotas.AlterClientQuotasRequest(
+            [
+                alter_client_quotas.AlterClientQuotasRequestEntryData(
+                    [alter_client_quotas.AlterClientQuotasRequestEntityData("user", "mallory")],
+                    [alter_client_quotas.OpData("producer_byte_rate", 1.0)],
+                )
+            ]
+        )
+    ],
+    "create_delegation_token": [lambda _: create_delegation_token.CreateDelegationTokenRequest("User", "alice")],
+    "describe_delegation_token": [lambda _: describe_delegation_token.DescribeDelegationTokenRequest(None)],
     "update_features": [
         lambda _: update_features.UpdateFeaturesRequest(
             1000, [update_features.FeatureUpdateKey("transaction.version", 0, upgrade_type=3)]
@@ -385,6 +423,18 @@ REQUESTS: dict[str, list[Make]] = {
     ],
     "elect_leaders": [lambda _: elect_leaders.ElectLeadersRequest(0, [elect_leaders.TopicPartitions(TOPIC, [0])])],
     "alter_partition": [lambda _: alter_partition.AlterPartitionRequest(1, 0)],
+    "describe_user_scram_credentials": [
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None),
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
+            [describe_user_scram_credentials.UserName("alice")]
+        ),
+    ],
+    "alter_user_scram_credentials": [
+        lambda _: alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+            [alter_user_scram_credentials.ScramCredentialDeletion("alice", 1)],
+            [alter_user_scram_credentials.ScramCredentialUpsertion("mallory", 1, 4096, b"salt", b"salted")],
+        )
+    ],
     "unregister_broker": [lambda _: unregister_broker.UnregisterBrokerRequest(7)],
     "describe_quorum": [
         lambda _: describe_quorum.DescribeQuorumRequest(
@@ -508,11 +558,16 @@ REQUESTS: dict[str, list[Make]] = {
 FOR_EVERYBODY = {
     "api_versions": "asked before anybody has said who they are",
     "describe_cluster": "where the brokers are, and nothing of what may be done to them",
+    "sasl_handshake": "asked to learn who somebody is",
+    "sasl_authenticate": "asked to learn who somebody is",
+    "renew_delegation_token": "whoever is a renewer of the token may do it",
+    "expire_delegation_token": "whoever is a renewer of the token may do it",
 }
 LISTS = {
     "metadata": "topics",
     "list_groups": "groups",
     "list_transactions": "transaction_states",
+    "describe_delegation_token": "tokens",
     "describe_topic_partitions": "topics",
 }
 """Where all is asked for, what may not be seen is left out."""
@@ -536,7 +591,7 @@ ASKED: dict[str, set[str]] = {
     "describe_groups": {f"{it} GROUP" for it in ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")},
     "list_groups": {"DESCRIBE CLUSTER"},
     "create_topics": {"CREATE CLUSTER", "DESCRIBE_CONFIGS TOPIC"},
-    "delete_topics": {"DELETE TOPIC"},
+    "delete_topics": {"DELETE CLUSTER"},
     "delete_records": {"DELETE TOPIC"},
     "init_producer_id": {WRITES_AN_ID, "WRITE TOPIC"},
     "offset_for_leader_epoch": {"CLUSTER_ACTION CLUSTER"},
@@ -556,10 +611,16 @@ ASKED: dict[str, set[str]] = {
     "create_partitions": {"ALTER TOPIC"},
     "delete_groups": {"DELETE GROUP"},
     "offset_delete": {"DELETE GROUP", "READ TOPIC"},
+    "describe_client_quotas": {"DESCRIBE_CONFIGS CLUSTER"},
+    "alter_client_quotas": {"ALTER_CONFIGS CLUSTER"},
+    "create_delegation_token": {"CREATE_TOKENS USER"},
+    "describe_delegation_token": {"DESCRIBE DELEGATION_TOKEN"},
     "update_features": {"ALTER CLUSTER"},
     "alter_partition_reassignments": {"ALTER CLUSTER"},
     "list_partition_reassignments": {"DESCRIBE CLUSTER"},
     "elect_leaders": {"ALTER CLUSTER"},
+    "describe_user_scram_credentials": {"DESCRIBE CLUSTER"},
+    "alter_user_scram_credentials": {"ALTER CLUSTER"},
     "unregister_broker": {"ALTER CLUSTER"},
     "alter_partition": {"CLUSTER_ACTION CLUSTER"},
     "describe_quorum": {"DESCRIBE CLUSTER"},
@@ -643,6 +704,88 @@ def test_what_a_transaction_has_of_topics_that_may_not_be_seen_is_left_out(broke
         assert [it.topic for it in described.topics] == topics
 
 
+def test_a_transactional_id_is_needed_for_transactional_batches_only(broker: Broker) -> None:
+    broker.authorizer = Denier({(Operation.WRITE, ResourceType.TOPIC, TOPIC)})
+
+    def produced(*batches: bytes | memoryview) -> list[int]:
+        data = [P(index, each) for index, each in enumerate(batches)]
+        request = produce.ProduceRequest(ID, 1, 1000, [produce.TopicProduceData(TOPIC, topic_id(broker), data)])
+        answers = ask(broker, "produce", request).responses[0].partition_responses
+        return [it.error_code for it in answers]
+
+    transactional = bytes(build_batch([Record()], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0))
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert produced(batch()) == [0]
+    assert produced(b"no batch") == [ErrorCode.INVALID_RECORD]
+    assert produced(batch(), transactional) == [refused, refused]
+
+
+def test_whoever_may_delete_in_the_cluster_may_delete_any_topic(broker: Broker) -> None:
+    broker.authorizer = Denier({(Operation.DELETE, ResourceType.CLUSTER, "kafka-cluster")})
+    assert error_codes(ask(broker, "delete_topics", REQUESTS["delete_topics"][0](broker))) == {0}
+
+
+def test_whoever_may_see_topics_but_not_delete_them_is_told_which_there_are(broker: Broker) -> None:
+    identifier = topic_id(broker)
+
+    def answer(name: str | None, topic_id: bytes = NULL_UUID) -> tuple[str | None, int]:
+        request = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState(name, topic_id)])
+        [response] = ask(broker, "delete_topics", request).responses
+        return response.name, response.error_code
+
+    refused, unknown = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    broker.authorizer = Denier()
+    assert (answer(TOPIC), answer("none")) == ((TOPIC, refused), ("none", refused))
+    assert answer(None, identifier) == (None, refused)
+    assert answer(None, b"x" * 16) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
+    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, it) for it in (TOPIC, "none")})
+    assert (answer(TOPIC), answer("none")) == ((TOPIC, refused), ("none", unknown))
+    assert answer(None, identifier) == (TOPIC, refused)
+    broker.authorizer = Denier({(Operation.DELETE, ResourceType.TOPIC, TOPIC)})
+    assert answer(TOPIC) == (TOPIC, refused), "it may not be seen, so it does not exist for the client"
+    assert answer(None, identifier) == (TOPIC, 0)
+
+
+def test_what_is_named_twice_is_wrong_whoever_asks_for_it(broker: Broker) -> None:
+    broker.authorizer = Denier()
+    identifier = topic_id(broker)
+    by_id, by_both = delete_topics.DeleteTopicState(None, identifier), delete_topics.DeleteTopicState(TOPIC, identifier)
+    config = alter_configs.AlterConfigsResource(2, TOPIC, [])
+    for name, request in (
+        ("create_topics", create_topics.CreateTopicsRequest([create_topics.CreatableTopic("new", 1, 1)] * 2)),
+        (
+            "create_topics",
+            create_topics.CreateTopicsRequest([create_topics.CreatableTopic("__cluster_metadata", 1, 1)]),
+        ),
+        (
+            "create_partitions",
+            create_partitions.CreatePartitionsRequest([create_partitions.CreatePartitionsTopic(TOPIC, 2)] * 2),
+        ),
+        ("delete_topics", delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState(TOPIC)] * 2)),
+        ("delete_topics", delete_topics.DeleteTopicsRequest([by_id, by_id])),
+        ("delete_topics", delete_topics.DeleteTopicsRequest([by_both])),
+        ("alter_configs", alter_configs.AlterConfigsRequest([config, config])),
+    ):
+        assert error_codes(ask(broker, name, request)) - {0} <= {
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        }, name
+        assert TOPIC in broker.metadata.image.topics
+
+
+def test_a_topic_that_may_not_be_seen_is_not_called_internal_and_one_that_may_not_be_created_not_invalid(
+    broker: Broker,
+) -> None:
+    def asked(name: str) -> tuple[int, bool]:
+        [topic] = ask(broker, "metadata", metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name)])).topics
+        return topic.error_code, topic.is_internal
+
+    broker.authorizer = Denier()
+    assert asked("__consumer_offsets") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
+    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, "not valid")})
+    assert asked("not valid") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
+
+
 def test_offsets_of_topics_that_may_not_be_seen_are_left_out(broker: Broker) -> None:
     broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.GROUP, GROUP)})
     everything, named = (ask(broker, "offset_fetch", make(broker)).groups[0] for make in REQUESTS["offset_fetch"])
@@ -655,7 +798,7 @@ def test_a_topic_may_be_created_by_whoever_may_create_that_topic(broker: Broker)
     broker.authorizer = Denier({may_create, (Operation.DESCRIBE, ResourceType.TOPIC, "new")})
     (created,) = ask(broker, "create_topics", REQUESTS["create_topics"][0](broker)).topics
     assert (created.error_code, created.topic_config_error_code) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    assert created.configs is None
+    assert (created.configs, created.num_partitions, created.replication_factor) == ([], -1, -1)
     at_once(broker.metadata.delete_topics(delete_topics.DeleteTopicsRequest(topic_names=["new"]), version=5))
     assert "new" not in broker.metadata.image.topics
     ask(broker, "metadata", REQUESTS["metadata"][2](broker))

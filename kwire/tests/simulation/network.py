@@ -15,8 +15,8 @@ import attrs
 import trio
 
 from kwire.client.transport import Address
-from kwire.network.transport import Bytes
 from kwire.tests.simulation.calendar import Calendar
+from kwire.transport import Bytes
 
 SHORTEST_DELAY_S, LONGEST_DELAY_S = 0.0001, 0.002
 WINDOW_BYTES = 64 * 1024

@@ -15,6 +15,7 @@ from kwire_protocol.kafka_error import KafkaError
 
 from kwire.config.definition import ConfigDefinition, ConfigError, Definitions, Scope, Value, invalid, told
 from kwire.config.resolution import ConfigResolver, overlay
+from kwire.config.server import ServerConfig
 from kwire.config.suggestions import did_you_mean
 from kwire.config.tables.broker import CLUSTER_WIDE_OF_LISTENERS, broker_config, listener_config
 from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
@@ -23,6 +24,7 @@ from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.metadata.controller.deciding import CheckListeners
 
 MAX_VALUE_LENGTH: Final = 0x7FFF
+_OF_SECURITY: Final = ("listener.name.", "sasl.", "connections.max.reauth.ms")
 _MOST_NAMES_TOLD: Final = 10
 _THREAD_COUNTS: Final = frozenset(
     (
@@ -98,6 +100,18 @@ def check_broker_configs(
             raise invalid_request(
                 f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(own)}]"
             )
+    changed = {name for name in (*configs, *before) if configs.get(name) != before.get(name)}
+    if any(name.startswith(_OF_SECURITY) for name in changed):
+        _check_security(configs, before, resolver)
+
+
+def _check_security(configs: Mapping[str, str], before: Mapping[str, str], resolver: ConfigResolver) -> None:
+    """Whether the broker could have listeners with these configurations."""
+    others = {name: text for name, text in resolver.effective.items() if name not in before}
+    try:
+        ServerConfig.from_properties(overlay(overlay(resolver.static, others), configs))
+    except ConfigError as error:
+        raise invalid_request(str(error)) from None
 
 
 def check_listeners(

@@ -13,15 +13,24 @@ from kwire_protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-from kwire.metadata.controller.deciding import MAX_PARTITIONS_PER_REQUEST, ClusterState, Records, repeated, too_many
+from kwire.metadata.controller.deciding import (
+    ANY_MUTATIONS,
+    MAX_PARTITIONS_PER_REQUEST,
+    ClusterState,
+    Mutations,
+    Records,
+    repeated,
+    too_many,
+)
 from kwire.metadata.controller.partitions.placement import check_assignment, partition_record, place
 from kwire.topic_names import no_such_topic
 
 
 def create_partitions(
-    state: ClusterState, request: CreatePartitionsRequest
+    state: ClusterState, request: CreatePartitionsRequest, mutations: Mutations = ANY_MUTATIONS
 ) -> tuple[Records, CreatePartitionsResponse]:
     """Each topic succeeds or fails independently."""
+    mutations.begin()
     named = Counter(topic.name for topic in request.topics)
     records: Records = []
     results = [
@@ -33,7 +42,7 @@ def create_partitions(
         if named[topic.name] > 1:
             continue
         try:
-            added = _create_partitions(state, topic)
+            added = _create_partitions(state, topic, mutations)
             if len(records) + len(added) > MAX_PARTITIONS_PER_REQUEST:
                 raise _too_many(len(records) + len(added))
             records += added
@@ -43,7 +52,7 @@ def create_partitions(
     return [] if request.validate_only else records, CreatePartitionsResponse(results=results)
 
 
-def _create_partitions(state: ClusterState, topic: CreatePartitionsTopic) -> Records:
+def _create_partitions(state: ClusterState, topic: CreatePartitionsTopic, mutations: Mutations) -> Records:
     image = state.image.topics.get(topic.name)
     if image is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_such_topic(topic.name))
@@ -73,6 +82,7 @@ def _create_partitions(state: ClusterState, topic: CreatePartitionsTopic) -> Rec
         assignment = [given.broker_ids for given in topic.assignments]
         for replicas in assignment:
             check_assignment(state.image, replicas, replication_factor)
+    mutations.take(additional)
     return [
         partition_record(state.image, image.topic_id, index, replicas)
         for index, replicas in enumerate(assignment, start=existing)

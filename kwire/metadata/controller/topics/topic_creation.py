@@ -20,8 +20,10 @@ from kwire.config.definition import to_text
 from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.metadata.controller.configs.config_checks import check_topic_configs, no_value_for
 from kwire.metadata.controller.deciding import (
+    ANY_MUTATIONS,
     MAX_PARTITIONS_PER_REQUEST,
     ClusterState,
+    Mutations,
     Records,
     check_batch_size,
     repeated,
@@ -36,8 +38,11 @@ Describe = Callable[[tuple[tuple[str, str], ...]], list[CreatableTopicConfigs]]
 """What the answer says of a new topic whose own configurations are these."""
 
 
-def create_topics(state: ClusterState, request: CreateTopicsRequest) -> tuple[Records, CreateTopicsResponse]:
+def create_topics(
+    state: ClusterState, request: CreateTopicsRequest, mutations: Mutations = ANY_MUTATIONS
+) -> tuple[Records, CreateTopicsResponse]:
     """Each topic succeeds or fails independently; only a request that is too large fails as a whole."""
+    mutations.begin()
     named = Counter(topic.name for topic in request.topics)
     topics = [topic for topic in request.topics if named[topic.name] == 1]
     records: Records = []
@@ -48,7 +53,7 @@ def create_topics(state: ClusterState, request: CreateTopicsRequest) -> tuple[Re
         _check_partition_count(state, topics)
         for topic in topics:
             try:
-                topic_records, result = _create_topic(state, topic, describe)
+                topic_records, result = _create_topic(state, topic, describe, mutations)
                 records += topic_records
             except KafkaError as error:
                 result = _failed(topic.name, error)
@@ -76,12 +81,13 @@ def _check_partition_count(state: ClusterState, topics: Sequence[CreatableTopic]
 
 
 def _create_topic(
-    state: ClusterState, topic: CreatableTopic, describe: Describe
+    state: ClusterState, topic: CreatableTopic, describe: Describe, mutations: Mutations
 ) -> tuple[Records, CreatableTopicResult]:
     check_new_name(state, topic.name)
     configs = _configs_of(topic)
     check_topic_configs(configs, state.configs)
     assignment = _assignment(state, topic)
+    mutations.take(len(assignment))
     topic_id = state.new_id()
     records = topic_records(state, topic.name, topic_id, configs, assignment)
     return records, CreatableTopicResult(

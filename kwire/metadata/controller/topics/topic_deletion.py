@@ -6,11 +6,19 @@ from collections import Counter
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_topics import RemoveTopicRecord
-from kwire_protocol.kafka_error import quoted
+from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
 
-from kwire.metadata.controller.deciding import MAX_RECORDS_PER_REQUEST, ClusterState, Records, repeated, too_many
+from kwire.metadata.controller.deciding import (
+    ANY_MUTATIONS,
+    MAX_RECORDS_PER_REQUEST,
+    ClusterState,
+    Mutations,
+    Records,
+    repeated,
+    too_many,
+)
 from kwire.metadata.image import TopicImage
 from kwire.topic_names import no_such_topic
 
@@ -19,9 +27,15 @@ DELETION_DISABLED_SINCE = 3
 
 
 def delete_topics(
-    state: ClusterState, request: DeleteTopicsRequest, *, version: int, enabled: bool
+    state: ClusterState,
+    request: DeleteTopicsRequest,
+    mutations: Mutations = ANY_MUTATIONS,
+    *,
+    version: int,
+    enabled: bool,
 ) -> tuple[Records, DeleteTopicsResponse]:
     """`enabled` is delete.topic.enable. Names and ids that occur twice delete nothing."""
+    mutations.begin()
     if not enabled:
         return [], _disabled(request, version)
     results: list[DeletableTopicResult] = []
@@ -72,8 +86,16 @@ def delete_topics(
             DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message) for topic in found.values()
         ]
         return [], DeleteTopicsResponse(responses=results)
-    results += [DeletableTopicResult(topic.name, topic.topic_id) for topic in found.values()]
-    return [RemoveTopicRecord(topic_id) for topic_id in found], DeleteTopicsResponse(responses=results)
+    records: Records = []
+    for topic_id, image in found.items():
+        result = DeletableTopicResult(image.name, topic_id)
+        try:
+            mutations.take(len(image.partitions))
+            records.append(RemoveTopicRecord(topic_id))
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return records, DeleteTopicsResponse(responses=results)
 
 
 def _failed(name: str | None, topic_id: Uuid, why: str) -> DeletableTopicResult:

@@ -1,0 +1,28 @@
+"""What brokers are configured with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kwire_protocol.kafka_error import quoted
+from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+from kwire.client.cluster import Cluster
+from kwire.client.errors import refused
+
+_BROKER = 4
+"""The type of the resource."""
+
+
+def broker_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None]:
+    """The values at one of the brokers. A name that it does not know, or does not tell, is missing or None.
+
+    Raises Refused.
+    """
+    node_id = cluster.node_ids()[0]
+    asked = DescribeConfigsResource(_BROKER, str(node_id), list(names))
+    [result] = cluster.call(DescribeConfigsRequest([asked]), node_id=node_id, at_least=1).results
+    if result.error_code:
+        what = f"the configuration of broker {quoted(str(node_id))} cannot be read"
+        raise refused(what, result.error_code, result.error_message)
+    return {it.name: it.value for it in result.configs}

@@ -1,0 +1,115 @@
+"""How a client's connections are secured, from Kafka's settings: those of a client, or of a broker for its peers.
+
+A client has its own names for what it is to do (security.protocol, sasl.mechanism, sasl.jaas.config), and the same
+ssl.* as a broker. A broker reaches its peers at their inter-broker listener. There it is a client with the settings of
+its own listener of that name: its keystore is what it shows, its truststore says whom it trusts, and the login module
+of sasl.mechanism.inter.broker.protocol has its username and password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kwire_protocol.kafka_error import quoted
+
+from kwire.client.login import NewExchange
+from kwire.client.security import ClientSecurity
+from kwire.client.transport import NewContext
+from kwire.config.definition import ConfigError
+from kwire.config.listeners import SECURITY_PROTOCOLS, Listener
+from kwire.config.reading import ConfigReader
+from kwire.config.sasl import sasl_settings
+from kwire.config.tls import tls_settings, tls_settings_of_listener
+from kwire.security.sasl.client import CLIENT_MECHANISMS, client_exchange
+from kwire.security.sasl.jaas import JaasError, LoginModule, parse_jaas
+from kwire.security.tls.settings import TlsSettings
+
+if TYPE_CHECKING:
+    import ssl
+
+PROTOCOL: Final = "security.protocol"
+MECHANISM: Final = "sasl.mechanism"
+JAAS: Final = "sasl.jaas.config"
+INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+
+NewNonce = Callable[[], str]
+"""Makes text that nobody can guess, another one each time."""
+
+
+def client_security(properties: Mapping[str, str], new_nonce: NewNonce) -> ClientSecurity:
+    """That of a client with these settings, as the file of --command-config has them. Raises ConfigError.
+
+    Settings that do not concern security are left alone.
+    """
+    protocol = properties.get(PROTOCOL, "PLAINTEXT").strip().upper()
+    if protocol not in SECURITY_PROTOCOLS:
+        raise ConfigError(f"{PROTOCOL} is {quoted(protocol)}: choose one of {', '.join(SECURITY_PROTOCOLS)}")
+    return ClientSecurity(
+        _new_context(lambda: tls_settings(ConfigReader(properties))) if protocol.endswith("SSL") else None,
+        _exchange_of_client(properties, new_nonce) if protocol.startswith("SASL") else None,
+    )
+
+
+def inter_broker_security(
+    properties: Callable[[], Mapping[str, str]], listener: Listener, new_nonce: NewNonce
+) -> ClientSecurity:
+    """That of a broker towards its peers. `properties` returns what is in force now, `listener` is its own inter-broker
+    listener. Raises ConfigError."""
+    protocol = listener.security_protocol
+    return ClientSecurity(
+        _new_context(lambda: tls_settings_of_listener(properties(), listener)) if protocol.endswith("SSL") else None,
+        _exchange_of_broker(properties, listener, new_nonce) if protocol.startswith("SASL") else None,
+    )
+
+
+def _new_context(settings: Callable[[], TlsSettings]) -> NewContext:
+    settings()  # which says now what is wrong with them
+
+    def new_context() -> ssl.SSLContext:
+        from kwire.security.tls.contexts import client_context
+
+        return client_context(settings())
+
+    return new_context
+
+
+def _exchange_of_client(properties: Mapping[str, str], new_nonce: NewNonce) -> NewExchange:
+    mechanism = properties.get(MECHANISM, "").strip()
+    if mechanism not in CLIENT_MECHANISMS:
+        told = f"is {quoted(mechanism)}" if mechanism else "is not set"
+        raise ConfigError(f"{MECHANISM} {told}: kwire logs in with {', '.join(CLIENT_MECHANISMS)}")
+    text = properties.get(JAAS)
+    if text is None:
+        raise ConfigError(f'{JAAS} is not set: it has the login module, with username="..." and password="..."')
+    try:
+        return _exchange(mechanism, parse_jaas(text), new_nonce)
+    except JaasError as error:
+        raise ConfigError(f"{JAAS} cannot be used: {error}") from None
+
+
+def _exchange_of_broker(
+    properties: Callable[[], Mapping[str, str]], listener: Listener, new_nonce: NewNonce
+) -> NewExchange:
+    read = ConfigReader(properties())
+    mechanism = read.of_listener(listener.name).text(INTER_BROKER_MECHANISM)
+    enabled = {it.name: it.module for it in sasl_settings(read, listener)}
+    if mechanism not in enabled:
+        raise ConfigError(
+            f"{INTER_BROKER_MECHANISM} is {quoted(mechanism)}, which is not among the sasl.enabled.mechanisms of the "
+            f"inter-broker listener {listener.name}: {', '.join(enabled)}"
+        )
+    module = enabled[mechanism]
+    where = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.{JAAS}"
+    if module is None:
+        raise ConfigError(f'{where} is not set: this broker needs username="..." and password="..." for the others')
+    try:
+        return _exchange(mechanism, module, new_nonce)
+    except JaasError as error:
+        raise ConfigError(f"{where} cannot be used by this broker to log in at others: {error}") from None
+
+
+def _exchange(mechanism: str, module: LoginModule, new_nonce: NewNonce) -> NewExchange:
+    """Raises JaasError."""
+    client_exchange(mechanism, module, nonce=new_nonce())  # which says now what is wrong
+    return lambda: client_exchange(mechanism, module, nonce=new_nonce())

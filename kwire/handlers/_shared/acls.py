@@ -1,0 +1,33 @@
+"""What the three APIs about ACLs have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+from kwire.context import CloseConnection
+from kwire.security.acls.acl import UNKNOWN
+from kwire.security.acls.standard_authorizer import StandardAuthorizer
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+
+
+def check_known(*numbers: int) -> None:
+    """Closes the connection if one is the number for what is unknown. As in Kafka, that is no valid request.
+
+    Other numbers without a meaning are refused by themselves.
+    """
+    if UNKNOWN in numbers:
+        raise CloseConnection(
+            "a request about ACLs has a type, an operation or a permission of 0, which stands for none"
+        )
+
+
+def standard_authorizer(broker: Broker) -> StandardAuthorizer:
+    """The broker's authorizer. Raises KafkaError(SECURITY_DISABLED) if it goes by no ACLs."""
+    if isinstance(broker.authorizer, StandardAuthorizer):
+        return broker.authorizer
+    raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")

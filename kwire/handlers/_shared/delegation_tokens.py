@@ -1,0 +1,37 @@
+"""What the APIs of delegation tokens have in common: which connections may ask, and whether there are tokens at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+from kwire.security.principal import ANONYMOUS
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+    from kwire.metadata.delegation_tokens import DelegationTokens
+
+NO_TIME: Final = -1
+"""The timestamps in the answer to a request that is not allowed."""
+
+
+def check_connection(context: Context) -> None:
+    """Raises KafkaError(DELEGATION_TOKEN_REQUEST_NOT_ALLOWED) for a client that is not known for certain.
+
+    A token must not be had for nothing, nor for another token: that would make it live for ever. So a client must have
+    logged in by SASL, without a token, or have shown a certificate.
+    """
+    is_known = context.sasl is not None or context.principal != ANONYMOUS
+    if not is_known or context.principal.token_authenticated:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+
+def tokens_of(broker: Broker) -> DelegationTokens:
+    """Raises KafkaError(DELEGATION_TOKEN_AUTH_DISABLED): delegation.token.secret.key is not set."""
+    tokens = broker.metadata.delegation_tokens
+    if tokens is None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    return tokens

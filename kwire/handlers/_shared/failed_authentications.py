@@ -1,0 +1,17 @@
+"""The wait before a failed authentication is answered, which makes trying passwords slow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.waits import Pause
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+
+
+async def failed_authentication_is_over(broker: Broker) -> None:
+    """Waits for connection.failed.authentication.delay.ms."""
+    delay_ms = broker.config.connection_failed_authentication_delay_ms
+    if delay_ms > 0:
+        await Pause(delay_ms / 1000)

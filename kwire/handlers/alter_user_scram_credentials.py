@@ -1,0 +1,37 @@
+"""AlterUserScramCredentials: v0, flexible (KIP-554).
+
+The rules are in `kwire.metadata.controller.access.scram_users`. A change is in force for the next login; connections of
+the user go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+
+from kwire.handlers._shared.authorization import check
+from kwire.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(
+    broker: Broker, request: AlterUserScramCredentialsRequest, context: Context
+) -> AlterUserScramCredentialsResponse:
+    try:
+        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
+        return await broker.metadata.alter_scram_credentials(request)
+    except KafkaError as error:
+        # There is no error for the whole request.
+        names = dict.fromkeys([*(it.name for it in request.deletions), *(it.name for it in request.upsertions)])
+        return AlterUserScramCredentialsResponse(
+            results=[AlterUserScramCredentialsResult(name, error.code, error.message) for name in names]
+        )

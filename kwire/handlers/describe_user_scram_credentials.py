@@ -1,0 +1,41 @@
+"""DescribeUserScramCredentials: v0, flexible (KIP-554).
+
+Says which mechanisms a user has, with how many iterations; a client needs the latter anyway.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+from kwire.handlers._shared.authorization import check
+from kwire.metadata.controller.access.scram_users import describe_scram_credentials
+from kwire.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+def handle(
+    broker: Broker, request: DescribeUserScramCredentialsRequest, context: Context
+) -> DescribeUserScramCredentialsResponse:
+    names = None if request.users is None else [user.name for user in request.users]
+    try:
+        check(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER)
+    except KafkaError as error:
+        return DescribeUserScramCredentialsResponse(
+            error_code=error.code,
+            error_message=error.message,
+            results=[
+                DescribeUserScramCredentialsResult(name, error.code, error.message)
+                for name in dict.fromkeys(names or ())
+            ],
+        )
+    return describe_scram_credentials(broker.metadata.image.access, names)

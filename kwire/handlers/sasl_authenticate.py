@@ -1,0 +1,94 @@
+"""SaslAuthenticate: v0-2.
+
+* v1: session_lifetime_ms, after which the client has to authenticate again (KIP-368)
+* v2: flexible
+
+Passes the client's bytes to the exchange that SaslHandshake began (`kwire.security.sasl.exchange`). When the client is
+known its connection is told. A failure is answered after connection.failed.authentication.delay.ms, and closes the
+connection.
+
+After SaslHandshake v0 there is no request around the mechanism's bytes (`TOKEN_VERSION`), and no answer to failures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kwire_protocol.wire import Writer
+
+from kwire.context import CloseAfterResponse, CloseConnection
+from kwire.handlers._shared.failed_authentications import failed_authentication_is_over
+from kwire.security.principal import Principal, Requester
+from kwire.security.sasl.exchange import (
+    TOKEN_VERSION,
+    AuthenticationFailed,
+    IllegalSaslState,
+    Known,
+    SaslSession,
+)
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+AFTER_AUTHENTICATION = "SaslAuthenticate request received after successful authentication"
+
+
+@attrs.define
+class Token:
+    """The mechanism's bytes, as all that a frame has."""
+
+    data: bytes
+
+    def write(self, w: Writer, version: int) -> None:  # noqa: ARG002
+        del w.buf[-4:]  # the correlation id, with which the frame was begun
+        w.buf += self.data
+
+
+async def handle(
+    broker: Broker, request: SaslAuthenticateRequest, context: Context
+) -> SaslAuthenticateResponse | Token:
+    session = context.sasl
+    if session is None:
+        return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, AFTER_AUTHENTICATION)
+    try:
+        step = session.respond(bytes(request.auth_bytes), now_ms=broker.clock.now_ms())
+    except IllegalSaslState as error:
+        if error.closes:
+            raise CloseConnection(str(error)) from None
+        return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, str(error))
+    except AuthenticationFailed as error:
+        reason, told = error.reason, str(error)
+    else:
+        lifetime_ms = 0
+        if isinstance(step, Known):
+            lifetime_ms = step.lifetime_ms or 0
+            _tell_connection(context, step)
+            _audit(broker, context, session, step.principal)
+        if context.api_version == TOKEN_VERSION:
+            return Token(step.data)
+        return SaslAuthenticateResponse(auth_bytes=step.data, session_lifetime_ms=lifetime_ms)
+    _audit(broker, context, session, None, reason)
+    await failed_authentication_is_over(broker)
+    if context.api_version == TOKEN_VERSION:
+        raise CloseConnection(reason)
+    raise CloseAfterResponse(reason, SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, told))
+
+
+def _tell_connection(context: Context, known: Known) -> None:
+    context.requester = Requester(known.principal, context.client_host)
+    if context.on_authenticated is not None:
+        context.on_authenticated(None if known.lifetime_ms is None else known.lifetime_ms / 1000)
+
+
+def _audit(
+    broker: Broker, context: Context, session: SaslSession, principal: Principal | None, reason: str | None = None
+) -> None:
+    mechanism = session.mechanism or ""
+    listener = context.listener_name
+    broker.audit.authenticated(
+        context.client_host, mechanism=mechanism, listener=listener, principal=principal, reason=reason
+    )

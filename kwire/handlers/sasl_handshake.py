@@ -1,0 +1,46 @@
+"""SaslHandshake: v0-1.
+
+* v1: SaslAuthenticate follows; after v0 the mechanism's bytes follow, in frames without a header (KIP-152)
+
+The client names its mechanism, for its first authentication or for the next one (KIP-368). On a listener without SASL,
+and when there is nothing to authenticate, the answer is ILLEGAL_SASL_STATE, and the connection goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import quoted
+from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+from kwire.context import CloseAfterResponse
+from kwire.handlers._shared.failed_authentications import failed_authentication_is_over
+from kwire.security.sasl.exchange import IllegalSaslState, UnsupportedMechanism
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(broker: Broker, request: SaslHandshakeRequest, context: Context) -> SaslHandshakeResponse:
+    session = context.sasl
+    if session is None:
+        return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
+    try:
+        session.handshake(request.mechanism, version=context.api_version, monotonic_ms=broker.clock.monotonic_ms())
+    except IllegalSaslState as error:
+        refusal = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
+        if not error.closes:
+            return refusal
+        reason = str(error)
+    except UnsupportedMechanism:
+        refusal = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, [*session.names])
+        reason = (
+            f"{session.verb} failed: the mechanism {quoted(request.mechanism)} is not enabled, "
+            f"{', '.join(session.names)} {'are' if len(session.names) > 1 else 'is'}"
+        )
+    else:
+        return SaslHandshakeResponse(mechanisms=[*session.names])
+    await failed_authentication_is_over(broker)
+    raise CloseAfterResponse(reason, refusal)

@@ -1,0 +1,95 @@
+"""Keeps the keys of a listener's tokens fresh, beside the event loop: a thread fetches, `KeyRefresh` says when."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from kwire import workers
+from kwire.config.definition import ConfigError
+from kwire.config.oauth import SignedTokenConfig
+from kwire.security.oauth.fetching import KeyFetch, KeysUnavailable
+from kwire.security.oauth.refresh import KeyRefresh
+from kwire.workers import Worker
+
+log = logging.getLogger(__name__)
+
+LOOK_AT_FILE_MS: Final = 5_000
+"""How often a file is looked at. Kafka looks at each login, in the thread that answers it."""
+SPACING_MS: Final = 10_000
+"""The least time between a fetch and one that an unknown key asks for."""
+FILE_SPACING_MS: Final = 1_000
+
+
+class FreshKeys:
+    """The keys of one listener. `refresh` has them; `run` keeps them fresh."""
+
+    def __init__(self, config: SignedTokenConfig, listener: str, fetch: KeyFetch | None = None) -> None:
+        self._listener = listener
+        self._fetch = fetch or KeyFetch(config.jwks_url, config.tls)
+        is_file = self._fetch.is_file
+        self.refresh = KeyRefresh(
+            min(config.refresh_ms, LOOK_AT_FILE_MS) if is_file else config.refresh_ms,
+            config.retry_backoff_ms,
+            max(config.retry_backoff_ms, config.retry_backoff_max_ms),
+            FILE_SPACING_MS if is_file else SPACING_MS,
+        )
+        self._told = ""
+
+    def check(self, now_ms: int) -> None:
+        """Before the loop begins: reads the keys if they are in a file. Raises ConfigError.
+
+        A server that does not answer yet is no reason not to start: it may be one that needs this broker.
+        """
+        try:
+            self._fetch.check()
+            if self._fetch.is_file:
+                self.refresh.succeeded(self._fetch.fetch(), now_ms)
+        except KeysUnavailable as error:
+            raise ConfigError(f"sasl.oauthbearer.jwks.endpoint.url of listener {self._listener}: {error}") from None
+
+    async def run(self, monotonic_ms: Callable[[], int]) -> None:
+        """Runs until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cut_off_at_the_end)
+            while True:
+                wanted = trio.Event()
+                self.refresh.on_wanted = wanted.set
+                wait_ms = self.refresh.due_ms(monotonic_ms()) - monotonic_ms()
+                if wait_ms > 0:
+                    with trio.move_on_after(wait_ms / 1000):
+                        await wanted.wait()
+                else:
+                    await self._fetch_once(monotonic_ms)
+
+    async def _cut_off_at_the_end(self) -> None:
+        """The end of the broker does not wait for a server that does not answer."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._fetch.cut_off()
+
+    async def _fetch_once(self, monotonic_ms: Callable[[], int]) -> None:
+        refresh = self.refresh
+        try:
+            keys = await workers.run(Worker.KEYS, self._fetch.fetch)
+        except KeysUnavailable as error:
+            refresh.failed(str(error), monotonic_ms())
+            # A server may be away for a week.
+            if str(error) != self._told:
+                has_keys = bool(refresh.keys.keys)
+                log.warning(
+                    "listener %s: the keys of OAUTHBEARER tokens cannot be fetched: %s; %s until they can",
+                    self._listener,
+                    error,
+                    "those of before are used" if has_keys else "no token is accepted",
+                )
+            self._told = str(error)
+        else:
+            if self._told or (keys is not None and not refresh.keys.keys):
+                log.info("listener %s: the keys of OAUTHBEARER tokens come from %s", self._listener, self._fetch.url)
+            self._told = ""
+            refresh.succeeded(keys, monotonic_ms())

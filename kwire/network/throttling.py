@@ -1,0 +1,214 @@
+"""Charges the requests of one connection to the quotas of its client, and makes it pause (KIP-13, KIP-124, KIP-219).
+
+While anybody has a quota, this decodes the requests of every connection, and handlers run through it:
+
+    Produce                  the bytes of the request, and the time that its handler ran
+    Fetch of a consumer      the bytes of the answer, and that time. What exceeds the quota is not sent: the answer is
+                             empty, and the consumer asks again
+    ShareFetch               the same, but the answer is sent, since its records are acquired
+    other requests           that time, and for how long their handler says that the client has to pause
+    those between brokers    nothing
+
+A client that has taken more than its quota is told so in the answer, which is sent at once. After that its connection
+is held up for that time as by a handler that waits: to the connection, the pause is a part of handling the request
+(`states.py`). So it receives nothing, and requests that have come already wait. That is what makes clients pause that
+do not care what they are told.
+
+Without quotas nothing of this is on a request's way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from copy import copy
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from kwire_protocol.messages import APIS as MESSAGES
+from kwire_protocol.wire import ApiMessage, Reader, Writer
+
+from kwire.apis import Handler
+from kwire.context import Context
+from kwire.metadata.answers import EncodedResponse
+from kwire.quotas.client_quotas import Client
+from kwire.waits import Slot
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+SHARE_FETCH: Final = 78
+
+EXEMPT: Final = frozenset({17, 27, 36, 56, 83, 84, 85, 86, 87})
+"""Authentication, and what brokers send to each other: WriteTxnMarkers, AlterPartition, the share coordinator's."""
+
+NS_PER_PERCENT: Final = 10_000_000
+"""Of a second."""
+
+Decode = Callable[[memoryview], tuple[Handler, Any, int]]
+Reply = Callable[[ApiMessage], None]
+
+
+class Pause(Slot[None]):
+    """A client has to wait before its next request is read."""
+
+    __slots__ = ()
+
+    def give_up(self) -> None:
+        if not self.is_set:
+            self.set(None)
+
+
+class Throttling:
+    """`reply` writes the answer of the request that is being handled."""
+
+    def __init__(self, broker: Broker, context: Context, decode: Decode, reply: Reply) -> None:
+        self._quotas = broker.client_quotas
+        self._now_ms = broker.clock.monotonic_ms
+        self._broker = broker
+        self._context = context
+        self._decode = decode
+        self._reply = reply
+        self._handle: Handler
+        self._client = Client("", "")
+        """Nobody has no quota: a handler may wait already when the first one is set."""
+        self._size = 0
+        """Of the request, in bytes."""
+        self._began_ns = 0
+        self._ran_ns = 0
+        """When its handler last went on, and for how long it ran before that."""
+        self._is_fetch_charged = False
+        context.fetch_throttle_ms = self._fetch_throttle_ms
+
+    def end(self) -> None:
+        """There are no quotas any more."""
+        self._context.fetch_throttle_ms = None
+
+    def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
+        """As `RequestDecoder.decode`; the handler is one that charges for the request."""
+        self._began_ns, self._ran_ns = self._quotas.running_ns(), 0
+        handle, request, correlation_id = self._decode(frame)
+        context = self._context
+        if context.api_key in EXEMPT or (context.api_key == FETCH and _is_follower(request)):
+            return handle, request, correlation_id
+        self._handle, self._size, self._is_fetch_charged = handle, len(frame), False
+        self._client = Client(context.principal.name, context.client_id or "")
+        if context.api_key in (FETCH, SHARE_FETCH):
+            self._limit(request)
+        return self._run, request, correlation_id
+
+    def _limit(self, request: Any) -> None:
+        """One answer must not have more than the quota allows in a window, since that much is never sent."""
+        most = self._quotas.fetched.most_at_once(self._client, self._now_ms())
+        if most is not None:
+            request.max_bytes = int(min(request.max_bytes, most, self._broker.config.fetch_max_bytes))
+            request.min_bytes = min(request.min_bytes, request.max_bytes)
+
+    def _run(self, broker: Broker, request: Any, context: Context) -> Any:
+        response = self._handle(broker, request, context)
+        if type(response) is CoroutineType:
+            return self._run_on(response, request)
+        throttle_ms = self._charge(request, response)
+        return self._throttled(response, throttle_ms) if throttle_ms else response
+
+    async def _run_on(self, handling: Coroutine[Slot[Any], None, Any], request: Any) -> Any:
+        response = await _Timed(self, handling)
+        throttle_ms = self._charge(request, response)
+        if throttle_ms:
+            await self._throttled(response, throttle_ms)
+            return None
+        return response
+
+    async def _throttled(self, response: Any, throttle_ms: int) -> None:
+        if response is not None:
+            self._reply(self._telling(response, throttle_ms))
+        await Pause(throttle_ms / 1000)
+
+    def _telling(self, response: Any, throttle_ms: int) -> ApiMessage:
+        """The response with that throttle time, if it has a place for it. The broker may keep the other for others."""
+        if isinstance(response, EncodedResponse):
+            context = self._context
+            told = MESSAGES[context.api_key].response_class.read(Reader(response.body), context.api_version)
+        else:
+            told = copy(response)
+        if hasattr(told, "throttle_time_ms"):
+            told.throttle_time_ms = throttle_ms
+        return told
+
+    def went_on(self) -> None:
+        """The handler goes on from where it waited."""
+        self._began_ns = self._quotas.running_ns()
+
+    def waits(self) -> None:
+        self._ran_ns = self._running_ns()
+
+    def _running_ns(self) -> int:
+        return self._ran_ns + self._quotas.running_ns() - self._began_ns
+
+    def _charge(self, request: Any, response: Any) -> int:
+        """Charges for a request with that answer. Returns for how many milliseconds the client has to pause."""
+        key = self._context.api_key
+        told_ms = getattr(response, "throttle_time_ms", 0)
+        if key == PRODUCE:
+            throttle_ms = self._quotas.produced.record(self._client, self._size, self._now_ms())
+            if request.acks:
+                throttle_ms = max(throttle_ms, self._charge_time())
+        elif key == FETCH:
+            if told_ms:
+                return told_ms  # the answer is empty
+            throttle_ms = 0 if self._is_fetch_charged else self._charge_time()
+            self._charge_answer(response)
+        elif key == SHARE_FETCH:
+            throttle_ms = max(self._charge_time(), self._charge_answer(response))
+        else:
+            throttle_ms = max(self._charge_time(), told_ms)
+        return throttle_ms
+
+    def _charge_time(self) -> int:
+        percentage = self._running_ns() / NS_PER_PERCENT
+        quotas = self._quotas
+        throttle_ms = quotas.request_percentage.record(self._client, percentage, self._now_ms())
+        # As in Kafka: a client that was slow once does not wait for minutes.
+        return min(throttle_ms, quotas.window.sample_ms)
+
+    def _charge_answer(self, response: ApiMessage) -> int:
+        """Charges for its bytes; not its header's, but those of its size."""
+        fetched = self._quotas.fetched
+        if fetched.find(self._client, self._now_ms()) is None:
+            return 0
+        writer = Writer()
+        response.write(writer, self._context.api_version)
+        return fetched.record(self._client, writer.size + 4, self._now_ms())
+
+    def _fetch_throttle_ms(self, size: int) -> int:
+        """`Context.fetch_throttle_ms`. What is sent is charged later, when its size is known."""
+        self._is_fetch_charged = True
+        return max(self._charge_time(), self._quotas.fetched.throttle_before(self._client, size, self._now_ms()))
+
+
+@attrs.frozen
+class _Timed:
+    """Awaits the rest of a handler. Only the time in which it runs is its client's."""
+
+    throttling: Throttling
+    handling: Coroutine[Slot[Any], None, Any]
+
+    def __await__(self) -> Generator[Slot[Any], None, Any]:
+        try:
+            while True:
+                try:
+                    slot = self.handling.send(None)
+                except StopIteration as done:
+                    return done.value
+                self.throttling.waits()
+                yield slot
+                self.throttling.went_on()
+        finally:
+            self.handling.close()
+
+
+def _is_follower(request: Any) -> bool:
+    replica_id: int = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+    return replica_id >= 0

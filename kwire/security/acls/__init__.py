@@ -1,0 +1,1 @@
+"""Access control lists: values, filters, and the authorizer that decides by them."""

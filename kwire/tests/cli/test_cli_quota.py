@@ -1,0 +1,149 @@
+"""`kwire quota` over a cluster that is made up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+import pytest
+from click.testing import CliRunner, Result
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntryData,
+)
+from kwire_protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+from kwire.admin.quotas import Entity
+from kwire.cli import main
+from kwire.cli.reaching import Reach
+from kwire.client.cluster import Cluster
+from kwire.tests.client.fakes import FakeBrokers
+
+
+@attrs.define
+class QuotaBrokers:
+    quotas: dict[Entity, dict[str, float]] = attrs.field(factory=dict)
+    refusal: ErrorCode = ErrorCode.NONE
+
+    def alter(self, _: int, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+        for entry in request.entries:
+            entity = tuple(sorted((it.entity_type, it.entity_name) for it in entry.entity))
+            values = self.quotas.setdefault(entity, {})
+            for it in entry.ops:
+                if it.remove:
+                    del values[it.key]
+                else:
+                    values[it.key] = it.value
+        results = [AlterClientQuotasResponseEntryData(self.refusal, "no") for _ in request.entries]
+        return AlterClientQuotasResponse(entries=results)
+
+    def describe(self, _: int, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+        assert not request.components
+        return DescribeClientQuotasResponse(
+            entries=[
+                EntryData([EntityData(*it) for it in entity], [ValueData(*it) for it in values.items()])
+                for entity, values in self.quotas.items()
+            ]
+        )
+
+    def cluster(self) -> Cluster:
+        return FakeBrokers(
+            answers={AlterClientQuotasRequest: self.alter, DescribeClientQuotasRequest: self.describe}
+        ).cluster()
+
+
+@attrs.define
+class Client:
+    brokers: QuotaBrokers
+
+    def __call__(self, *arguments: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, ["quota", *arguments])
+        assert result.exit_code == code, result.output
+        return result
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    brokers = QuotaBrokers()
+    monkeypatch.setattr(Reach, "cluster", lambda _: brokers.cluster())
+    return Client(brokers)
+
+
+def rows(result: Result) -> list[Any]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_quotas_are_set_for_every_kind_of_entity(client: Client) -> None:
+    told = client("set", "--user", "alice", "--producer-byte-rate", "1048576", "--request-percentage", "12.5").stdout
+    assert told.splitlines() == ["user alice: producer_byte_rate is 1048576", "user alice: request_percentage is 12.5"]
+    told = client("set", "--user", "alice", "--default-client-id", "--consumer-byte-rate", "5e6").stdout
+    assert told == "client-id <default>, user alice: consumer_byte_rate is 5000000\n"
+    client("set", "--default-user", "--controller-mutation-rate", "3")
+    client("set", "--ip", "10.0.0.7", "--connection-creation-rate", "10")
+    assert client.brokers.quotas == {
+        (("user", "alice"),): {"producer_byte_rate": 1048576, "request_percentage": 12.5},
+        (("client-id", None), ("user", "alice")): {"consumer_byte_rate": 5e6},
+        (("user", None),): {"controller_mutation_rate": 3},
+        (("ip", "10.0.0.7"),): {"connection_creation_rate": 10},
+    }
+
+
+def test_quotas_are_listed(client: Client) -> None:
+    assert client("list").stdout == "there are no quotas\n"
+    client.brokers.quotas = {
+        (("user", "alice"),): {"producer_byte_rate": 1048576.5},
+        (("client-id", "c\x1b"), ("user", None)): {"request_percentage": 50, "consumer_byte_rate": 7},
+    }
+    assert [line.split() for line in client("list").stdout.splitlines()] == [
+        ["USER", "CLIENT", "ID", "IP", "QUOTA", "VALUE"],
+        ["<default>", "c\\x1b", "-", "consumer_byte_rate", "7"],
+        ["<default>", "c\\x1b", "-", "request_percentage", "50"],
+        ["alice", "-", "-", "producer_byte_rate", "1048576.5"],
+    ]
+    assert rows(client("list", "--json"))[-1] == {
+        "user": "alice",
+        "client_id": None,
+        "ip": None,
+        "key": "producer_byte_rate",
+        "value": 1048576.5,
+    }
+
+
+def test_some_or_all_quotas_of_an_entity_are_deleted(client: Client) -> None:
+    values = {"producer_byte_rate": 1.0, "consumer_byte_rate": 2.0, "request_percentage": 3.0}
+    client.brokers.quotas = {(("user", "a"),): values}
+    told = client("delete", "--user", "a", "--key", "producer_byte_rate").stdout
+    assert told == "user a: deleted producer_byte_rate\n"
+    assert client("delete", "--user", "a", "--key", "producer_byte_rate").stdout == "user a has no such quota\n"
+    assert client("delete", "--user", "a").stdout == "user a: deleted consumer_byte_rate, request_percentage\n"
+    assert client("delete", "--user", "b").stdout == "user b has no such quota\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("set", "--producer-byte-rate", "1"), "say for whom"),
+        (("set", "--user", "a"), "say what: --producer-byte-rate"),
+        (("set", "--user", "a", "--default-user", "--producer-byte-rate", "1"), "exclude each other"),
+        (("set", "--user", "a", "--producer-byte-rate", "much"), "'much' is not a valid float"),
+        (("delete",), "say for whom"),
+        (("delete", "--user", "a", "--key", "speed"), "'speed' is none of producer_byte_rate"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_told(client: Client, arguments: tuple[str, ...], told: str) -> None:
+    assert told in client(*arguments, code=2).output
+
+
+def test_a_refusal_is_one_line(client: Client) -> None:
+    client.brokers.refusal = ErrorCode.INVALID_REQUEST
+    [line] = client("set", "--user", "a", "--producer-byte-rate", "1", code=1).stderr.splitlines()
+    assert line == "Error: the quotas of user a were not changed: INVALID_REQUEST (no)"
