@@ -209,6 +209,12 @@ def test_a_handshake_has_a_limit() -> None:
         transport.close()
 
 
+def test_a_close_is_told_to_the_peer(pair: Pair) -> None:
+    pair.server.close()
+    assert pair.client.sock.recv(100)  # encrypted words, and then the end
+    assert not pair.client.sock.recv(100)
+
+
 def test_a_close_waits_for_nobody(pair: Pair) -> None:
     with suppress(BlockingIOError):
         while True:
