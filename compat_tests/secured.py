@@ -1,8 +1,8 @@
 """A broker with secured listeners, for all tests of who may come in, and what they may do then.
 
-Apache Kafka and kwire get the same server.properties, to the byte, because that is what is promised: a file that works
-with one works with the other. `KWIRE_COMPAT` chooses, as in brokers.py; it is one broker also where other tests have
-three.
+Apache Kafka and kwire get the same server.properties, with what Kafka needs of a node that is broker and controller,
+because that is what is promised: a file that works with one works with the other. `KWIRE_COMPAT` chooses, as in
+brokers.py; it is one broker also where other tests have three.
 
 | listener | protocol | its peculiarity |
 |---|---|---|
@@ -36,6 +36,9 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -74,6 +77,7 @@ BRIEF_MS: Final = 1500
 ISSUER: Final = "https://issuer.example"
 AUDIENCE: Final = "brokers"
 
+_NODE_ID: Final = "1"
 _SCRAM: Final = {SCRAM_256: ScramMechanism.SCRAM_SHA_256, SCRAM_512: ScramMechanism.SCRAM_SHA_512}
 _SCRAM_ITERATIONS: Final = 4096
 _CALL_TIMEOUT_S: Final = 20.0
@@ -175,6 +179,14 @@ class Secured:
     def topic_names(self) -> set[str]:
         return set(self.admin.list_topics(timeout=_CALL_TIMEOUT_S).topics)
 
+    def alter_broker(self, name: str, value: str | None) -> None:
+        """A configuration; None removes what was set. Raises KafkaException."""
+        operation = AlterConfigOpType.SET if value is not None else AlterConfigOpType.DELETE
+        entry = ConfigEntry(name, value or "", incremental_operation=operation)
+        broker = ConfigResource(ConfigResource.Type.BROKER, _NODE_ID, incremental_configs=[entry])
+        for done in self.admin.incremental_alter_configs([broker]).values():
+            done.result(_CALL_TIMEOUT_S)
+
     def set_password(self, user: str, password: str, *mechanisms: str) -> None:
         """Creates or changes a user of SCRAM."""
         for mechanism in mechanisms or _SCRAM:  # a request may name a user once only
@@ -227,7 +239,7 @@ def secured_broker() -> Iterator[Secured]:
         folder = Path(tempfile.mkdtemp(prefix="kwire-secured-"))
         ended.callback(shutil.rmtree, folder)
         certificates, tokens = Certificates.make(folder), Tokens.make(folder)
-        settings = {**brokers.SETTINGS, **_settings(certificates, tokens)}
+        settings = {**brokers.SETTINGS_OF_ONE, **_settings(certificates, tokens)}
         allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.key_set.as_uri()}"
         more = [name for name in LISTENERS if name != "PLAINTEXT"]
         kafka = ApacheKafka(

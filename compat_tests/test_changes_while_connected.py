@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import attrs
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 from kafka import OffsetAndMetadata, TopicPartition, errors
 from kwire_protocol.errors import ErrorCode
@@ -180,6 +182,36 @@ def test_a_quota_slows_a_producer_that_is_connected(secured: Secured, user: str,
             confluent.send_all(producer, open_topic, [bytes(QUOTA_BYTES_PER_S)])
         alter_quota(secured, user, None)
     assert throttled[0] > 0
+
+
+def test_an_expired_certificate_is_replaced_while_the_broker_runs(secured: Secured, open_topic: str) -> None:
+    location = "listener.name.expired.ssl.keystore.location"
+    way = secured.way("EXPIRED", identity=secured.certificates.client)
+    assert "certificate verify failed" in Confluent().refusal(way, open_topic)
+    secured.alter_broker(location, str(secured.certificates.renewed_server.key_store))
+    try:
+        eventually(lambda: _is_let_in(way), "the new certificate is shown")
+        Confluent().round_trip(way, open_topic)
+    finally:
+        secured.alter_broker(location, None)
+    eventually(lambda: not _is_let_in(way), "the old certificate is shown again")
+
+
+def _is_let_in(way: Way) -> bool:
+    context = ssl.create_default_context(cafile=str(way.authority))
+    host, _, port = way.address.partition(":")
+    try:
+        with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain, server_hostname=host):
+            return True
+    except ssl.SSLCertVerificationError:
+        return False
+
+
+def test_a_certificate_of_other_names_does_not_replace_one(secured: Secured) -> None:
+    location = "listener.name.expired.ssl.keystore.location"
+    with pytest.raises(KafkaException) as refused:
+        secured.alter_broker(location, str(secured.certificates.misnamed_server.key_store))
+    assert refused.value.args[0].name() == "INVALID_REQUEST"
 
 
 def alter_quota(secured: Secured, user: str, bytes_per_s: float | None) -> None:

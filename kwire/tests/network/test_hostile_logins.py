@@ -146,9 +146,7 @@ def test_tokens_as_large_as_they_may_be_are_refused_and_given_back(
     [SaslHandshakeRequest("PLAIN"), SaslHandshakeRequest("GSSAPI"), ApiVersionsRequest(), SaslAuthenticateRequest(b"")],
     ids=["handshakes", "handshakes for nothing", "versions", "empty tokens"],
 )
-def test_a_conversation_without_end_is_ended(
-    client: RawClient, healthy: HealthyClient, request_: SaslHandshakeRequest | ApiVersionsRequest
-) -> None:
+def test_a_conversation_without_end_is_ended(client: RawClient, healthy: HealthyClient, request_: ApiMessage) -> None:
     with pytest.raises(ConnectionClosed):
         ask_on_and_on(client, request_frame(request_, 0))
 
@@ -244,11 +242,8 @@ def hang_up_at_once(client: RawClient, chance: random.Random) -> None:
 
 def all_at_once(client: RawClient, chance: random.Random) -> None:
     """Without waiting for an answer, and something that is not allowed behind it."""
-    parts: list[ApiMessage] = [
-        SaslHandshakeRequest("PLAIN"),
-        SaslAuthenticateRequest(b"\0a\0wrong"),
-        SaslAuthenticateRequest(b"\0a\0b"),
-    ]
+    login = SaslHandshakeRequest("PLAIN")
+    parts: list[ApiMessage] = [login, SaslAuthenticateRequest(b"\0a\0wrong"), SaslAuthenticateRequest(b"\0a\0b")]
     client.send(b"".join(request_frame(part, 1) for part in parts) * chance.choice([1, 100]))
     while True:
         client.read_frame()
