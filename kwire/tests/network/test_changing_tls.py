@@ -234,8 +234,8 @@ def test_keys_and_passwords_are_not_described() -> None:
     ],
 )
 def test_a_broker_whose_listener_cannot_have_tls_does_not_begin(changed: dict[str, str], says: str) -> None:
-    async def scenario(kwire: ServerInTrio) -> None:
-        with pytest.raises(ConfigError, match=says):
-            securities_of(kwire.server.broker)
+    async def scenario(_: ServerInTrio) -> None:
+        pytest.fail("it has begun")
 
-    with_server(scenario, settings=as_settings({**IN_PLACE, **changed}))
+    with pytest.raises(ConfigError, match=says):
+        with_server(scenario, settings=as_settings({**IN_PLACE, **changed}))
