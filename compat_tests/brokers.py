@@ -45,8 +45,7 @@ NODES = (1, 2, 3) if IS_CLUSTER else (1,)
 """Their ids. Tests connect to the first."""
 
 _ONLY_FOR_CLUSTERS = {"default.replication.factor": "3", "min.insync.replicas": "2"}
-SETTINGS = {
-    **(_ONLY_FOR_CLUSTERS if IS_CLUSTER else {}),
+SETTINGS_OF_ONE = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     # Members of the newer kinds of groups learn of changes with their next heartbeat; by default every 5 s.
@@ -69,6 +68,7 @@ SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
+SETTINGS = {**(_ONLY_FOR_CLUSTERS if IS_CLUSTER else {}), **SETTINGS_OF_ONE}
 # Apache Kafka waits for the broker's session to end before it lets a killed broker in again; 9 s by default.
 # And it looks for transactions that have timed out every so often only; by default every 10 s.
 _ONLY_FOR_KAFKA = {

@@ -43,7 +43,8 @@ class Identity:
 class Certificates:
     """authority: the certificate that is trusted; trust_store: the same for Java.
 
-    server is valid for 127.0.0.1 and localhost; misnamed_server for neither. client has CN=carol. expired_client and
+    server is valid for 127.0.0.1 and localhost; misnamed_server for neither. renewed_server has the names of
+    expired_server, all of them. client has CN=carol. expired_client and
     stranger, whom another authority signed, claim to be carol, too.
     """
 
@@ -52,6 +53,7 @@ class Certificates:
     other_authority: Path
     server: Identity
     expired_server: Identity
+    renewed_server: Identity
     misnamed_server: Identity
     client: Identity
     expired_client: Identity
@@ -69,6 +71,7 @@ class Certificates:
         trust_store.write_bytes(_trust_store(load_pem_x509_certificate(ours.cert_pem.bytes())))
         now = datetime.now(UTC)
         past = {"not_before": now - 30 * _A_DAY, "not_after": now - _A_DAY}
+        same = {"organization_name": "kwire", "organization_unit_name": "tests"}
         here = ("127.0.0.1", "localhost")
 
         def identity(name: str, issued: trustme.LeafCert) -> Identity:
@@ -81,7 +84,8 @@ class Certificates:
             trust_store=trust_store,
             other_authority=other_authority,
             server=identity("server", ours.issue_cert(*here)),
-            expired_server=identity("expired-server", ours.issue_cert(*here, **past)),
+            expired_server=identity("expired-server", ours.issue_cert(*here, **past, **same)),
+            renewed_server=identity("renewed-server", ours.issue_cert(*here, **same)),
             misnamed_server=identity("misnamed-server", ours.issue_cert("elsewhere.example")),
             client=identity("client", ours.issue_cert("carol.example", common_name="carol")),
             expired_client=identity("expired-client", ours.issue_cert("carol.example", common_name="carol", **past)),

@@ -1,8 +1,8 @@
 """A broker with secured listeners, for all tests of who may come in, and what they may do then.
 
-Apache Kafka and kwire get the same server.properties, to the byte, because that is what is promised: a file that works
-with one works with the other. `KWIRE_COMPAT` chooses, as in brokers.py; it is one broker also where other tests have
-three.
+Apache Kafka and kwire get the same server.properties, with what Kafka needs of a node that is broker and controller,
+because that is what is promised: a file that works with one works with the other. `KWIRE_COMPAT` chooses, as in
+brokers.py; it is one broker also where other tests have three.
 
 | listener | protocol | its peculiarity |
 |---|---|---|
@@ -23,7 +23,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -36,6 +36,9 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -74,6 +77,7 @@ BRIEF_MS: Final = 1500
 ISSUER: Final = "https://issuer.example"
 AUDIENCE: Final = "brokers"
 
+_NODE_ID: Final = "1"
 _SCRAM: Final = {SCRAM_256: ScramMechanism.SCRAM_SHA_256, SCRAM_512: ScramMechanism.SCRAM_SHA_512}
 _SCRAM_ITERATIONS: Final = 4096
 _CALL_TIMEOUT_S: Final = 20.0
@@ -142,7 +146,8 @@ class Secured:
     tokens: Tokens
     admin: AdminClient
     """At PLAINTEXT."""
-    log_file: Path
+    restart: Callable[[], None]
+    """Stops it, and starts it at the same addresses."""
     _addresses: dict[str, str]
 
     def address(self, listener: str) -> str:
@@ -174,6 +179,14 @@ class Secured:
 
     def topic_names(self) -> set[str]:
         return set(self.admin.list_topics(timeout=_CALL_TIMEOUT_S).topics)
+
+    def alter_broker(self, name: str, value: str | None) -> None:
+        """A configuration; None removes what was set. Raises KafkaException."""
+        operation = AlterConfigOpType.SET if value is not None else AlterConfigOpType.DELETE
+        entry = ConfigEntry(name, value or "", incremental_operation=operation)
+        broker = ConfigResource(ConfigResource.Type.BROKER, _NODE_ID, incremental_configs=[entry])
+        for done in self.admin.incremental_alter_configs([broker]).values():
+            done.result(_CALL_TIMEOUT_S)
 
     def set_password(self, user: str, password: str, *mechanisms: str) -> None:
         """Creates or changes a user of SCRAM."""
@@ -227,7 +240,7 @@ def secured_broker() -> Iterator[Secured]:
         folder = Path(tempfile.mkdtemp(prefix="kwire-secured-"))
         ended.callback(shutil.rmtree, folder)
         certificates, tokens = Certificates.make(folder), Tokens.make(folder)
-        settings = {**brokers.SETTINGS, **_settings(certificates, tokens)}
+        settings = {**brokers.SETTINGS_OF_ONE, **_settings(certificates, tokens)}
         allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.key_set.as_uri()}"
         more = [name for name in LISTENERS if name != "PLAINTEXT"]
         kafka = ApacheKafka(
@@ -239,15 +252,15 @@ def secured_broker() -> Iterator[Secured]:
         )
         if brokers.IS_KAFKA:
             ended.enter_context(kafka)
-            log_file = kafka.log_file
+            restart: Callable[[], None] = kafka.restart
         else:
             kafka.choose_ports()
             served = _ServedFromFile(kafka)
             ended.callback(served.kill)
             served.start()
-            log_file = served.log_file
+            restart = served.restart
         addresses = {name: kafka.address(name) for name in LISTENERS}
-        running = Secured(certificates, tokens, topics.new_admin(addresses["PLAINTEXT"]), log_file, addresses)
+        running = Secured(certificates, tokens, topics.new_admin(addresses["PLAINTEXT"]), restart, addresses)
         for user, password in PASSWORDS.items():
             running.set_password(user, password)
         running.add(

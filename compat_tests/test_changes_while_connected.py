@@ -1,14 +1,16 @@
-"""Passwords, users, ACLs and quotas that change while clients are connected: what they notice, and when."""
+"""What clients notice while they are connected: changed passwords, users, ACLs, quotas, certificates; a restart."""
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import attrs
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 from kafka import OffsetAndMetadata, TopicPartition, errors
 from kwire_protocol.errors import ErrorCode
@@ -180,6 +182,56 @@ def test_a_quota_slows_a_producer_that_is_connected(secured: Secured, user: str,
             confluent.send_all(producer, open_topic, [bytes(QUOTA_BYTES_PER_S)])
         alter_quota(secured, user, None)
     assert throttled[0] > 0
+
+
+def test_an_expired_certificate_is_replaced_while_the_broker_runs(secured: Secured, open_topic: str) -> None:
+    location = "listener.name.expired.ssl.keystore.location"
+    way = secured.way("EXPIRED", identity=secured.certificates.client)
+    assert "certificate verify failed" in Confluent().refusal(way, open_topic)
+    secured.alter_broker(location, str(secured.certificates.renewed_server.key_store))
+    try:
+        eventually(lambda: _is_let_in(way), "the new certificate is shown")
+        Confluent().round_trip(way, open_topic)
+    finally:
+        secured.alter_broker(location, None)
+    eventually(lambda: not _is_let_in(way), "the old certificate is shown again")
+
+
+def _is_let_in(way: Way) -> bool:
+    context = ssl.create_default_context(cafile=str(way.authority))
+    host, _, port = way.address.partition(":")
+    try:
+        with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain, server_hostname=host):
+            return True
+    except ssl.SSLCertVerificationError:
+        return False
+
+
+def test_a_certificate_of_other_names_does_not_replace_one(secured: Secured) -> None:
+    location = "listener.name.expired.ssl.keystore.location"
+    with pytest.raises(KafkaException) as refused:
+        secured.alter_broker(location, str(secured.certificates.misnamed_server.key_store))
+    assert refused.value.args[0].name() == "INVALID_REQUEST"
+
+
+def test_clients_log_in_again_after_a_restart_which_users_and_acls_outlive(
+    secured: Secured, user: str, unique: Callable[[str], str]
+) -> None:
+    topic = secured.create_topic(unique("topic"))
+    secured.allow(f"User:{user}", AclOperation.ALL, topic)
+    way = way_of(secured, user, "first")
+    with (
+        kafka_python.producing(way.address, **KafkaPython.config(way)) as producer,
+        kafka_python.reading(way.address, topic, **KafkaPython.config(way)) as consumer,
+    ):
+        kafka_python.send_all(producer, topic, [b"before"])
+        records = kafka_python.take(consumer, 1)
+        secured.restart()
+        kafka_python.send_all(producer, topic, [b"after"])
+        records += kafka_python.take(consumer, 1)
+    assert kafka_python.values_of(records) == [b"before", b"after"]
+    others = secured.way("SASL_SSL", SCRAM_256, user="bob")
+    assert Confluent().error_of_producing(others, topic) == "TOPIC_AUTHORIZATION_FAILED"
 
 
 def alter_quota(secured: Secured, user: str, bytes_per_s: float | None) -> None:

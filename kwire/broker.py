@@ -50,8 +50,6 @@ from kwire.replicas.quotas import ReplicationQuota
 from kwire.replicas.roles import Absent
 from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
-from kwire.security.acls.acl import Acl
-from kwire.security.acls.standard_authorizer import StandardAuthorizer
 from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.share_state.persister import CoordinatorPersister, Persister
@@ -313,7 +311,7 @@ class Broker:
             ),
             leader_quota=_replication_quota(config, lambda: metadata.config.leader_replication_throttled_rate),
             follower_quota=_replication_quota(config, lambda: metadata.config.follower_replication_throttled_rate),
-            authorizer=_authorizer(metadata),
+            authorizer=AllowAll(),
             audit=AuditLog(Audited(config.kwire_audit_log), config.kwire_audit_log_format == "json", clock.now_ms),
             client_quotas=ClientQuotas(
                 Window.of(config.quota_window_num, config.quota_window_size_seconds),
@@ -328,7 +326,8 @@ class Broker:
         for room in broker.rooms.values():
             room.watch()
         metadata.follow = broker._follow
-        metadata.watch(broker._follow_acls)
+        if config.authorizer_class_name:
+            broker._go_by_acls()
         broker.client_quotas.follow(metadata.image.access.quotas)
         metadata.watch(broker._follow_quotas)
         partitions.on_role, partitions.on_deleted = broker._role_changed, broker._topic_deleted
@@ -486,15 +485,27 @@ class Broker:
         if self.member is not None and len(self.log_dirs.dirs) > 1:
             self._report_log_dirs(changes)
 
-    def _follow_acls(self, changes: Changes) -> None:
-        added, removed = changes.access.acls_added, changes.access.acls_removed
-        if (added or removed) and isinstance(self.authorizer, StandardAuthorizer):
-            self.authorizer.change(map(Acl.of_record, added), map(Acl.of_record, removed))
-            self.fetch_sessions.read_all_anew()
+    def _go_by_acls(self) -> None:
+        """From now on the ACLs of the metadata decide what clients may do."""
+        from kwire.security.acls.acl import Acl  # most brokers need neither
+        from kwire.security.acls.standard_authorizer import StandardAuthorizer
+
+        authorizer = StandardAuthorizer(self.config.super_users, self.config.allow_everyone_if_no_acl_found)
+        authorizer.change(map(Acl.of_record, self.metadata.image.access.acls.values()), ())
+
+        def follow(changes: Changes) -> None:
+            added, removed = changes.access.acls_added, changes.access.acls_removed
+            if added or removed:
+                authorizer.change(map(Acl.of_record, added), map(Acl.of_record, removed))
+                self.fetch_sessions.read_all_anew()
+
+        self.authorizer = authorizer
+        self.metadata.watch(follow)
 
     def remove_expired_tokens(self) -> None:
-        """Removes delegation tokens that have expired, in the background."""
-        drive(self._remove_expired_tokens())
+        """Removes delegation tokens that have expired, in the background. In a cluster the controller does that."""
+        if self.member is None or self.member.is_controller:
+            drive(self._remove_expired_tokens())
 
     async def _remove_expired_tokens(self) -> None:
         try:
@@ -518,15 +529,6 @@ class Broker:
         self.groups.forget_topic(topic.name, topic.topic_id)
         self.transactions.forget_topic(topic.name)
         self.share_state.forget_topic(topic.name, topic.topic_id)
-
-
-def _authorizer(metadata: MetadataService) -> Authorizer:
-    config = metadata.config
-    if not config.authorizer_class_name:
-        return AllowAll()
-    authorizer = StandardAuthorizer(config.super_users, config.allow_everyone_if_no_acl_found)
-    authorizer.change(map(Acl.of_record, metadata.image.access.acls.values()), ())
-    return authorizer
 
 
 def _replication_quota(config: ServerConfig, limit: Callable[[], int]) -> ReplicationQuota:

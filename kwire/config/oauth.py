@@ -16,8 +16,10 @@ from kwire_protocol.kafka_error import quoted
 from kwire.config.definition import ConfigError
 from kwire.config.listeners import Listener
 from kwire.config.reading import ConfigReader
+from kwire.config.tls import tls_settings
 from kwire.security.oauth.signed import TokenRules
 from kwire.security.oauth.unsecured import UnsecuredRules
+from kwire.security.tls.settings import TlsSettings
 
 _PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 SIGNED_HANDLER: Final = f"{_PACKAGE}.OAuthBearerValidatorCallbackHandler"
@@ -39,6 +41,8 @@ class SignedTokenConfig:
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     rules: TokenRules
+    tls: TlsSettings = attrs.field(factory=TlsSettings)
+    """For https: the options of the login module that begin with ssl."""
 
 
 def read_oauth_config(
@@ -79,7 +83,16 @@ def read_oauth_config(
             scope_claim=_claim(reader, "sasl.oauthbearer.scope.claim.name"),
             sub_claim=_claim(reader, "sasl.oauthbearer.sub.claim.name"),
         ),
+        tls=_tls(jaas_options, prefix),
     )
+
+
+def _tls(jaas_options: Mapping[str, str], prefix: str) -> TlsSettings:
+    options = {name: text for name, text in jaas_options.items() if name.startswith("ssl.")}
+    try:
+        return tls_settings(ConfigReader(options))
+    except ConfigError as error:
+        raise ConfigError(f"{prefix}{_JAAS}: {error}") from None
 
 
 def _claim(reader: ConfigReader, name: str) -> str:

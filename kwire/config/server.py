@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
 METRICS_LISTEN = "kwire.metrics.listen"
+_FOR_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
 
 
 @attrs.frozen
@@ -81,6 +82,8 @@ class ServerConfig:
     """kwire.log.reserve.bytes, of each log dir."""
     kwire_metrics_listen: Listener | None
     """kwire.metrics.listen; None: nowhere."""
+    kwire_sasl_secret: str | None = attrs.field(repr=False)
+    """kwire.sasl.secret; None: random at each start."""
     kwire_spin_us: int
     """kwire.spin.us, microseconds."""
     broker_rack: str | None
@@ -293,6 +296,7 @@ class ServerConfig:
             kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
             kwire_log_reserve_bytes=read.int("kwire.log.reserve.bytes"),
             kwire_metrics_listen=_metrics_listener(read),
+            kwire_sasl_secret=read.optional_text("kwire.sasl.secret"),
             kwire_spin_us=read.int("kwire.spin.us"),
             broker_rack=read.optional_text("broker.rack"),
             listeners=listeners,
@@ -549,6 +553,9 @@ def load_config(
         )
     for warning in warnings_about(config.properties):
         log.warning("%s", warning)
+    missed = [name for name in _FOR_THE_AUTHORIZER if name in properties and not config.authorizer_class_name]
+    if missed:
+        log.warning("everybody may do everything: without authorizer.class.name, %s has no effect", ", ".join(missed))
     return config
 
 

@@ -15,6 +15,7 @@ from kwire_protocol.messages.create_delegation_token import CreateDelegationToke
 
 from kwire.handlers._shared.authorization import check
 from kwire.handlers._shared.delegation_tokens import NO_TIME, check_connection, tokens_of
+from kwire.metadata.controller.access.delegation_tokens import check_renewers
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Principal
 
@@ -43,6 +44,9 @@ async def handle(
         check_connection(context)
         if owner != requester:
             check(broker, context, Operation.CREATE_TOKENS, ResourceType.USER, str(owner))
+        check_renewers(request)
+        # As in Kafka, where the controller refuses the rest.
+        response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = 0
         tokens = tokens_of(broker)
         record = await broker.metadata.create_delegation_token(request, owner=owner, requester=requester)
     except KafkaError as error:

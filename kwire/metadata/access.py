@@ -7,7 +7,7 @@ tokens, quotas) build what they need from them, and follow `AccessChanges`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 from kwire_protocol.internal.metadata_configs import ClientQuotaRecord, EntityData
@@ -22,7 +22,9 @@ from kwire_protocol.internal.metadata_security import (
 from kwire_protocol.wire import Uuid
 
 from kwire.metadata.records import MetadataRecord
-from kwire.security.acls.acl import Acl
+
+if TYPE_CHECKING:
+    from kwire.security.acls.acl import Acl
 
 ScramKey = tuple[str, int]
 """The name of a user and the number of a mechanism: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
@@ -66,7 +68,7 @@ class AccessImage:
                 if record.id in self.acls:
                     self._remove_acl(record.id, changes)
                 self.acls[record.id] = record
-                acl = Acl.of_record(record)
+                acl = _acl(record)
                 self.existing_acls[acl] = self.existing_acls.get(acl, 0) + 1
                 changes.acls_added.append(record)
             case RemoveAccessControlEntryRecord():
@@ -91,7 +93,7 @@ class AccessImage:
 
     def _remove_acl(self, acl_id: Uuid, changes: AccessChanges) -> None:
         record = self.acls.pop(acl_id)
-        acl = Acl.of_record(record)
+        acl = _acl(record)
         self.existing_acls[acl] -= 1
         if not self.existing_acls[acl]:
             del self.existing_acls[acl]
@@ -133,6 +135,12 @@ class AccessImage:
             for key, value in quotas.items():
                 if former.get(key) != value:
                     yield ClientQuotaRecord(_entity_data(entity), key, value)
+
+
+def _acl(record: AccessControlEntryRecord) -> Acl:
+    from kwire.security.acls.acl import Acl  # which most clusters have none of
+
+    return Acl.of_record(record)
 
 
 def quota_entity(data: list[EntityData]) -> QuotaEntity:

@@ -29,7 +29,7 @@ class FreshKeys:
 
     def __init__(self, config: SignedTokenConfig, listener: str, fetch: KeyFetch | None = None) -> None:
         self._listener = listener
-        self._fetch = fetch or KeyFetch(config.jwks_url)
+        self._fetch = fetch or KeyFetch(config.jwks_url, config.tls)
         is_file = self._fetch.is_file
         self.refresh = KeyRefresh(
             min(config.refresh_ms, LOOK_AT_FILE_MS) if is_file else config.refresh_ms,
@@ -39,16 +39,17 @@ class FreshKeys:
         )
         self._told = ""
 
-    def check_file(self, now_ms: int) -> None:
+    def check(self, now_ms: int) -> None:
         """Before the loop begins: reads the keys if they are in a file. Raises ConfigError.
 
-        What does not answer yet is no reason not to start: it may be a service that needs this broker.
+        A server that does not answer yet is no reason not to start: it may be one that needs this broker.
         """
-        if self._fetch.is_file:
-            try:
+        try:
+            self._fetch.check()
+            if self._fetch.is_file:
                 self.refresh.succeeded(self._fetch.fetch(), now_ms)
-            except KeysUnavailable as error:
-                raise ConfigError(f"sasl.oauthbearer.jwks.endpoint.url of listener {self._listener}: {error}") from None
+        except KeysUnavailable as error:
+            raise ConfigError(f"sasl.oauthbearer.jwks.endpoint.url of listener {self._listener}: {error}") from None
 
     async def run(self, monotonic_ms: Callable[[], int]) -> None:
         """Runs until cancelled."""

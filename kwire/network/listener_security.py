@@ -7,6 +7,7 @@ get what is in force then.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
     """By listener name; listeners in plain text that ask nobody are left out. Raises ConfigError."""
     securities: dict[str, ListenerSecurity] = {}
     encrypted: dict[Listener, TlsListener] = {}
-    secret = broker.clock.uuid() + broker.clock.uuid()
+    secret = _secret(broker)
     for listener in broker.config.listeners:
         security = ListenerSecurity()
         if listener.has_tls:
@@ -59,6 +60,12 @@ def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
     if encrypted:
         _follow_changes(broker, encrypted)
     return securities
+
+
+def _secret(broker: Broker) -> bytes:
+    """32 bytes that nobody can guess: those of kwire.sasl.secret, or random ones."""
+    text = broker.config.kwire_sasl_secret
+    return broker.clock.uuid() + broker.clock.uuid() if text is None else hashlib.sha256(text.encode()).digest()
 
 
 def _sasl_listener(broker: Broker, listener_name: str, secret: bytes) -> SaslListener:

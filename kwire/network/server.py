@@ -191,8 +191,7 @@ class Server:
         broker = self.broker
         while True:
             await trio.sleep(broker.config.delegation_token_expiry_check_interval_ms / 1000)
-            if broker.member is None or broker.member.is_controller:
-                broker.remove_expired_tokens()
+            broker.remove_expired_tokens()
 
     async def _run_member(self, member: ClusterMember) -> None:
         member.serve()

@@ -38,10 +38,10 @@ def request_frame(
 
 
 class RawClient:
-    def __init__(self, address: str, *, timeout_s: float = 30.0) -> None:
+    def __init__(self, address: str, *, timeout_s: float = 30.0, client_id: str = "raw") -> None:
         (to,) = parse_addresses(address)
         self.sock = connect_plain_text(to, timeout_s)
-        self._conversation = Conversation(client_id="raw", max_reply_bytes=MAX_REPLY_BYTES, max_in_flight=1000)
+        self._conversation = Conversation(client_id=client_id, max_reply_bytes=MAX_REPLY_BYTES, max_in_flight=1000)
         self._frames = ReplyBuffer(MAX_REPLY_BYTES)
 
     def __enter__(self) -> Self:

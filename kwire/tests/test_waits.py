@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwire.waits import ParkedFetch, Slot, begun
+from kwire.waits import ParkedFetch, Pause, Slot, begun
 
 
 async def value_of(slot: Slot[str]) -> str:
@@ -175,3 +175,11 @@ def test_a_coroutine_that_was_begun_goes_on_beside_its_caller_and_leaves_its_res
 
     with pytest.raises(ValueError, match="no"):
         begun(fails()).value.unwrap()
+
+
+def test_a_pause_ends_when_its_time_is_over_and_not_with_input() -> None:
+    pause = Pause(3.0)
+    assert (pause.timeout_s, pause.ends_on_input, pause.is_set) == (3.0, False, False)
+    pause.give_up()
+    pause.give_up()
+    assert pause.is_set

@@ -15,7 +15,7 @@ from kwire.config.tables.access import ACCESS_CONFIGS
 from kwire.config.tables.coordinators import COORDINATOR_CONFIGS
 from kwire.config.tables.log_defaults import LOG_DEFAULT_CONFIGS
 from kwire.config.tables.quotas import QUOTA_CONFIGS
-from kwire.config.tables.rows import INT, LONG, STRING, row
+from kwire.config.tables.rows import INT, LONG, PASSWORD, STRING, row
 from kwire.config.tables.sasl import SASL_CONFIGS
 from kwire.config.tables.server import SERVER_CONFIGS
 from kwire.config.tables.tls import TLS_CONFIGS
@@ -90,6 +90,14 @@ KWIRE_CONFIGS: Final = table(
         HostAndPort(),
         "Where to serve metrics over HTTP, for Prometheus: host:port, without authentication. Port 0 picks a free one. "
         "Not set: nowhere.",
+    ),
+    row(
+        "kwire.sasl.secret",
+        PASSWORD,
+        None,
+        NonEmptyText(),
+        "Random text from which a broker makes what it tells about users of SCRAM that do not exist, so that nobody "
+        "learns who exists. Give all brokers of a cluster the same. Not set: random at each start.",
     ),
     row(
         "kwire.spin.us",

@@ -30,7 +30,4 @@ def standard_authorizer(broker: Broker) -> StandardAuthorizer:
     """The broker's authorizer. Raises KafkaError(SECURITY_DISABLED) if it goes by no ACLs."""
     if isinstance(broker.authorizer, StandardAuthorizer):
         return broker.authorizer
-    raise KafkaError(
-        ErrorCode.SECURITY_DISABLED,
-        "No Authorizer is configured on the broker: set authorizer.class.name to have ACLs.",
-    )
+    raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")

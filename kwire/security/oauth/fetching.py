@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from kwire.security.oauth.keys import MAX_SET_BYTES, KeySet, UnusableKeys
+from kwire.security.tls.contexts import client_context
+from kwire.security.tls.settings import TlsError, TlsSettings
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -39,10 +41,10 @@ class KeyFetch:
     `fetch` runs in one thread at a time. `cut_off` may be called in another.
     """
 
-    def __init__(self, url: str, *, trusted_certificates: str | None = None) -> None:
-        """`trusted_certificates`, in PEM, are those of authorities; None: those of the machine."""
+    def __init__(self, url: str, tls: TlsSettings | None = None) -> None:
+        """`tls` are the settings for https; None: the machine's authorities are trusted."""
         self.url = url
-        self._trusted = trusted_certificates
+        self._tls = tls or TlsSettings()
         self._seen: tuple[int, int, int] | None = None
         self._sock: socket.socket | None = None
         self._is_cut_off = False
@@ -50,6 +52,17 @@ class KeyFetch:
     @property
     def is_file(self) -> bool:
         return self.url.lower().startswith("file:")
+
+    def check(self) -> None:
+        """Whether all that is needed on this machine is there. Raises KeysUnavailable."""
+        if self.url.lower().startswith("https:"):
+            self._context()
+
+    def _context(self) -> ssl.SSLContext:
+        try:
+            return client_context(self._tls)
+        except TlsError as error:
+            raise KeysUnavailable(f"{self.url} cannot be asked: {error}") from None
 
     def fetch(self) -> KeySet | None:
         """None if the file is the one that was read last. Raises KeysUnavailable."""
@@ -89,7 +102,7 @@ class KeyFetch:
         with ExitStack() as open_sockets:
             sock = open_sockets.enter_context(socket.create_connection((host, port), timeout=FETCH_S))
             if is_encrypted:
-                context = ssl.create_default_context(cadata=self._trusted)
+                context = self._context()
                 sock.settimeout(_left(deadline))
                 sock = open_sockets.enter_context(
                     context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)

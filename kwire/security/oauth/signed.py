@@ -22,11 +22,10 @@ from typing import Any, Final, Protocol
 import attrs
 
 from kwire.security.oauth.keys import ALGORITHMS, KeySet
-from kwire.security.oauth.token import AcceptedToken, CompactToken, TokenRejected
+from kwire.security.oauth.token import AcceptedToken, CompactToken, TokenRejected, principal_name, shown
 
 MAX_TIME_S: Final = (1 << 53) - 1
 """The largest whole number that every reader of JSON understands."""
-MAX_QUOTED: Final = 200
 
 
 class KeyHolder(Protocol):
@@ -72,7 +71,7 @@ class SignedTokens:
     def _check_signature(self, token: CompactToken) -> None:
         alg, kid = token.header.get("alg"), token.header.get("kid")
         if not isinstance(alg, str) or alg not in ALGORITHMS:
-            raise TokenRejected(f"the token is signed with the algorithm {_shown(alg)}, which is not accepted")
+            raise TokenRejected(f"the token is signed with the algorithm {shown(alg)}, which is not accepted")
         if kid is not None and not isinstance(kid, str):
             raise TokenRejected("the token names its key with something that is not a text")
         if "crit" in token.header:
@@ -84,21 +83,18 @@ class SignedTokens:
             trouble = self.holder.trouble
             if trouble is not None:
                 raise TokenRejected(f"there are no keys to check it with: {trouble}")
-            raise TokenRejected(f"no known key for {alg} has the id {_shown(kid)} that the token names")
+            raise TokenRejected(f"no known key for {alg} has the id {shown(kid)} that the token names")
         if not any(keys.verifies(key, alg, token.signed, token.signature) for key in candidates):
-            raise TokenRejected(f"the signature is not that of the key {_shown(kid)}")
+            raise TokenRejected(f"the signature is not that of the key {shown(kid)}")
 
 
 def _accepted(claims: dict[str, Any], rules: TokenRules, now_s: float) -> AcceptedToken:
     expires_at_s = _check_times(claims, rules.clock_skew_s, now_s)
     _check_audience(claims, rules.expected_audience)
     if rules.expected_issuer is not None and claims.get("iss") != rules.expected_issuer:
-        raise TokenRejected(f"it was issued by {_shown(claims.get('iss'))}, not by {_shown(rules.expected_issuer)}")
+        raise TokenRejected(f"it was issued by {shown(claims.get('iss'))}, not by {shown(rules.expected_issuer)}")
     _check_scope(claims.get(rules.scope_claim), rules.scope_claim)
-    subject = claims.get(rules.sub_claim)
-    if not isinstance(subject, str) or not subject.strip():
-        raise TokenRejected(f"the claim {rules.sub_claim}, the name of the principal, is {_shown(subject)}")
-    return AcceptedToken(subject.strip(), int(expires_at_s * 1000))
+    return AcceptedToken(principal_name(claims, rules.sub_claim), int(expires_at_s * 1000))
 
 
 def _check_times(claims: dict[str, Any], skew_s: int, now_s: float) -> float:
@@ -123,11 +119,11 @@ def _check_audience(claims: dict[str, Any], expected: tuple[str, ...]) -> None:
     if audience is None and not expected:
         return
     if not isinstance(audience, list) or not all(isinstance(it, str) for it in audience):
-        raise TokenRejected(f"it is for {_shown(claim)}, not for {_shown(list(expected))}")
+        raise TokenRejected(f"it is for {shown(claim)}, not for {shown(list(expected))}")
     if not expected:
-        raise TokenRejected(f"it is for {_shown(claim)}, and sasl.oauthbearer.expected.audience is not set")
+        raise TokenRejected(f"it is for {shown(claim)}, and sasl.oauthbearer.expected.audience is not set")
     if not set(expected) & set(audience):
-        raise TokenRejected(f"it is for {_shown(claim)}, not for {_shown(list(expected))}")
+        raise TokenRejected(f"it is for {shown(claim)}, not for {shown(list(expected))}")
 
 
 def _check_scope(claim: object, name: str) -> None:
@@ -136,9 +132,9 @@ def _check_scope(claim: object, name: str) -> None:
         return
     texts = [scope.strip() for scope in scopes if isinstance(scope, str)]
     if len(texts) != len(scopes) or not all(texts):
-        raise TokenRejected(f"the claim {name} has something that is no scope: {_shown(claim)}")
+        raise TokenRejected(f"the claim {name} has something that is no scope: {shown(claim)}")
     if len(set(texts)) != len(texts):
-        raise TokenRejected(f"the claim {name} has the same scope twice: {_shown(claim)}")
+        raise TokenRejected(f"the claim {name} has the same scope twice: {shown(claim)}")
 
 
 def seconds(claims: dict[str, Any], name: str) -> float | None:
@@ -148,13 +144,7 @@ def seconds(claims: dict[str, Any], name: str) -> float | None:
         return None
     # A bool is an int to Python. A number with an exponent may be infinite.
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TokenRejected(f"the claim {name} is not a time: {_shown(value)}")
+        raise TokenRejected(f"the claim {name} is not a time: {shown(value)}")
     if not 0 <= value <= MAX_TIME_S:
-        raise TokenRejected(f"the claim {name} is not a time: {_shown(value)}")
+        raise TokenRejected(f"the claim {name} is not a time: {shown(value)}")
     return value
-
-
-def _shown(value: object) -> str:
-    """What a token says, for the log: on one line, and not at any length."""
-    text = repr(value)
-    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."

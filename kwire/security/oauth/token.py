@@ -19,9 +19,15 @@ MAX_TOKEN_LENGTH: Final = 64 * 1024
 MAX_HEADER_LENGTH: Final = 4 * 1024
 """Of the encoded header, which is read before the signature is checked."""
 
+MAX_PRINCIPAL_LENGTH: Final = 1000
+"""Names of principals are in records, in answers, and in the log, many times."""
+
 INVALID_TOKEN: Final = "invalid_token"
 INSUFFICIENT_SCOPE: Final = "insufficient_scope"
 
+MAX_QUOTED: Final = 200
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_-]*", re.ASCII)
 
 
@@ -76,6 +82,24 @@ class CompactToken:
     def claims(self) -> dict[str, Any]:
         """Raises TokenRejected."""
         return _object(self.payload, "payload")
+
+
+def principal_name(claims: dict[str, Any], claim: str) -> str:
+    """The name of the principal. Kafka limits neither its length nor its characters. Raises TokenRejected."""
+    value = claims.get(claim)
+    if not isinstance(value, str) or not value.strip():
+        raise TokenRejected(f"the claim {claim}, the name of the principal, is {shown(value)}")
+    if len(value) > MAX_PRINCIPAL_LENGTH or _CONTROL.search(value.strip()) is not None:
+        raise TokenRejected(
+            f"the claim {claim} is no name of a principal: it has {len(value)} characters, or control characters"
+        )
+    return value.strip()
+
+
+def shown(value: object) -> str:
+    """What a token says, for the log: on one line, and not at any length."""
+    text = repr(value)
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
 
 
 def parse_json(data: bytes) -> Any:

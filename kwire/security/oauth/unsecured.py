@@ -17,7 +17,7 @@ from typing import Any, Final
 import attrs
 
 from kwire.security.oauth.signed import seconds
-from kwire.security.oauth.token import INSUFFICIENT_SCOPE, AcceptedToken, CompactToken, TokenRejected
+from kwire.security.oauth.token import INSUFFICIENT_SCOPE, AcceptedToken, CompactToken, TokenRejected, principal_name
 
 _PREFIX: Final = "unsecuredValidator"
 
@@ -59,9 +59,7 @@ class UnsecuredTokens:
         if compact.header.get("alg") != "none" or compact.signature:
             raise TokenRejected("the token is signed, and only unsigned ones are accepted here")
         claims, rules = compact.claims(), self.rules
-        principal = claims.get(rules.principal_claim)
-        if not isinstance(principal, str) or not principal.strip():
-            raise TokenRejected(f"the claim {rules.principal_claim}, the name of the principal, is not there")
+        principal = principal_name(claims, rules.principal_claim)
         expires, issued = seconds(claims, "exp"), seconds(claims, "iat")
         if expires is None:
             raise TokenRejected("the claim exp is missing")

@@ -1,11 +1,12 @@
 """The transport of a connection with TLS (`kwire.transport.Transport`), for servers and for clients.
 
-It is Python's `SSLSocket`, without a buffer of its own: what OpenSSL holds for a connection is one record, 16 KiB. An
-`SSLObject` with buffers in memory was measured beside it and takes the same time of the CPU for each request and for
-each GiB, so there is nothing to be had for the memory.
+OpenSSL works in memory here (`SSLObject`), and the bytes of the socket are handed to it. With a socket of its own it
+would go on reading for as long as a peer sends messages without data, such as requests for new keys, and one client
+could keep the whole broker busy. The time that both take of the CPU, for each request and for each GiB, is the same.
 
-What is sent goes out record by record. If the socket is full in the middle of one, OpenSSL wants to be given the bytes
-of that record once more. The sender does that anyway, because a record counts as sent only when it is out.
+What is sent goes out in pieces. If the socket does not take all of a piece, the rest of its encrypted bytes is kept,
+and the piece counts as sent once they are out. Until then the sender comes with the same bytes again, which it does
+anyway. So a connection has at most one piece in memory, for sending, and one for receiving.
 """
 
 from __future__ import annotations
@@ -24,8 +25,15 @@ from kwire.security.principal import ANONYMOUS, Principal
 from kwire.security.tls.names import MalformedName
 from kwire.security.tls.principals import NoMatchingRule
 
-RECORD_BYTES: Final = 16 * 1024
-"""The most that one record of TLS carries."""
+PIECE_BYTES: Final = 64 * 1024
+"""What is encrypted and sent at once: four of TLS's records. With a quarter of it, sending takes a quarter longer."""
+
+RECEIVED_BYTES: Final = 32 * 1024
+"""What is received and decrypted at once. It may be a thousand requests for new keys, which take some 50 ms."""
+
+MOST_SILENT_BYTES: Final = 128 * 1024
+"""The most that may come of a handshake, and after it without any data. A record has 16 KiB, and of a client's
+certificates OpenSSL takes 100 KiB."""
 
 NOTHING: Final = 0
 READ: Final = select.EPOLLIN
@@ -36,17 +44,20 @@ PrincipalOf = Callable[[bytes], Principal]
 
 
 class TlsTransport:
-    """Encrypts what goes over `sock`, which it takes over: `sock` of this object is the one to use from now on.
+    """Encrypts what goes over `sock`, which is non-blocking.
 
     server_hostname: for clients: which host was dialled. `principal_of` is for servers that ask for a certificate.
     """
 
     __slots__ = (
+        "_incoming",
         "_is_shaken",
+        "_outgoing",
+        "_owed",
         "_principal_of",
-        "_receive",
-        "_send",
+        "_silent_bytes",
         "_tls",
+        "_unsent",
         "handshake",
         "has_more",
         "principal",
@@ -64,66 +75,121 @@ class TlsTransport:
         server_hostname: str | None = None,
         principal_of: PrincipalOf | None = None,
     ) -> None:
-        self._tls = tls = context.wrap_socket(
-            sock,
-            server_side=server_side,
-            do_handshake_on_connect=False,
-            suppress_ragged_eofs=True,
-            server_hostname=server_hostname,
-        )
-        self.sock: socket.socket = tls
+        self.sock = sock
         self.principal = ANONYMOUS
         self.handshake: Callable[[], int] | None = self._shake
         self.has_more: Callable[[], bool] | None = self._has_more
-        self._receive = tls.recv_into
-        self._send = tls.send
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
+        )
         self._principal_of = principal_of
         self._is_shaken = False
+        self._unsent = b""
+        """Encrypted bytes that the socket has not taken."""
+        self._owed = 0
+        """So many bytes that the caller has to send are among them. They do not count as sent yet."""
+        self._silent_bytes = 0
 
     def recv_into(self, room: memoryview, /) -> int:
+        count: int
         try:
-            return self._receive(room)
+            count = self._tls.read(len(room), room)  # type: ignore[assignment] # it returns bytes if there is no room
         except ssl.SSLWantReadError:
-            raise BlockingIOError from None
-        except ssl.SSLWantWriteError:
-            # It asked for new keys, again and again, and never read that it got them.
-            raise ConnectionAbortedError("the peer does not read what TLS has to say") from None
+            if not self._receive():
+                return 0
+            try:
+                count = self._tls.read(len(room), room)  # type: ignore[assignment]
+            except ssl.SSLWantReadError:
+                self._say()
+                raise BlockingIOError from None  # there may be more, but others have their turn first
+        self._silent_bytes = 0
+        if self._outgoing.pending:
+            self._say()
+        return count
 
     def send(self, data: Buffer, _flags: int, /) -> int:
-        sent, size, view = 0, len(data), memoryview(data)
-        try:
-            while sent < size:
-                sent += self._send(view[sent : sent + RECORD_BYTES])
-        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            if not sent:
-                raise BlockingIOError from None
+        size, view = len(data), memoryview(data)
+        if self._unsent and not self._flush():
+            raise BlockingIOError
+        sent, self._owed = self._owed, 0
+        assert sent <= size, "the same bytes come again"
+        while sent < size:
+            piece = view[sent : sent + PIECE_BYTES]
+            self._tls.write(piece)
+            encrypted = self._outgoing.read()
+            try:
+                taken = self.sock.send(encrypted)
+            except BlockingIOError:
+                taken = 0
+            if taken < len(encrypted):
+                self._unsent, self._owed = encrypted[taken:], len(piece)
+                if not sent:
+                    raise BlockingIOError
+                break
+            sent += len(piece)
         return sent
 
     def close(self) -> None:
         """Says that nothing more will come, if there is room for that, and does not wait for an answer."""
-        if self._is_shaken:
-            with suppress(OSError, ValueError):
+        if self._is_shaken and not self._unsent:
+            with suppress(OSError):
                 self._tls.unwrap()
-        self._tls.close()
+            with suppress(OSError):
+                self.sock.send(self._outgoing.read())
+        self.sock.close()
         self.handshake = self.has_more = None  # which refer to this object
 
     def _has_more(self) -> bool:
-        return self._tls.pending() > 0
+        return self._incoming.pending > 0 or self._tls.pending() > 0
+
+    def _receive(self) -> int:
+        """Hands bytes of the socket to OpenSSL. Returns how many; 0 at the end. Raises BlockingIOError."""
+        data = self.sock.recv(RECEIVED_BYTES)
+        self._silent_bytes += len(data)
+        if self._silent_bytes > MOST_SILENT_BYTES:
+            raise ConnectionAbortedError("the peer sends TLS, and no data")
+        self._incoming.write(data)
+        return len(data)
+
+    def _say(self) -> bool:
+        """Sends what TLS has to say by itself. Returns whether all of it is out; if not, the rest goes before data."""
+        self._unsent += self._outgoing.read()
+        if self._flush():
+            return True
+        if len(self._unsent) > 2 * PIECE_BYTES:
+            raise ConnectionAbortedError("the peer does not read what TLS has to say")
+        return False
+
+    def _flush(self) -> bool:
+        if self._unsent:
+            try:
+                self._unsent = self._unsent[self.sock.send(self._unsent) :]
+            except BlockingIOError:
+                return False
+        return not self._unsent
 
     def _shake(self) -> int:
-        try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return READ
-        except ssl.SSLWantWriteError:
+        while not self._is_shaken:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                if not self._say():
+                    return WRITE
+                try:
+                    if not self._receive():
+                        raise ConnectionResetError("the peer hung up in the handshake")
+                except BlockingIOError:
+                    return READ
+            except ssl.SSLError as error:
+                with suppress(OSError):
+                    self._say()
+                raise ProtocolError(_why_not(error, self._tls.server_side)) from None
+            else:
+                self._is_shaken = True
+        if not self._say():
             return WRITE
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError):
-            raise
-        except ssl.SSLError as error:
-            raise ProtocolError(_why_not(error, self._tls.server_side)) from None
-        except ssl.CertificateError as error:
-            raise ProtocolError(f"its certificate is for another host: {error}") from None
-        self._is_shaken = True
+        self._silent_bytes = 0
         if self._principal_of is not None:
             certificate = self._tls.getpeercert(binary_form=True)
             if certificate is not None:

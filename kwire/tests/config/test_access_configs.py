@@ -29,6 +29,15 @@ def test_kafkas_standard_authorizer_may_be_named_with_its_configurations() -> No
     assert config.allow_everyone_if_no_acl_found
 
 
+def test_who_forgets_to_name_the_authorizer_is_warned(caplog: pytest.LogCaptureFixture) -> None:
+    load_config("super.users=User:admin")
+    [told] = caplog.messages
+    assert told == "everybody may do everything: without authorizer.class.name, super.users has no effect"
+    caplog.clear()
+    load_config(f"super.users=User:admin\nauthorizer.class.name={STANDARD_AUTHORIZER}")
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize(
     ("setting", "why"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from kwire.config.definition import ConfigError
@@ -10,6 +11,7 @@ from kwire.config.server import ServerConfig
 from kwire.security.oauth.signed import TokenRules
 from kwire.security.oauth.unsecured import UnsecuredRules
 from kwire.security.sasl.jaas import OAUTHBEARER_MODULE
+from kwire.security.tls.settings import TlsSettings
 
 URL = "sasl.oauthbearer.jwks.endpoint.url"
 HANDLER = "listener.name.sasl.oauthbearer.sasl.server.callback.handler.class"
@@ -75,6 +77,16 @@ def test_settings_are_those_of_the_mechanism_the_listener_or_the_broker() -> Non
     )
     rules = TokenRules(5, ("kafka", "kwire"), "https://issuer", "scp", "name")
     assert config == SignedTokenConfig("https://issuer/listener", 60_000, 10, 20, rules)
+
+
+def test_how_the_server_of_keys_is_reached_is_said_in_the_login_module() -> None:
+    options = 'ssl.truststore.type="PEM" ssl.truststore.location="/etc/ca.pem" other="x"'
+    config = read(KEYS | {JAAS: f"{OAUTHBEARER_MODULE} required {options};"})
+    assert isinstance(config, SignedTokenConfig)
+    assert config.tls == TlsSettings(truststore_type="PEM", truststore_location="/etc/ca.pem")
+    assert hash(config) == hash(attrs.evolve(config))
+    with pytest.raises(ConfigError, match=r"listener.name.sasl.oauthbearer.sasl.jaas.config: .*ssl.client.auth"):
+        read(KEYS | {JAAS: f'{OAUTHBEARER_MODULE} required ssl.client.auth="perhaps";'})
 
 
 @pytest.mark.parametrize(

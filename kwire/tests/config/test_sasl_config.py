@@ -162,3 +162,9 @@ def test_other_configurations_of_a_listener_have_none(caplog: pytest.LogCaptureF
         "these configurations have no effect in kwire: listener.name.plaintext.max.connections",
         "unknown configurations: 'listener.name.x.plain.spam'",
     ]
+
+
+def test_a_configuration_has_no_secrets_in_its_repr() -> None:
+    config = load_config(settings=["kwire.sasl.secret=hidden", f"sasl.jaas.config={PLAIN_MODULE} required a=hidden;"])
+    assert config.kwire_sasl_secret == "hidden"
+    assert "hidden" not in repr(config)

@@ -284,6 +284,8 @@ def test_without_a_key_there_are_no_tokens(settings: dict[str, str]) -> None:
         scene.expire(b"x")[0],
     ]
     assert answers == [E.DELEGATION_TOKEN_AUTH_DISABLED] * 4
+    assert scene.create().max_timestamp_ms == 0
+    assert scene.create(renewers=(Principal("Group", "staff"),)).error_code == E.INVALID_PRINCIPAL_TYPE
 
 
 def test_tokens_need_a_metadata_version_that_has_them() -> None:
@@ -515,6 +517,19 @@ def test_a_wrong_secret_an_expired_token_and_an_ended_one_log_nobody_in() -> Non
     scene.expire(token.hmac)
     assert tokens.credential(token.token_id, SCRAM_SHA_256, now_ms=NOW_MS) is None
     assert tokens._credentials == {}
+
+
+def test_an_expired_token_has_no_credential_whatever_has_expired_of_it() -> None:
+    tokens = DelegationTokens(
+        {it.token_id: it for it in (ended(5, 9, "life"), ended(9, 5, "time"), ended(9, 9, "none"))}, KEY
+    )
+    known = {it for it in tokens.tokens if tokens.credential(it, SCRAM_SHA_256, now_ms=6) is not None}
+    assert known == {"none"}
+    assert tokens.credential("life", SCRAM_SHA_256, now_ms=5) is not None
+
+
+def ended(max_ms: int, expires_ms: int, token_id: str) -> DelegationTokenRecord:
+    return DelegationTokenRecord("User:alice", "User:alice", [], 1, max_ms, expires_ms, token_id)
 
 
 def test_principals_are_read_up_to_the_first_colon() -> None:

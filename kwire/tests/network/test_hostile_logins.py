@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import random
 import re
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -17,28 +19,36 @@ from typing import NoReturn
 import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from kwire_protocol.messages.metadata import MetadataRequest
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kwire_protocol.wire import ApiMessage
 
 from devtools.ports import LOOPBACK, free_port
 from kwire.tests.broker_process import BrokerProcess
 from kwire.tests.network.fuzz_driver import SLOWEST_ROUND_S, HealthyClient
-from kwire.tests.raw_client import ConnectionClosed, RawClient, framed, request_frame
+from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame
+from kwire.tests.security.tls.certificates import issued, trusted
 
 MIB = 1024 * 1024
 MAX_TOKEN_BYTES = 524_288
 """sasl.server.max.receive.size, by default."""
-MANY = 200
+MANY = 100
+CORRELATION_ID = 7
+METADATA = request_frame(MetadataRequest([]), 9, correlation_id=CORRELATION_ID)
 AT_ONCE = 8
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]+ +\S")
-MODULES = "org.apache.kafka.common.security"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+BOTH = ("sasl_plaintext", "sasl_ssl")
 SETTINGS = (
     "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256",
-    f'listener.name.sasl_plaintext.plain.sasl.jaas.config={MODULES}.plain.PlainLoginModule required user_a="b";',
-    f"listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config={MODULES}.scram.ScramLoginModule required;",
+    *(f'listener.name.{it}.plain.sasl.jaas.config={PLAIN} required user_a="b";' for it in BOTH),
+    *(f"listener.name.{it}.scram-sha-256.sasl.jaas.config={SCRAM} required;" for it in BOTH),
+    "ssl.keystore.type=PEM",
     "connection.failed.authentication.delay.ms=50",
 )
-LISTENERS = ("SASL_PLAINTEXT",)
+LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
 
 numbers = itertools.count(1)
 
@@ -47,13 +57,17 @@ Attack = Callable[[RawClient, random.Random], None]
 
 @pytest.fixture(scope="module")
 def addresses() -> dict[str, str]:
-    return {name: f"{LOOPBACK}:{free_port()}" for name in ("PLAINTEXT", *LISTENERS)}
+    return {name: f"{LOOPBACK}:{free_port()}" for name in LISTENERS}
 
 
 @pytest.fixture(scope="module")
 def broker(addresses: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    folder = tmp_path_factory.mktemp("logins")
+    key_store = folder / "server.pem"
+    key_store.write_text(issued(LOOPBACK).pem)
     listeners = ",".join(f"{name}://{address}" for name, address in addresses.items())
-    with BrokerProcess(tmp_path_factory.mktemp("logins"), [f"listeners={listeners}", *SETTINGS], port=None) as running:
+    settings = [f"listeners={listeners}", f"ssl.keystore.location={key_store}", *SETTINGS]
+    with BrokerProcess(folder, settings, port=None) as running:
         yield running
         assert running.is_running
         assert running.bugs() == []
@@ -132,17 +146,58 @@ def test_tokens_as_large_as_they_may_be_are_refused_and_given_back(
     [SaslHandshakeRequest("PLAIN"), SaslHandshakeRequest("GSSAPI"), ApiVersionsRequest(), SaslAuthenticateRequest(b"")],
     ids=["handshakes", "handshakes for nothing", "versions", "empty tokens"],
 )
-def test_a_conversation_without_end_is_ended(
-    client: RawClient, healthy: HealthyClient, request_: SaslHandshakeRequest | ApiVersionsRequest
-) -> None:
+def test_a_conversation_without_end_is_ended(client: RawClient, healthy: HealthyClient, request_: ApiMessage) -> None:
     with pytest.raises(ConnectionClosed):
-        ask_for_ever(client, request_frame(request_, 0))
+        ask_on_and_on(client, request_frame(request_, 0))
 
 
-def ask_for_ever(client: RawClient, frame: bytes) -> NoReturn:
-    while True:
+def ask_on_and_on(client: RawClient, frame: bytes) -> None:
+    for _ in range(1000):
         client.send(frame)
         client.read_frame()
+
+
+def test_handshakes_that_are_only_begun_cost_what_has_arrived(
+    broker: BrokerProcess, addresses: dict[str, str], healthy: HealthyClient
+) -> None:
+    resident = broker.resident_bytes()
+    hello = client_hello()
+    with ExitStack() as stack:
+        for number in range(MANY):
+            silent = stack.enter_context(RawClient(addresses["SSL"]))
+            silent.send(hello[: len(hello) - number % 2])
+        while healthy.rounds < 20:
+            assert healthy.is_alive()
+        assert broker.resident_bytes() - resident < 30 * MIB
+
+
+def test_who_asks_within_tls_and_never_reads_is_not_listened_to_any_longer(
+    broker: BrokerProcess, addresses: dict[str, str], healthy: HealthyClient
+) -> None:
+    resident = broker.resident_bytes()
+    with RawClient(addresses["SSL"]) as deaf:
+        deaf.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with_tls(deaf).sock.settimeout(1.0)
+        questions = request_frame(ApiVersionsRequest(), 0) * 1000
+        with pytest.raises(TimeoutError):
+            send_for_ever(deaf, questions)
+        before = healthy.rounds
+        while healthy.rounds < before + 20:
+            assert healthy.is_alive()
+        assert broker.resident_bytes() - resident < 20 * MIB
+
+
+def send_for_ever(client: RawClient, data: bytes) -> NoReturn:
+    while True:
+        client.send(data)
+
+
+def test_a_request_may_come_byte_by_byte_within_tls(broker: BrokerProcess, addresses: dict[str, str]) -> None:
+    with RawClient(addresses["SSL"]) as client:
+        with_tls(client)
+        for byte in METADATA:
+            client.send(bytes([byte]))
+        assert decoded_reply(client.read_frame(), 3, 9)[0] == CORRELATION_ID
 
 
 def test_a_token_may_come_byte_by_byte(client: RawClient) -> None:
@@ -187,36 +242,133 @@ def hang_up_at_once(client: RawClient, chance: random.Random) -> None:
 
 def all_at_once(client: RawClient, chance: random.Random) -> None:
     """Without waiting for an answer, and something that is not allowed behind it."""
-    parts = [SaslHandshakeRequest("PLAIN"), SaslAuthenticateRequest(b"\0a\0wrong"), SaslAuthenticateRequest(b"\0a\0b")]
+    login = SaslHandshakeRequest("PLAIN")
+    parts: list[ApiMessage] = [login, SaslAuthenticateRequest(b"\0a\0wrong"), SaslAuthenticateRequest(b"\0a\0b")]
     client.send(b"".join(request_frame(part, 1) for part in parts) * chance.choice([1, 100]))
     while True:
         client.read_frame()
 
 
-ATTACKS = (
-    strange_names,
-    strange_mechanisms,
-    garbage,
-    wrong_passwords,
-    half_a_conversation,
-    hang_up_at_once,
-    all_at_once,
+def trusting() -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=trusted())
+
+
+def with_tls(client: RawClient) -> RawClient:
+    client.sock = trusting().wrap_socket(client.sock, server_hostname=LOOPBACK)
+    return client
+
+
+def client_hello() -> bytes:
+    """The first that a client says of TLS."""
+    outgoing = ssl.MemoryBIO()
+    machine = trusting().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=LOOPBACK)
+    with suppress(ssl.SSLWantReadError):
+        machine.do_handshake()
+    return outgoing.read()
+
+
+def no_tls(client: RawClient, chance: random.Random) -> None:
+    client.send(chance.choice([METADATA, b"GET / HTTP/1.1\r\n\r\n", chance.randbytes(100), bytes(100)]))
+    client.end()
+    client.read_frame()
+
+
+def a_bent_hello(client: RawClient, chance: random.Random) -> None:
+    hello = bytearray(client_hello())
+    for _ in range(chance.choice([1, 2, 8])):
+        hello[chance.randrange(len(hello))] ^= 1 << chance.randrange(8)
+    client.send(hello)
+    client.end()
+    while client.sock.recv(1 << 16):
+        pass
+
+
+def half_a_hello(client: RawClient, chance: random.Random) -> None:
+    hello = client_hello()
+    client.send(hello[: chance.randrange(len(hello))])
+
+
+def a_hello_and_no_more(client: RawClient, chance: random.Random) -> None:
+    client.send(client_hello())
+    client.sock.recv(chance.choice([1, 100, 1 << 16]))
+
+
+def an_old_protocol(client: RawClient, chance: random.Random) -> None:
+    """TLS 1.1, as the version of a hello that offers nothing newer."""
+    hello = b"\x03\x02" + chance.randbytes(32) + b"\0" + b"\0\x02\xc0\x09" + b"\x01\0"
+    handshake = b"\x01" + len(hello).to_bytes(3, "big") + hello
+    client.send(b"\x16\x03\x01" + len(handshake).to_bytes(2, "big") + handshake)
+    while client.sock.recv(1 << 16):
+        pass
+
+
+def garbage_beneath(client: RawClient, chance: random.Random) -> None:
+    """After a handshake in good order, bytes that no one has encrypted."""
+    beneath = client.sock.dup()
+    with_tls(client)
+    with beneath:
+        beneath.sendall(chance.randbytes(100))
+        while beneath.recv(1 << 16):
+            pass
+
+
+def garbage_within(client: RawClient, chance: random.Random) -> None:
+    garbage(with_tls(client), chance)
+
+
+def wrong_passwords_within(client: RawClient, chance: random.Random) -> None:
+    wrong_passwords(with_tls(client), chance)
+
+
+def gone_without_a_word(client: RawClient, chance: random.Random) -> None:
+    """Without a close_notify, and with a question that nobody waits for."""
+    with_tls(client).send(METADATA)
+
+
+ATTACKS: dict[str, tuple[Attack, ...]] = {
+    "SASL_PLAINTEXT": (
+        strange_names,
+        strange_mechanisms,
+        garbage,
+        wrong_passwords,
+        half_a_conversation,
+        hang_up_at_once,
+        all_at_once,
+    ),
+    "SSL": (
+        no_tls,
+        a_bent_hello,
+        half_a_hello,
+        a_hello_and_no_more,
+        an_old_protocol,
+        garbage_beneath,
+        garbage_within,
+        gone_without_a_word,
+    ),
+    "SASL_SSL": (garbage_beneath, garbage_within, wrong_passwords_within),
+}
+
+
+@pytest.mark.parametrize(
+    ("listener", "attack"),
+    [
+        pytest.param(listener, attack, id=f"{listener} {attack.__name__.replace('_', ' ')}")
+        for listener, attacks in ATTACKS.items()
+        for attack in attacks
+    ],
 )
-
-
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__.replace("_", " "))
 def test_many_attacks_at_once_leave_nothing_behind(
-    broker: BrokerProcess, addresses: dict[str, str], healthy: HealthyClient, attack: Attack
+    broker: BrokerProcess, addresses: dict[str, str], healthy: HealthyClient, listener: str, attack: Attack
 ) -> None:
     resident, descriptors = broker.resident_bytes(), broker.open_descriptors()
     said = len(broker.log().splitlines())
-    run_at_once(addresses["SASL_PLAINTEXT"], attack)
-    with RawClient(addresses["SASL_PLAINTEXT"]) as other:
-        other.call(ApiVersionsRequest(), 0)
+    run_at_once(addresses[listener], attack)
+    with RawClient(addresses[listener]) as other:
+        (with_tls(other) if listener.endswith("SSL") else other).call(ApiVersionsRequest(), 0)
     assert broker.resident_bytes() - resident < 20 * MIB
     assert broker.open_descriptors() < descriptors + 20
-    # At most ten a second tell of peers, whatever they do.
-    assert len(broker.log().splitlines()) - said < MANY
+    # That it was closed, and that it was denied to log in.
+    assert len(broker.log().splitlines()) - said <= 2 * MANY
 
 
 def run_at_once(address: str, attack: Attack) -> None:
@@ -227,7 +379,7 @@ def run_at_once(address: str, attack: Attack) -> None:
         chance = random.Random(seed)
         try:
             for _ in range(MANY // AT_ONCE):
-                with RawClient(address) as client, suppress(ConnectionClosed):
+                with RawClient(address) as client, suppress(ConnectionClosed, ConnectionError, ssl.SSLError):
                     attack(client, chance)
         except BaseException as error:
             failures.append(error)

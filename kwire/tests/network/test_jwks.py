@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -16,6 +17,7 @@ from kwire.network.jwks import FreshKeys
 from kwire.security.oauth.fetching import KeyFetch, KeysUnavailable
 from kwire.security.oauth.keys import KeySet
 from kwire.security.oauth.signed import TokenRules
+from kwire.security.tls.settings import TlsSettings
 from kwire.tests.security.oauth.issuer import jwk, jwks
 from kwire.tests.security.oauth.key_server import key_server
 
@@ -103,7 +105,7 @@ def test_a_file_is_read_before_the_start_and_noticed_when_it_changes(tmp_path: P
     file = tmp_path / "keys.json"
     file.write_bytes(jwks(jwk("k1")))
     keys = FreshKeys(config(file.as_uri()), "SASL")
-    keys.check_file(0)
+    keys.check(0)
     assert [key.kid for key in keys.refresh.keys.keys] == ["k1"]
     file.write_bytes(jwks(jwk("second")))
     in_trio(keys, lambda: keys.refresh.keys.keys[0].kid == "second")
@@ -112,11 +114,16 @@ def test_a_file_is_read_before_the_start_and_noticed_when_it_changes(tmp_path: P
 def test_a_file_that_is_missing_or_wrong_prevents_the_start(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     with pytest.raises(ConfigError, match="listener SASL: file://.*keys.json cannot be read: No such file"):
-        FreshKeys(config(file.as_uri()), "SASL").check_file(0)
+        FreshKeys(config(file.as_uri()), "SASL").check(0)
     file.write_bytes(b"[]")
     with pytest.raises(ConfigError, match="not a JSON Web Key Set"):
-        FreshKeys(config(file.as_uri()), "SASL").check_file(0)
-    FreshKeys(config("http://127.0.0.1:1/keys"), "SASL").check_file(0)
+        FreshKeys(config(file.as_uri()), "SASL").check(0)
+    FreshKeys(config("https://127.0.0.1:1/keys"), "SASL").check(0)
+    missing = attrs.evolve(
+        config(), tls=TlsSettings(truststore_type="PEM", truststore_location=str(tmp_path / "ca.pem"))
+    )
+    with pytest.raises(ConfigError, match="https://issuer/keys cannot be asked: .*ca.pem"):
+        FreshKeys(missing, "SASL").check(0)
 
 
 def test_a_server_that_does_not_answer_does_not_hold_up_the_end() -> None:

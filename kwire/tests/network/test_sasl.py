@@ -26,6 +26,7 @@ from kwire_protocol.wire import ApiMessage
 from kwire.metadata.image import ConfigResourceType
 from kwire.network.authentication import MAX_REQUESTS
 from kwire.security.sasl.jaas import PLAIN_MODULE
+from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.network.sasl_scene import (
     MECHANISMS,
     SASL_AUTHENTICATE,
@@ -480,3 +481,33 @@ def test_a_change_that_cannot_be_is_refused(name: str, value: str, why: str) -> 
         assert (await login(await kwire.connect())).error_code == 0
 
     with_sasl_server(scenario)
+
+
+# Who does not exist
+
+
+def _challenge_for_nobody(*settings: str, started_before: int = 0) -> bytes:
+    challenges: list[bytes] = []
+
+    class LaterClock(TrioClock):
+        """Has made other random values than a new one."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._ids = started_before
+
+    async def scenario(kwire: ServerInTrio) -> None:
+        client = await kwire.connect()
+        await handshake(client, "SCRAM-SHA-256")
+        challenges.append(bytes((await say(client, b"n,,n=nobody,r=x")).auth_bytes).partition(b",s=")[2])
+
+    with_sasl_server(scenario, settings=settings, wall_clock=LaterClock())
+    return challenges[0]
+
+
+def test_a_broker_with_a_configured_secret_tells_the_same_about_nobody_after_each_start() -> None:
+    secret = "kwire.sasl.secret=something random"
+    first = _challenge_for_nobody(secret)
+    assert first == _challenge_for_nobody(secret, started_before=1000)
+    assert first != _challenge_for_nobody("kwire.sasl.secret=something else")
+    assert _challenge_for_nobody() != _challenge_for_nobody(started_before=1000)

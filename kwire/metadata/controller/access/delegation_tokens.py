@@ -43,6 +43,14 @@ class TokenLifetimes:
     max_lifetime_ms: int
 
 
+def check_renewers(request: CreateDelegationTokenRequest) -> None:
+    """Raises KafkaError: INVALID_PRINCIPAL_TYPE, POLICY_VIOLATION."""
+    if any(renewer.principal_type != USER for renewer in request.renewers):
+        raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+    if len(request.renewers) > MAX_RENEWERS:
+        raise too_many(len(request.renewers), "renewers", MAX_RENEWERS)
+
+
 def create_token(
     state: ClusterState,
     request: CreateDelegationTokenRequest,
@@ -52,12 +60,8 @@ def create_token(
     lifetimes: TokenLifetimes,
     now_ms: int,
 ) -> tuple[Records, DelegationTokenRecord]:
-    """Raises KafkaError: UNSUPPORTED_VERSION, INVALID_PRINCIPAL_TYPE, POLICY_VIOLATION."""
+    """The renewers are checked before (`check_renewers`). Raises KafkaError(UNSUPPORTED_VERSION)."""
     _check_version(state)
-    if any(renewer.principal_type != USER for renewer in request.renewers):
-        raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
-    if len(request.renewers) > MAX_RENEWERS:
-        raise too_many(len(request.renewers), "renewers", MAX_RENEWERS)
     lifetime_ms = lifetimes.max_lifetime_ms
     if request.max_lifetime_ms > 0:
         lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)

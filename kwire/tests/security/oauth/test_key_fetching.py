@@ -13,6 +13,7 @@ import trustme
 from kwire.security.oauth import fetching
 from kwire.security.oauth.fetching import KeyFetch, KeysUnavailable
 from kwire.security.oauth.keys import MAX_SET_BYTES, KeySet
+from kwire.security.tls.settings import TlsSettings
 from kwire.tests.security.oauth.issuer import jwk, jwks
 from kwire.tests.security.oauth.key_server import key_server, response
 
@@ -138,12 +139,12 @@ def test_over_https_the_servers_certificate_is_checked(monkeypatch: pytest.Monke
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
-    trusted = authority.cert_pem.bytes().decode()
+    trusted = TlsSettings(truststore_type="PEM", truststore_certificates=authority.cert_pem.bytes().decode())
     with key_server(response(KEYS), context=context) as server:
-        assert kids(KeyFetch(server.url("https"), trusted_certificates=trusted).fetch()) == ["k1"]
+        assert kids(KeyFetch(server.url("https"), trusted).fetch()) == ["k1"]
         assert "certificate verify failed" in trouble(KeyFetch(server.url("https")))
         other = server.url("https").replace("localhost", "127.0.0.1")
-        assert "certificate verify failed" in trouble(KeyFetch(other, trusted_certificates=trusted))
+        assert "certificate verify failed" in trouble(KeyFetch(other, trusted))
     monkeypatch.setattr(fetching, "FETCH_S", 0.2)
     with key_server(response(KEYS)) as server:  # It does not speak TLS, and waits for the rest of a request.
         assert "cannot be read" in trouble(KeyFetch(server.url("https")))

@@ -94,11 +94,25 @@ def test_a_new_key_may_be_asked_for_again_once_it_was_there() -> None:
 
 def test_unknown_keys_do_not_shorten_the_pauses_after_failures() -> None:
     machine = fresh()
+    machine.spacing_ms = 1
     machine.due_ms(HOUR)
     for _ in range(20):
         machine.failed("refused", HOUR)
     machine.note_unknown("new")
     assert machine.due_ms(HOUR + 1) == HOUR + 10_000
+
+
+def test_of_very_many_unknown_keys_the_last_are_remembered() -> None:
+    machine = fresh()
+    for number in range(2 * MAX_UNKNOWN):
+        machine.note_unknown(str(number))
+        machine.due_ms(20_000)
+    assert list(machine._asked_ms) == [str(number) for number in range(MAX_UNKNOWN, 2 * MAX_UNKNOWN)]
+    machine.succeeded(KEYS, 20_000)
+    machine.note_unknown("20")
+    assert machine.due_ms(30_000) == 20_000 + HOUR
+    machine.note_unknown("0")
+    assert machine.due_ms(30_000) == 30_000
 
 
 def test_names_that_are_too_long_or_missing_ask_for_nothing() -> None:

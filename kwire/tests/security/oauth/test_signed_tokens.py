@@ -164,6 +164,8 @@ def test_without_keys_every_token_is_rejected_and_the_log_says_why() -> None:
         ({"sub": "  "}, "the claim sub"),
         ({"sub": 7}, "the claim sub"),
         ({"sub": ["alice"]}, "the claim sub"),
+        ({"sub": "alice\nUser:root"}, "control characters"),
+        ({"sub": "a" * 1001}, "it has 1001 characters"),
         ({"aud": "kafka"}, "expected.audience is not set"),
         ({"aud": []}, "expected.audience is not set"),
         ({"aud": 7}, "it is for 7"),
@@ -296,11 +298,12 @@ def test_no_text_makes_the_validator_fail(text: str) -> None:
         TOKENS.validate(text, now_ms=NOW_MS)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=5,
-)
+def lists_and_objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return inner | st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+JSON = lists_and_objects(lists_and_objects(SCALARS))
 NAMES = st.sampled_from(["sub", "exp", "iat", "nbf", "aud", "iss", "scope"])
 
 

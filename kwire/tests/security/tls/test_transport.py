@@ -18,7 +18,7 @@ from kwire.security.principal import ANONYMOUS, Principal
 from kwire.security.tls.contexts import client_context, server_context
 from kwire.security.tls.principals import MappingRules
 from kwire.security.tls.settings import TlsSettings
-from kwire.security.tls.transport import RECORD_BYTES, TlsTransport
+from kwire.security.tls.transport import MOST_SILENT_BYTES, PIECE_BYTES, RECEIVED_BYTES, TlsTransport
 from kwire.tests.security.tls.certificates import HOST, authority, client_settings, server_settings
 
 
@@ -159,13 +159,61 @@ def test_what_is_sent_while_the_socket_is_full_arrives_once_and_in_order(sizes: 
     made.close()
 
 
-def test_a_full_socket_takes_whole_records_and_no_more_memory(pair: Pair) -> None:
+def test_a_full_socket_takes_whole_pieces_and_no_more_memory(pair: Pair) -> None:
     pair.server.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
     sent = pair.server.send(bytes(4 << 20), 0)
     assert 0 < sent < 4 << 20
-    assert sent % RECORD_BYTES == 0
+    assert sent % PIECE_BYTES == 0
     with pytest.raises(BlockingIOError):
         pair.server.send(bytes(4 << 20), 0)
+
+
+class Chatter(ssl.SSLObject):
+    """What a peer says is never data, but for example a request for new keys."""
+
+    def __init__(self) -> None:
+        pass
+
+    def read(self, len: int = 1024, buffer: object = None) -> bytes:  # noqa: A002 - as it is there
+        raise ssl.SSLWantReadError
+
+    def unwrap(self) -> None:
+        raise OSError
+
+
+def test_who_talks_and_sends_no_data_gets_a_piece_of_each_turn_and_is_cut_off_soon(pair: Pair) -> None:
+    pair.server._tls = Chatter()
+    pair.client.sock.setblocking(True)
+    for _ in range(MOST_SILENT_BYTES // RECEIVED_BYTES):
+        pair.client.sock.sendall(bytes(2 * RECEIVED_BYTES))
+        with pytest.raises(BlockingIOError):
+            pair.server.recv_into(memoryview(bytearray(10)))
+    with pytest.raises(ConnectionAbortedError, match="and no data"):
+        pair.server.recv_into(memoryview(bytearray(10)))
+
+
+def test_a_handshake_has_a_limit() -> None:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    transport = TlsTransport(near, server_context(server_settings()))
+    fragment = b"\x16\x03\x01\x40\x00" + bytes(16384)
+    hello = b"\x16\x03\x01\x40\x00\x01\x01\xff\xff" + bytes(16380)  # of 128 KiB
+    far.setblocking(False)
+    with far:
+        with suppress(ProtocolError, ConnectionAbortedError):
+            for data in (hello, *[fragment] * 20):
+                far.send(data)
+                assert transport.handshake is not None
+                assert transport.handshake() == READ
+            raise AssertionError("it goes on for ever")
+        transport.close()
+
+
+def test_a_close_is_told_to_the_peer(pair: Pair) -> None:
+    assert received(pair.client) == b""  # a ticket, which is no data
+    pair.server.close()
+    assert pair.client.sock.recv(1000)  # encrypted words, and then the end
+    assert not pair.client.sock.recv(1000)
 
 
 def test_a_close_waits_for_nobody(pair: Pair) -> None:

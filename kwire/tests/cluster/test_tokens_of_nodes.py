@@ -1,0 +1,47 @@
+"""Delegation tokens in a cluster: every node knows those of the others, and one removes what has expired."""
+
+from __future__ import annotations
+
+from kwire_protocol.internal.metadata_security import DelegationTokenRecord
+from kwire_protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+
+from kwire.broker import Broker
+from kwire.security.delegation_tokens import hmac_of
+from kwire.security.principal import Principal
+from kwire.tests.cluster.told_cluster import ToldCluster
+from kwire.tests.slots import at_once
+
+ALICE = Principal("User", "alice")
+KEY = "delegation.token.secret.key=key"
+
+
+def made_at(broker: Broker) -> tuple[str, bytes]:
+    """The id and the secret of a new token."""
+    request = CreateDelegationTokenRequest()
+    record = at_once(broker.metadata.create_delegation_token(request, owner=ALICE, requester=ALICE))
+    return record.token_id, hmac_of("key", record.token_id)
+
+
+def test_a_token_that_one_node_made_is_known_to_the_other_by_its_secret() -> None:
+    cluster = ToldCluster()
+    one, other = cluster.open(1, KEY), cluster.open(2, KEY)
+    first_id, first = made_at(one)
+    tokens = other.metadata.delegation_tokens  # From now on it follows.
+    assert tokens is not None
+    assert tokens.id_of(first) == first_id
+    second_id, second = made_at(one)
+    assert tokens.id_of(second) == second_id
+    at_once(other.metadata.expire_delegation_token(second, period_ms=-1, requester=ALICE))
+    assert list(one.metadata.image.access.delegation_tokens) == list(tokens.tokens) == [first_id]
+    assert tokens.id_of(second) is None
+
+
+def test_the_controller_removes_tokens_that_have_expired() -> None:
+    cluster = ToldCluster()
+    controller, other = cluster.open(1, KEY), cluster.open(2, KEY)
+    expired = DelegationTokenRecord("User:alice", "User:alice", [], 1, 2, 2, "expired")
+    at_once(other.metadata.change(lambda _: ([expired], None)))
+    other.remove_expired_tokens()
+    assert "expired" in controller.metadata.image.access.delegation_tokens
+    controller.remove_expired_tokens()
+    assert "expired" not in other.metadata.image.access.delegation_tokens
