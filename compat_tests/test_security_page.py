@@ -1,4 +1,4 @@
-"""docs/security.md does what it shows: its five commands, and its client.
+"""docs/security.md does what it shows: its five commands, and its client. Its settings are there.
 
 The commands are run as they stand there, by a shell. Only the port is replaced by a free one.
 """
@@ -6,6 +6,7 @@ The commands are run as they stand there, by a shell. Only the port is replaced 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ import pytest
 from devtools.markdown import Block, fenced_blocks
 from devtools.places import REPOSITORY
 from devtools.ports import free_port
+from kwire.config.properties import parse_properties
+from kwire.config.server import load_config, warnings_about
+from kwire.config.tables.broker import broker_config
 
 PAGE = REPOSITORY / "docs" / "security.md"
 PRINTED_PORT = "9093"
@@ -116,3 +120,34 @@ def test_alice_with_another_password_is_refused(shell: Shell) -> None:
     with pytest.raises(AssertionError, match="CLUSTER_AUTHORIZATION_FAILED"):
         shell.run(f"{check} right.properties")
     assert "ALLOW READ" in shell.run(f"{check} certs/admin.properties")
+
+
+def settings_shown() -> list[dict[str, str]]:
+    return [parse_properties(block.text) for block in fenced_blocks(PAGE) if block.language == "properties"]
+
+
+def test_settings_that_are_shown_have_their_effect() -> None:
+    shown = settings_shown()
+    assert len(shown) >= 6
+    for settings in shown:
+        assert warnings_about(settings) == []
+
+
+@pytest.mark.parametrize("settings", [it for it in settings_shown() if any("sasl" in name for name in it)])
+def test_settings_of_sasl_make_a_configuration(settings: dict[str, str]) -> None:
+    complete = {
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "ssl.keystore.location": "server.pem",
+        **settings,
+    }
+    config = load_config(settings=[f"{name}={value}" for name, value in complete.items()])
+    assert config.sasl
+
+
+def test_names_in_tables_are_those_of_configurations() -> None:
+    cells = re.findall(r"^\| (`[^|]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    names = [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+    assert len(names) >= 15
+    for name in names:
+        assert name.startswith(".") or broker_config(name) is not None, name
