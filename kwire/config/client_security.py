@@ -8,6 +8,7 @@ of sasl.mechanism.inter.broker.protocol has its username and password.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,10 @@ from kwire.security.tls.settings import TlsSettings
 
 if TYPE_CHECKING:
     import ssl
+
+    from kwire.security.sasl.client import ClientExchange
+
+log = logging.getLogger(__name__)
 
 PROTOCOL: Final = "security.protocol"
 MECHANISM: Final = "sasl.mechanism"
@@ -91,7 +96,22 @@ def _exchange_of_client(properties: Mapping[str, str], new_nonce: NewNonce) -> N
 def _exchange_of_broker(
     properties: Callable[[], Mapping[str, str]], listener: Listener, new_nonce: NewNonce
 ) -> NewExchange:
-    read = ConfigReader(properties())
+    login = _own_login(properties(), listener, new_nonce)
+
+    def new_exchange() -> ClientExchange:
+        nonlocal login
+        try:
+            login = _own_login(properties(), listener, new_nonce)
+        except ConfigError as error:
+            log.error("the login at other brokers stays as it was, because its new settings cannot be used: %s", error)
+        return login()
+
+    return new_exchange
+
+
+def _own_login(properties: Mapping[str, str], listener: Listener, new_nonce: NewNonce) -> NewExchange:
+    """As it is configured now. Raises ConfigError."""
+    read = ConfigReader(properties)
     mechanism = read.of_listener(listener.name).text(INTER_BROKER_MECHANISM)
     enabled = {it.name: it.module for it in sasl_settings(read, listener)}
     if mechanism not in enabled:

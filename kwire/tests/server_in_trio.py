@@ -190,9 +190,10 @@ def with_server(
         try:
             at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
             create_internal_topics(broker)
+            securities = securities_of(broker)  # before there is a socket that would stay open
             listeners = bind_all(config)
             listen_all(config, listeners)
-            server = Server(broker, listeners, processor, securities=securities_of(broker))
+            server = Server(broker, listeners, processor, securities=securities)
             async with trio.open_nursery() as nursery, AsyncExitStack() as clients:
                 nursery.start_soon(processor.keep_trio_awake)
                 nursery.start_soon(server.serve)

@@ -117,3 +117,22 @@ def test_a_truststore_that_changes_is_in_force_for_the_next_connection(tmp_path:
         assert isinstance(context, ssl.SSLContext)
         seen.add(str(context.get_ca_certs()))
     assert len(seen) == 2
+
+
+def test_a_login_at_other_brokers_that_changes_is_in_force_for_the_next_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    properties = {
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
+        "listener.name.internal.plain.sasl.jaas.config": PLAIN.replace(";", ' user_a="b";'),
+        "listener.name.internal.scram-sha-256.sasl.jaas.config": SCRAM,
+    }
+    made = of_broker(properties)
+    assert made.new_exchange is not None
+    for mechanism in ("SCRAM-SHA-256", "PLAIN"):
+        properties["sasl.mechanism.inter.broker.protocol"] = mechanism
+        assert made.new_exchange().mechanism == mechanism
+    properties["sasl.mechanism.inter.broker.protocol"] = "GSSAPI"
+    assert made.new_exchange().mechanism == "PLAIN"
+    assert "stays as it was" in caplog.text

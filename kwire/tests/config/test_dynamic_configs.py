@@ -893,8 +893,9 @@ DEFAULTS_OF_TOPICS: Final = {
     if TOPIC_CONFIGS[name].broker_synonyms
 }
 
-OF_LISTENERS: Final = {"sasl.enabled.mechanisms", "sasl.jaas.config"}
-"""They act on listeners that this scene does not have: see kwire/tests/network/test_sasl.py."""
+OF_LISTENERS: Final = {"sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.mechanism.inter.broker.protocol"}
+"""They act on listeners that this scene does not have: see kwire/tests/network/test_sasl.py, and the last one
+test_client_security.py."""
 
 PLACES: Final = [
     pytest.param(resource, name, config, row, id=f"{config}-{where}")
