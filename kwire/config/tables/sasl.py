@@ -43,9 +43,8 @@ SASL_CONFIGS: Final = table(
         LIST,
         ("GSSAPI",),
         ListOf(),
-        "The mechanisms of listeners that use SASL: some of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. There is no "
-        "GSSAPI. "
-        "May have the prefix of a listener.",
+        "The mechanisms of listeners that use SASL: some of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. There "
+        "is no GSSAPI. May have the prefix of a listener.",
         PER_BROKER,
     ),
     row(
