@@ -120,6 +120,7 @@ ALLOWED = (
     ),
     _may("kwire/client/transport.py", "network", "connects to brokers, for the client"),
     _may("kwire/client/waiting.py", "clock", "the client's deadlines; waits before it asks once more"),
+    _may("kwire/security/oauth/token_file.py", "disk", "reads the token that another program keeps fresh"),
     _may("kwire/cli/", "disk", "reads the configuration file that the user names"),
     _may("kwire/pipeline/clock.py", "clock", "stamps records; tells what an hour ago is, and how old an index"),
     _may("kwire/pipeline/files.py", "disk", "reads the options and schemas that the user names"),

@@ -4,6 +4,8 @@ A client has its own names for what it is to do (security.protocol, sasl.mechani
 ssl.* as a broker. A broker reaches its peers at their inter-broker listener. There it is a client with the settings of
 its own listener of that name: its keystore is what it shows, its truststore says whom it trusts, and the login module
 of sasl.mechanism.inter.broker.protocol has its username and password.
+
+With OAUTHBEARER both have a token instead, in a file that sasl.oauthbearer.token.endpoint.url names.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
 
 from kwire_protocol.kafka_error import quoted
 
@@ -36,6 +39,8 @@ log = logging.getLogger(__name__)
 PROTOCOL: Final = "security.protocol"
 MECHANISM: Final = "sasl.mechanism"
 JAAS: Final = "sasl.jaas.config"
+OAUTHBEARER: Final = "OAUTHBEARER"
+TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 
 NewNonce = Callable[[], str]
@@ -81,9 +86,11 @@ def _new_context(settings: Callable[[], TlsSettings]) -> NewContext:
 
 def _exchange_of_client(properties: Mapping[str, str], new_nonce: NewNonce) -> NewExchange:
     mechanism = properties.get(MECHANISM, "").strip()
+    if mechanism == OAUTHBEARER:
+        return _token_exchange(properties.get(TOKEN_URL))
     if mechanism not in CLIENT_MECHANISMS:
         told = f"is {quoted(mechanism)}" if mechanism else "is not set"
-        raise ConfigError(f"{MECHANISM} {told}: kwire logs in with {', '.join(CLIENT_MECHANISMS)}")
+        raise ConfigError(f"{MECHANISM} {told}: kwire logs in with {', '.join(CLIENT_MECHANISMS)}, {OAUTHBEARER}")
     text = properties.get(JAAS)
     if text is None:
         raise ConfigError(f'{JAAS} is not set: it has the login module, with username="..." and password="..."')
@@ -119,6 +126,9 @@ def _own_login(properties: Mapping[str, str], listener: Listener, new_nonce: New
             f"{INTER_BROKER_MECHANISM} is {quoted(mechanism)}, which is not among the sasl.enabled.mechanisms of the "
             f"inter-broker listener {listener.name}: {', '.join(enabled)}"
         )
+    if mechanism == OAUTHBEARER:
+        own = f"listener.name.{listener.name.lower()}.oauthbearer.{TOKEN_URL}"
+        return _token_exchange(properties.get(own) or read.of_listener(listener.name).optional_text(TOKEN_URL))
     module = enabled[mechanism]
     where = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.{JAAS}"
     if module is None:
@@ -127,6 +137,18 @@ def _own_login(properties: Mapping[str, str], listener: Listener, new_nonce: New
         return _exchange(mechanism, module, new_nonce)
     except JaasError as error:
         raise ConfigError(f"{where} cannot be used by this broker to log in at others: {error}") from None
+
+
+def _token_exchange(url: str | None) -> NewExchange:
+    """Raises ConfigError."""
+    from kwire.security.oauth.token_file import TokenFileClient
+
+    address = urlsplit(url or "")
+    if address.scheme != "file" or address.netloc or not address.path.startswith("/"):
+        told = f"is {quoted(url)}" if url else "is not set"
+        raise ConfigError(f"{TOKEN_URL} {told}: kwire logs in with a token from a file, so write file:///path")
+    path = unquote(address.path)
+    return lambda: TokenFileClient(path)
 
 
 def _exchange(mechanism: str, module: LoginModule, new_nonce: NewNonce) -> NewExchange:

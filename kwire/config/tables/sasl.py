@@ -166,7 +166,14 @@ SASL_CONFIGS: Final = table(
         None,
         "The claim of a token that has the name of the principal.",
     ),
-    row_without_effect("sasl.oauthbearer.token.endpoint.url", STRING, None),
+    row(
+        "sasl.oauthbearer.token.endpoint.url",
+        STRING,
+        None,
+        None,
+        "Where the token is with which this broker logs in at the others of its cluster: file:///path. May have the "
+        "prefix of a listener.",
+    ),
     row(
         "sasl.server.callback.handler.class",
         CLASS,

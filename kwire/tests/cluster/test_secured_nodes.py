@@ -28,9 +28,11 @@ from kwire.cli import main
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import ClientError
 from kwire.client.producing import Producer
+from kwire.clock import SystemClock
 from kwire.config.client_security import client_security
 from kwire.security.tls.dev_certificates import DevAuthority
 from kwire.tests.broker_process import BrokerProcess
+from kwire.tests.security.oauth.issuer import claims, jwk, jwks, token
 
 NODES = (1, 2)
 LOGIN = 'username="node" password="node-secret"'
@@ -54,6 +56,13 @@ PLAIN = {
     "sasl.jaas.config": f'{PLAIN_MODULE} required {LOGIN} user_node="node-secret";',
     "super.users": "User:node",
 }
+TOKENS = {
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
+    "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+    "sasl.oauthbearer.jwks.endpoint.url": "file://FOLDER/keys.json",
+    "sasl.oauthbearer.token.endpoint.url": "file://FOLDER/token",
+    "super.users": "User:alice",
+}
 
 
 @attrs.define
@@ -76,7 +85,8 @@ class Nodes:
             "transaction.state.log.replication.factor": "2",
             "transaction.state.log.min.isr": "2",
         }
-        return {**own, **self.stores("server.pem"), **self.settings}
+        settings = {name: text.replace("FOLDER", str(self.folder)) for name, text in self.settings.items()}
+        return {**own, **self.stores("server.pem"), **settings}
 
     def stores(self, keystore: str) -> dict[str, str]:
         return {
@@ -88,9 +98,14 @@ class Nodes:
 
     def cluster(self) -> Cluster:
         """As the client of an administrator."""
-        login = {"sasl.jaas.config": self.settings.get("sasl.jaas.config", "")}
-        mechanism = {"sasl.mechanism": self.settings.get("sasl.enabled.mechanisms", "")}
-        properties = {"security.protocol": self.protocol, **self.stores("client.pem"), **login, **mechanism}
+        of_node = self.properties(1)
+        properties = {
+            "security.protocol": self.protocol,
+            "sasl.mechanism": of_node.get("sasl.enabled.mechanisms", ""),
+            "sasl.jaas.config": of_node.get("sasl.jaas.config", ""),
+            "sasl.oauthbearer.token.endpoint.url": of_node.get("sasl.oauthbearer.token.endpoint.url", ""),
+            **self.stores("client.pem"),
+        }
         security = client_security(properties, lambda: "a-nonce-for-tests")
         addresses = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
         return Cluster(addresses, timeout_s=20, connect=security.connect, new_exchange=security.new_exchange)
@@ -102,6 +117,9 @@ def running(folder: Path, protocol: str, settings: dict[str, str]) -> Iterator[N
     (folder / "ca.pem").write_bytes(authority.certificate)
     (folder / "server.pem").write_bytes(authority.server())
     (folder / "client.pem").write_bytes(authority.client("admin"))
+    (folder / "keys.json").write_bytes(jwks(jwk("k1")))
+    now_s = SystemClock().now_ms() // 1000
+    (folder / "token").write_text(token(claims(iat=now_s - 10, exp=now_s + 600)))
     nodes = Nodes(folder, protocol, settings)
     if settings is SCRAM:
         config = folder / "server.properties"
@@ -120,8 +138,8 @@ def running(folder: Path, protocol: str, settings: dict[str, str]) -> Iterator[N
 
 @pytest.mark.parametrize(
     ("protocol", "settings"),
-    [("SSL", MUTUAL_TLS), ("SASL_SSL", SCRAM), ("SASL_PLAINTEXT", PLAIN)],
-    ids=["certificates", "scram-over-tls", "plain"],
+    [("SSL", MUTUAL_TLS), ("SASL_SSL", SCRAM), ("SASL_PLAINTEXT", PLAIN), ("SASL_SSL", TOKENS)],
+    ids=["certificates", "scram-over-tls", "plain", "tokens-over-tls"],
 )
 def test_nodes_replicate_and_coordinate_over_what_they_ask_of_each_other(
     tmp_path: Path, protocol: str, settings: dict[str, str]

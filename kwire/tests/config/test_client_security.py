@@ -136,3 +136,37 @@ def test_a_login_at_other_brokers_that_changes_is_in_force_for_the_next_connecti
     properties["sasl.mechanism.inter.broker.protocol"] = "GSSAPI"
     assert made.new_exchange().mechanism == "PLAIN"
     assert "stays as it was" in caplog.text
+
+
+def test_a_token_is_read_from_its_file_for_each_login(tmp_path: Path) -> None:
+    path = tmp_path / "a token"
+    url = f"file://{tmp_path}/a%20token"
+    client = security(
+        security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url
+    )
+    broker = of_broker(
+        {
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": "file:///keys.json",
+            "listener.name.internal.oauthbearer.sasl.oauthbearer.token.endpoint.url": url,
+        }
+    )
+    for made in (client, broker):
+        assert made.new_exchange is not None
+        for token in ("one.two.three", "four.five.six"):
+            path.write_text(f"{token}\n")
+            assert made.new_exchange().respond(None) == f"n,,\1auth=Bearer {token}\1\1".encode()
+        for content in ("", " \n", "x" * 70_000, "ü"):
+            path.write_text(content)
+            with pytest.raises(ValueError, match="has no token"):
+                made.new_exchange().respond(None)
+        path.unlink()
+        with pytest.raises(ValueError, match="cannot be read: No such file"):
+            made.new_exchange().respond(None)
+
+
+@pytest.mark.parametrize("url", ["", "https://localhost/token", "file:relative", "file://host/path"])
+def test_a_token_comes_from_a_file_only(url: str) -> None:
+    with pytest.raises(ConfigError, match="write file:///path"):
+        security(security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url)
