@@ -23,7 +23,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -146,7 +146,8 @@ class Secured:
     tokens: Tokens
     admin: AdminClient
     """At PLAINTEXT."""
-    log_file: Path
+    restart: Callable[[], None]
+    """Stops it, and starts it at the same addresses."""
     _addresses: dict[str, str]
 
     def address(self, listener: str) -> str:
@@ -251,15 +252,15 @@ def secured_broker() -> Iterator[Secured]:
         )
         if brokers.IS_KAFKA:
             ended.enter_context(kafka)
-            log_file = kafka.log_file
+            restart: Callable[[], None] = kafka.restart
         else:
             kafka.choose_ports()
             served = _ServedFromFile(kafka)
             ended.callback(served.kill)
             served.start()
-            log_file = served.log_file
+            restart = served.restart
         addresses = {name: kafka.address(name) for name in LISTENERS}
-        running = Secured(certificates, tokens, topics.new_admin(addresses["PLAINTEXT"]), log_file, addresses)
+        running = Secured(certificates, tokens, topics.new_admin(addresses["PLAINTEXT"]), restart, addresses)
         for user, password in PASSWORDS.items():
             running.set_password(user, password)
         running.add(

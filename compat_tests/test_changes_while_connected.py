@@ -1,4 +1,4 @@
-"""Passwords, users, ACLs and quotas that change while clients are connected: what they notice, and when."""
+"""What clients notice while they are connected: changed passwords, users, ACLs, quotas, certificates; a restart."""
 
 from __future__ import annotations
 
@@ -212,6 +212,26 @@ def test_a_certificate_of_other_names_does_not_replace_one(secured: Secured) -> 
     with pytest.raises(KafkaException) as refused:
         secured.alter_broker(location, str(secured.certificates.misnamed_server.key_store))
     assert refused.value.args[0].name() == "INVALID_REQUEST"
+
+
+def test_clients_log_in_again_after_a_restart_which_users_and_acls_outlive(
+    secured: Secured, user: str, unique: Callable[[str], str]
+) -> None:
+    topic = secured.create_topic(unique("topic"))
+    secured.allow(f"User:{user}", AclOperation.ALL, topic)
+    way = way_of(secured, user, "first")
+    with (
+        kafka_python.producing(way.address, **KafkaPython.config(way)) as producer,
+        kafka_python.reading(way.address, topic, **KafkaPython.config(way)) as consumer,
+    ):
+        kafka_python.send_all(producer, topic, [b"before"])
+        records = kafka_python.take(consumer, 1)
+        secured.restart()
+        kafka_python.send_all(producer, topic, [b"after"])
+        records += kafka_python.take(consumer, 1)
+    assert kafka_python.values_of(records) == [b"before", b"after"]
+    others = secured.way("SASL_SSL", SCRAM_256, user="bob")
+    assert Confluent().error_of_producing(others, topic) == "TOPIC_AUTHORIZATION_FAILED"
 
 
 def alter_quota(secured: Secured, user: str, bytes_per_s: float | None) -> None:

@@ -70,7 +70,7 @@ GROUPS = (
     Group(
         "secured listeners",
         Unit.GROUP,
-        60,
+        40,
         ("compat_tests/test_secured_", "compat_tests/test_reauthentication", "compat_tests/test_changes_while_"),
     ),
     Group("clients", Unit.MODULE, 140, ("compat_tests/",)),

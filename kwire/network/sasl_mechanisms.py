@@ -7,7 +7,7 @@ a listener enables them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kwire.config.oauth import SignedTokenConfig
     from kwire.network.jwks import FreshKeys
     from kwire.security.oauth.signed import KeyHolder
+    from kwire.security.oauth.unsecured import UnsecuredRules
     from kwire.security.sasl.scram import ScramCredential
 
 log = logging.getLogger(__name__)
@@ -75,18 +76,7 @@ def _oauthbearer(of: Ingredients) -> ServerMechanism:
     tokens = of.settings.tokens
     assert tokens is not None, "sasl_settings has seen to it"
     if isinstance(tokens, SignedTokenConfig):
-        if not tokens.rules.expected_audience:
-            log.warning(
-                "listener %s accepts tokens that are for nobody in particular: set sasl.oauthbearer.expected.audience",
-                of.listener_name,
-            )
-        if tokens.rules.expected_issuer is None:
-            log.warning(
-                "listener %s does not look at who issued a token: set sasl.oauthbearer.expected.issuer",
-                of.listener_name,
-            )
         return OAuthBearer(SignedTokens(of.keys_for(tokens), tokens.rules))
-    log.warning("listener %s accepts unsigned tokens, which anybody can make: it is for tests only", of.listener_name)
     return OAuthBearer(UnsecuredTokens(tokens))
 
 
@@ -96,6 +86,21 @@ MECHANISMS: Final[Mapping[str, NewMechanism]] = {
     "SCRAM-SHA-512": _scram,
     "OAUTHBEARER": _oauthbearer,
 }
+
+
+def warnings_about(tokens: SignedTokenConfig | UnsecuredRules) -> Iterator[str]:
+    """What is allowed, as in Kafka, and seldom meant."""
+    from kwire.config.oauth import SignedTokenConfig
+
+    if not isinstance(tokens, SignedTokenConfig):
+        yield "accepts unsigned tokens, which anybody can make: it is for tests only"
+        return
+    if not tokens.rules.expected_audience:
+        yield "accepts tokens that are for nobody in particular: set sasl.oauthbearer.expected.audience"
+    if tokens.rules.expected_issuer is None:
+        yield "does not look at who issued a token: set sasl.oauthbearer.expected.issuer"
+    if tokens.jwks_url.lower().startswith("http:"):
+        yield "gets the keys of tokens without encryption: who changes them on the way can be anybody, so use https"
 
 
 def credential_of_user(broker: Broker, name: str, mechanism: int) -> ScramCredential | None:
@@ -129,6 +134,7 @@ class SaslListener:
         self._max_reauth_ms: Mapping[str, int] = {}
         self._keys: dict[SignedTokenConfig, FreshKeys] = {}
         self._start_soon: StartSoon | None = None
+        self._told: set[str] = set()
         self._build()
 
     def start(self, start_soon: StartSoon) -> None:
@@ -148,6 +154,11 @@ class SaslListener:
             for it in settings
         }
         self._max_reauth_ms = {it.name: it.max_reauth_ms for it in settings}
+        for tokens in (it.tokens for it in settings if it.tokens is not None):
+            for warning in warnings_about(tokens):
+                if warning not in self._told:
+                    log.warning("listener %s %s", self._name, warning)
+                    self._told.add(warning)
 
     def _keys_for(self, config: SignedTokenConfig) -> KeyHolder:
         keys = self._keys.get(config)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -19,7 +20,10 @@ from kwire import descriptors
 from kwire.clock import SystemClock
 from kwire.config.server import ServerConfig, load_config
 from kwire.network.server import BoundListener
-from kwire.running import Body, bind_all, hand_over, metrics_listener, open_broker, serve
+from kwire.running import Body, bind_all, close_broker, hand_over, metrics_listener, open_broker, serve
+
+if TYPE_CHECKING:
+    from kwire.security.tls.dev_certificates import DevAuthority
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -38,8 +42,16 @@ class Broker:
     settings: Kafka's broker settings, such as {"num.partitions": "3"}.
     port: 0 picks a free port.
     metrics: serve metrics over HTTP on a free port, at `metrics_url`.
+    users: passwords by name. Clients have to log in as one of them, by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. What they
+    may do then is up to `settings` (authorizer.class.name, super.users); without these, everything.
+    tls: encrypt. The certificate is for `host` and localhost. It is made at the start, and so is the authority that
+    clients have to trust: `ca_file`.
 
-    `start` raises kwire.running.StartError or kwire.config.server.ConfigError if the broker cannot start.
+    The security protocol, `security_protocol`, follows from `users` and `tls`. Settings win over what these two make.
+    Users that a kept folder has from before can still log in by SCRAM.
+
+    `start` raises kwire.running.StartError or kwire.config.server.ConfigError if the broker cannot start, and
+    ValueError for a user without a name or a password.
     """
 
     data_dir: Path | str | None = None
@@ -48,9 +60,15 @@ class Broker:
     port: int = 0
     host: str = "127.0.0.1"
     metrics: bool = False
+    users: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    tls: bool = False
     _thread: threading.Thread | None = attrs.field(default=None, init=False)
     _running: _Running | None = attrs.field(default=None, init=False)
     _temporary: tempfile.TemporaryDirectory[str] | None = attrs.field(default=None, init=False)
+    _authority: DevAuthority | None = attrs.field(default=None, init=False)
+    """Kept over a restart, so that clients go on trusting the broker."""
+    _public: tempfile.TemporaryDirectory[str] | None = attrs.field(default=None, init=False)
+    """The folder of `ca_file`."""
 
     @property
     def address(self) -> str:
@@ -64,12 +82,25 @@ class Broker:
         assert self._running.metrics is not None, "the broker was started without metrics"
         return f"http://{self._running.metrics}/metrics"
 
+    @property
+    def security_protocol(self) -> str:
+        """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, for a client's security.protocol."""
+        return ("SASL_" if self.users else "") + ("SSL" if self.tls else "PLAINTEXT")
+
+    @property
+    def ca_file(self) -> str:
+        """The path of the authority's certificate in PEM, for a client's ssl.ca.location, ssl_cafile or
+        ssl.truststore.location. Only while the broker runs with `tls`."""
+        assert self._public is not None, "the broker does not run with tls"
+        return str(Path(self._public.name) / "ca.pem")
+
     def start(self) -> Broker:
         """Starts the broker. Clients can connect when this returns."""
         assert self._thread is None, "the broker is running"
+        security = self._security()
         started = _Started()
         self._thread = threading.Thread(
-            target=self._run, args=(self._open_disk(), started), name=f"kwire {self.host}", daemon=True
+            target=self._run, args=(self._open_disk(), security, started), name=f"kwire {self.host}", daemon=True
         )
         self._thread.start()
         if not started.event.wait(START_TIMEOUT_S):
@@ -121,9 +152,29 @@ class Broker:
         return MemoryDisk()
 
     def _remove_temporary(self) -> None:
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
+        for folder in (self._temporary, self._public):
+            if folder is not None:
+                folder.cleanup()
+        self._temporary = self._public = None
+
+    def _security(self) -> dict[str, str]:
+        """The settings for `users` and `tls`."""
+        settings: dict[str, str] = {}
+        if self.users or self.tls:
+            # Here, so that a broker in plain text does not load what these need.
+            from kwire.security.tls.dev_certificates import DevAuthority
+            from kwire.testing import secured
+
+            if self.users:
+                settings |= secured.settings_of_users(self.users, self.security_protocol)
+            if self.tls:
+                if self._authority is None:
+                    self._authority = DevAuthority.new()
+                self._public = tempfile.TemporaryDirectory(prefix="kwire-tls-")
+                Path(self.ca_file).write_bytes(self._authority.certificate)
+                if not any("ssl.keystore." in name for name in self.settings):
+                    settings |= secured.settings_of_tls(self._authority, self.host)
+        return settings
 
     def _open(self, config: ServerConfig, disk: Disk, listeners: list[BoundListener]) -> broker_module.Broker:
         return open_broker(config, disk, SystemClock(), listeners)
@@ -137,13 +188,16 @@ class Broker:
     ) -> None:
         serve(broker, listeners, beside=beside, metrics=metrics)
 
-    def _run(self, disk: Disk, started: _Started) -> None:
+    def _run(self, disk: Disk, security: Mapping[str, str], started: _Started) -> None:
         of_metrics = {"kwire.metrics.listen": f"{self.host}:0"} if self.metrics else {}
         try:
             config = load_config(
                 "",
-                settings=[f"{name}={value}" for name, value in {**_SETTINGS, **of_metrics, **self.settings}.items()],
-                listen=[f"{self.host}:{self.port}"],
+                settings=[
+                    f"{name}={value}"
+                    for name, value in {**_SETTINGS, **of_metrics, **security, **self.settings}.items()
+                ],
+                listen=[f"{self.security_protocol}://{self.host}:{self.port}"],
                 data_dirs=[] if self.data_dir is None else [str(Path(self.data_dir).absolute())],
             )
             if isinstance(disk, RealDisk):
@@ -162,6 +216,14 @@ class Broker:
     ) -> None:
         listeners = bind_all(config)
         broker = self._open(config, disk, listeners)
+        if self.users:
+            from kwire.testing import secured
+
+            try:
+                secured.put_users(broker, self.users)
+            except ValueError:
+                close_broker(broker)
+                raise
 
         async def tell(scope: trio.CancelScope) -> None:
             running = started.running = _Running(

@@ -1,4 +1,4 @@
-"""`kwire cert`: certificates for TLS on a laptop. `making.py` writes them."""
+"""`kwire cert`: certificates for TLS on a laptop, and settings that use them. `making.py` writes them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ Examples:
   kwire cert dev                                    ./certs, for localhost
   kwire cert dev --host broker-1 --host 10.0.0.7    for other names and addresses, too
   kwire cert dev --client alice --client bob        a certificate for each of these clients
+  kwire cert dev --admin admin                      clients log in with passwords, and need ACLs
   kwire serve --config certs/server.properties
 
 \b
@@ -46,15 +47,28 @@ def cert() -> None:
     "clients",
     multiple=True,
     metavar="NAME",
-    default=("client",),
     help="Name in a client's certificate. Repeatable. [default: client]",
 )
-def dev(folder: Path, hosts: tuple[str, ...], clients: tuple[str, ...]) -> None:
+@click.option(
+    "--admin",
+    metavar="NAME",
+    help="Clients log in with a password (SCRAM) instead of a certificate; NAME may do everything, all others need "
+    "ACLs.",
+)
+def dev(folder: Path, hosts: tuple[str, ...], clients: tuple[str, ...], admin: str | None) -> None:
     """Make a certificate authority, and certificates for a broker and its clients, for development.
 
     The files are PEM, as Kafka's brokers and clients read them. server.properties and client.properties have the
-    settings that use them.
+    settings that use them. With --admin there are no certificates of clients: NAME.properties has the settings of the
+    user NAME, whose new password is also in NAME.password. Add that user before the broker starts:
+
+    \b
+      kwire cert dev --admin admin
+      kwire user add admin --data-dir data < certs/admin.password
+      kwire serve --config certs/server.properties
     """
     from kwire.cli.cert import making
 
-    making.make(folder, hosts, clients)
+    if admin is not None and clients:
+        raise click.UsageError("with --admin clients have no certificates: leave --client away")
+    making.make(folder, hosts, clients or ("client",), admin)

@@ -10,7 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kwire.cli import main
+from kwire.cli.command_config import read_command_config
 from kwire.config.properties import parse_properties
+from kwire.config.server import load_config
+from kwire.security.sasl.jaas import parse_jaas
 
 
 def run(*arguments: str, code: int = 0) -> Result:
@@ -103,3 +106,65 @@ def test_a_broken_authority_and_a_folder_that_is_a_file_are_told(tmp_path: Path)
     (tmp_path / "ca-key.pem").write_text("nothing")
     assert "is not the key of an authority" in run("--out", str(tmp_path), code=1).output
     assert "cannot write to" in run("--out", str(tmp_path / "ca-key.pem" / "below"), code=1).output
+
+
+def test_with_an_admin_the_settings_are_for_passwords_and_acls(tmp_path: Path) -> None:
+    run("--out", str(tmp_path), "--admin", "root")
+    names = {"ca.pem", "ca-key.pem", "server.pem", "server.properties", "root.password", "root.properties"}
+    assert {it.name for it in tmp_path.iterdir()} == names
+    assert all(it.stat().st_mode & 0o077 == 0 for it in tmp_path.iterdir())
+    config = load_config((tmp_path / "server.properties").read_text())
+    assert [it.security_protocol for it in config.listeners] == ["SASL_SSL"]
+    assert [it.name for it in config.sasl["SASL_SSL"]] == ["SCRAM-SHA-512", "SCRAM-SHA-256"]
+    assert config.super_users == {"User:root"}
+
+
+def test_the_admins_settings_have_its_password(tmp_path: Path) -> None:
+    run("--out", str(tmp_path), "--admin", "root")
+    settings = parse_properties((tmp_path / "root.properties").read_text())
+    options = parse_jaas(settings["sasl.jaas.config"]).options
+    assert options == {"username": "root", "password": (tmp_path / "root.password").read_text().strip()}
+    assert len(options["password"]) == 32
+    read_command_config(tmp_path / "root.properties")
+
+
+def test_each_admin_has_another_password(tmp_path: Path) -> None:
+    for folder in ("one", "other"):
+        run("--out", str(tmp_path / folder), "--admin", "root")
+    assert (tmp_path / "one" / "root.password").read_text() != (tmp_path / "other" / "root.password").read_text()
+
+
+def test_a_second_run_keeps_password_and_settings(tmp_path: Path) -> None:
+    run("--out", str(tmp_path), "--admin", "root")
+    before = {it.name: it.read_bytes() for it in tmp_path.iterdir()}
+    run("--out", str(tmp_path), "--admin", "root", "--host", "broker-1")
+    after = {it.name: it.read_bytes() for it in tmp_path.iterdir()}
+    assert {name for name in before if before[name] != after[name]} == {"server.pem"}
+
+
+def test_a_new_password_is_in_the_settings_too(tmp_path: Path) -> None:
+    run("--out", str(tmp_path), "--admin", "root")
+    (tmp_path / "root.password").unlink()
+    run("--out", str(tmp_path), "--admin", "root")
+    assert (tmp_path / "root.password").read_text().strip() in (tmp_path / "root.properties").read_text()
+
+
+@pytest.mark.parametrize("before", [(), ("--admin", "other")])
+def test_settings_that_do_not_know_the_admin_are_not_kept_in_silence(tmp_path: Path, before: tuple[str, ...]) -> None:
+    run("--out", str(tmp_path), *before)
+    told = run("--out", str(tmp_path), "--admin", "root", code=1).output
+    assert "user root is not among its super.users" in told
+    assert not (tmp_path / "root.password").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--admin", "a;User:b"), "--admin 'a;User:b' is not a name"),
+        (("--admin", "server"), "server.properties is another file"),
+        (("--admin", "root", "--client", "alice"), "with --admin clients have no certificates"),
+    ],
+)
+def test_an_admin_that_cannot_be_one_is_refused(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    assert told in run("--out", str(tmp_path), *arguments, code=2).output
+    assert not list(tmp_path.iterdir())

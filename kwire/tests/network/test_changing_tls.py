@@ -18,10 +18,11 @@ from kwire_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 
-from kwire.config.definition import ConfigError, Scope
+from kwire.config.definition import Scope
 from kwire.config.tables.tls import TLS_CONFIGS
-from kwire.network.listener_security import securities_of
+from kwire.running import StartError
 from kwire.security.tls.contexts import client_context
+from kwire.testing import Broker
 from kwire.tests.network.test_tls import UNHURRIED, connect
 from kwire.tests.security.tls.certificates import HOST, client_settings, issued, trusted
 from kwire.tests.security.tls.test_keystores import PASSWORD, encrypted, pkcs12_of
@@ -152,7 +153,6 @@ def test_every_configuration_that_may_change_has_a_row() -> None:
 @pytest.mark.parametrize("name", [*ROWS, *ROWS_OF_FILES])
 def test_a_configuration_acts_on_new_connections_when_it_is_changed(name: str, files: Path) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
-        kwire.server.securities = securities_of(kwire.server.broker)
         old = await connect(kwire)
         before = await look(kwire)
         assert before.lets_in == (True, True, False)
@@ -185,7 +185,6 @@ def test_a_configuration_acts_on_new_connections_when_it_is_changed(name: str, f
 )
 def test_a_change_that_cannot_be_used_is_refused_and_changes_nothing(changed: dict[str, str], says: str) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
-        kwire.server.securities = securities_of(kwire.server.broker)
         before = await look(kwire)
         code, message = await alter(kwire, changed)
         assert code == ErrorCode.INVALID_REQUEST
@@ -200,7 +199,6 @@ def test_a_change_that_cannot_be_used_is_refused_and_changes_nothing(changed: di
 
 def test_a_change_of_what_only_a_listener_may_have_is_refused_for_the_broker() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
-        kwire.server.securities = securities_of(kwire.server.broker)
         code, message = await alter(kwire, {"ssl.keystore.key": SECOND.key}, prefix="")
         assert code == ErrorCode.INVALID_REQUEST
         assert "only per-listener" in (message or "")
@@ -210,7 +208,6 @@ def test_a_change_of_what_only_a_listener_may_have_is_refused_for_the_broker() -
 
 def test_keys_and_passwords_are_not_described() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
-        kwire.server.securities = securities_of(kwire.server.broker)
         assert await alter(kwire, ROWS["ssl.key.password"]) == (0, None)
         client = await connect(kwire)
         wanted = DescribeConfigsRequest([DescribeConfigsResource(BROKER, "1")], include_synonyms=True)
@@ -234,8 +231,5 @@ def test_keys_and_passwords_are_not_described() -> None:
     ],
 )
 def test_a_broker_whose_listener_cannot_have_tls_does_not_begin(changed: dict[str, str], says: str) -> None:
-    async def scenario(kwire: ServerInTrio) -> None:
-        with pytest.raises(ConfigError, match=says):
-            securities_of(kwire.server.broker)
-
-    with_server(scenario, settings=as_settings({**IN_PLACE, **changed}))
+    with pytest.raises(StartError, match=says):
+        Broker(settings={**IN_PLACE, **changed}).start()

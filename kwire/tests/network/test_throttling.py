@@ -20,8 +20,12 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire_protocol.messages.metadata import MetadataRequest
+from kwire_protocol.messages.share_fetch import PartitionData as SharePartitionData
+from kwire_protocol.messages.share_fetch import ShareFetchableTopicResponse, ShareFetchRequest, ShareFetchResponse
 from trio.testing import wait_all_tasks_blocked
 
+from kwire.context import Context
+from kwire.network.throttling import Throttling
 from kwire.replicas.fetch_sessions import FINAL_EPOCH
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, WithoutWorkers, with_server
@@ -402,8 +406,28 @@ def test_a_client_that_errs_is_closed_as_ever() -> None:
     run(scenario)
 
 
-def no_quota(kwire: ServerInTrio) -> Callable[[], bool]:
-    return lambda: not kwire.server.broker.client_quotas.are_set
+def test_a_share_consumer_gets_its_records_and_then_pauses() -> None:
+    """They are acquired, so to leave them out would be to count a delivery that there was not."""
+
+    async def scenario(kwire: ServerInTrio) -> None:
+        client = await kwire.connect()
+        await alter(client, "consumer_byte_rate", 1000)
+        context = Context("host", "127.0.0.1", 9092, api_key=78, api_version=1, client_id="c")
+        replies: list[Any] = []
+        records = SharePartitionData(0, records=bytes(15_000))
+        full = ShareFetchResponse(responses=[ShareFetchableTopicResponse(bytes(16), [records])])
+        decoded = lambda *_: full, ShareFetchRequest(max_bytes=1 << 20), 7
+        throttling = Throttling(kwire.server.broker, context, lambda _: decoded, replies.append)
+        handle, request, _ = throttling.decode(memoryview(b"a request"))
+        assert request.max_bytes == 10_000
+        slot = handle(kwire.server.broker, request, context).send(None)
+        (reply,) = replies
+        assert reply.responses == full.responses
+        assert 5_000 < reply.throttle_time_ms < 5_200
+        assert slot.timeout_s == reply.throttle_time_ms / 1000
+        assert full.throttle_time_ms == 0
+
+    run(scenario)
 
 
 def test_without_quotas_requests_are_decoded_as_before() -> None:
@@ -417,6 +441,6 @@ def test_without_quotas_requests_are_decoded_as_before() -> None:
         await alter(client, "producer_byte_rate", None)
         assert connection._decode == before
         assert connection._context.fetch_throttle_ms is None
-        assert no_quota(kwire)()
+        assert not kwire.server.broker.client_quotas.are_set
 
     run(scenario)

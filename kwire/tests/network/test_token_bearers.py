@@ -142,6 +142,27 @@ def test_a_server_of_keys_may_come_later(caplog: pytest.LogCaptureFixture) -> No
     assert "the status 503, not 200; no token is accepted until they can" in caplog.text
 
 
+def test_what_is_seldom_meant_is_warned_of(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told = {
+        "audience": "listener SASL_PLAINTEXT accepts tokens that are for nobody in particular",
+        "issuer": "listener SASL_PLAINTEXT does not look at who issued a token",
+        "https": "listener SASL_PLAINTEXT gets the keys of tokens without encryption",
+    }
+    good = ["sasl.oauthbearer.expected.audience=kafka", "sasl.oauthbearer.expected.issuer=https://issuer"]
+    for url, settings, expected in (
+        (keys.as_uri(), good, set()),
+        (keys.as_uri(), [], {"audience", "issuer"}),
+        ("http://issuer/keys", good, {"https"}),
+        ("https://issuer/keys", good[:1], {"issuer"}),
+    ):
+        caplog.clear()
+        config = load_config(settings=[*settings_for(url), *settings], listen=[LISTEN])
+        with closing(Broker.open(config, MemoryDisk(), SystemClock())) as broker:
+            new_session = securities_of(broker)["SASL_PLAINTEXT"].new_session
+        assert new_session is not None
+        assert {what for what, text in told.items() if text in caplog.text} == expected
+
+
 def test_unsigned_tokens_are_for_listeners_that_ask_for_them(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         assert (await try_to_login(kwire, unsigned()))[0] == 0

@@ -298,11 +298,12 @@ def test_no_text_makes_the_validator_fail(text: str) -> None:
         TOKENS.validate(text, now_ms=NOW_MS)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=5,
-)
+def lists_and_objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return inner | st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+JSON = lists_and_objects(lists_and_objects(SCALARS))
 NAMES = st.sampled_from(["sub", "exp", "iat", "nbf", "aud", "iss", "scope"])
 
 

@@ -26,6 +26,7 @@ NAME = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
         (r"RULE:^cn=(.*?),.*$/$1/L,DEFAULT", NAME),
         (r"RULE:^CN=nobody$/nobody/, RULE:.*/all/", "allall"),
         (r"RULE:.+/all/", "all"),
+        ("RULE:CN=Duke/a part/, RULE:CN=Duke.*/the whole/", "the whole"),
         (r"RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/L,DEFAULT", "duke"),
         (r"RULE:(?<all>.+)/<${all}>/", f"<{NAME}>"),
         (r"RULE:CN=(\w+),.+/\$1\\\/$1/", r"$1\/Duke"),

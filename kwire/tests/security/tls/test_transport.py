@@ -209,6 +209,13 @@ def test_a_handshake_has_a_limit() -> None:
         transport.close()
 
 
+def test_a_close_is_told_to_the_peer(pair: Pair) -> None:
+    assert received(pair.client) == b""  # a ticket, which is no data
+    pair.server.close()
+    assert pair.client.sock.recv(1000)  # encrypted words, and then the end
+    assert not pair.client.sock.recv(1000)
+
+
 def test_a_close_waits_for_nobody(pair: Pair) -> None:
     with suppress(BlockingIOError):
         while True:
