@@ -17,11 +17,13 @@ from contextlib import ExitStack
 import attrs
 
 from benchmarks.brokers.clusters import Nodes, RunningCluster
+from benchmarks.brokers.listeners import SSL
 from benchmarks.brokers.single import Lab, RunningBroker, Spec
 from benchmarks.load.answers import Check, check_produce
 from benchmarks.load.connection import Connection
 from benchmarks.load.replay import Played, Replayer, connect, percentiles_ms
 from benchmarks.load.requests import numbered, produce, value_batch
+from benchmarks.load.tls import connect_tls
 from benchmarks.machine import Meter, Usage, drop_from_cache
 from benchmarks.options import Options
 
@@ -70,25 +72,32 @@ class Bench:
         """Connections that stay until the broker goes."""
         return [self.keep.enter_context(sock) for sock in connect(self.broker.port, count)]
 
-    def warm(self, requests: Sequence[bytes], check: Check, *, share: float = 1.0) -> None:
+    def warm(self, requests: Sequence[bytes], check: Check, *, share: float = 1.0, tls: bool = False) -> None:
         """Has the broker work for its share of the warm-up."""
         options = self.options
         with ExitStack() as stack:
-            sockets = [stack.enter_context(sock) for sock in connect(self.broker.port, 4)]
+            sockets = [stack.enter_context(sock) for sock in self._connect(4, tls=tls)]
             replayer = Replayer(sockets, requests, check, depth=2)
             stack.callback(replayer.close)
             replayer.warm(self.meter, cpu_s=options.warm_cpu_s * share, most_s=options.warm_s * share)
 
-    def warm_produce(self, topic: str, partitions: int, *, share: float = 1.0) -> None:
+    def warm_produce(self, topic: str, partitions: int, *, share: float = 1.0, tls: bool = False) -> None:
         """The way that records take, with little data: ten records of 100 bytes in a batch."""
         frame = produce(topic, range(partitions), value_batch(10, 100))
-        self.warm(numbered([frame] * 64), check_produce(topic, partitions), share=share)
+        self.warm(numbered([frame] * 64), check_produce(topic, partitions), share=share, tls=tls)
 
-    def replay(self, requests: Sequence[bytes], check: Check, *, connections: int, depth: int) -> Played:
+    def replay(
+        self, requests: Sequence[bytes], check: Check, *, connections: int, depth: int, tls: bool = False
+    ) -> Played:
         """Plays requests on connections of their own for one round."""
         with ExitStack() as stack:
-            sockets = [stack.enter_context(sock) for sock in connect(self.broker.port, connections)]
+            sockets = [stack.enter_context(sock) for sock in self._connect(connections, tls=tls)]
             return self.replay_on(sockets, requests, check, depth=depth)
+
+    def _connect(self, count: int, *, tls: bool) -> Sequence[socket.socket]:
+        if tls:
+            return connect_tls(self.broker.port_of(SSL), count)
+        return connect(self.broker.port, count)
 
     def replay_on(
         self, sockets: Sequence[socket.socket], requests: Sequence[bytes], check: Check, *, depth: int
@@ -110,6 +119,7 @@ class Scenario:
     needs_java: bool  # for its client
     nodes: Nodes | None  # the cluster that it is for; a single broker otherwise
     settings: Mapping[str, str]  # of both systems, where they are not the defaults; of a single broker only
+    more_listeners: Sequence[str]  # beside the plain one (brokers/listeners.py); of a single broker only
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -124,11 +134,14 @@ def scenario(
     needs_java: bool = False,
     nodes: Nodes | None = None,
     settings: Mapping[str, str] | None = None,
+    more_listeners: Sequence[str] = (),
 ) -> Callable[[Callable[[Bench], Round]], Callable[[Bench], Round]]:
     """Registers what it decorates."""
 
     def register(prepare: Callable[[Bench], Round]) -> Callable[[Bench], Round]:
-        SCENARIOS[name] = Scenario(name, about, prepare, limit, alone, needs_java, nodes, settings or {})
+        SCENARIOS[name] = Scenario(
+            name, about, prepare, limit, alone, needs_java, nodes, settings or {}, more_listeners
+        )
         return prepare
 
     return register

@@ -57,7 +57,8 @@ class Runner:
     def _prepare(self, scenario: Scenario, spec: Spec, running: ExitStack, figures: Figures) -> Player:
         cluster = None
         if scenario.nodes is None:
-            broker = running.enter_context(self.lab.broker(spec.with_defaults(scenario.settings)))
+            with_settings = spec.with_defaults(scenario.settings)
+            broker = running.enter_context(self.lab.broker(with_settings, scenario.more_listeners))
             figures |= {"startup_s": broker.startup_s, "startup_cpu_s": broker.startup_cpu_s}
         else:
             cluster = running.enter_context(running_cluster(self.lab, spec, scenario.nodes))

@@ -15,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 
-from benchmarks.brokers import kafka_java
+from benchmarks.brokers import kafka_java, listeners
+from benchmarks.brokers.listeners import PLAINTEXT
 from benchmarks.load.connection import LOOPBACK, wait_for_first_ack
 from benchmarks.load.requests import value_batch
 from benchmarks.machine import Cores, Meter, cpu_s, pinned
@@ -30,7 +31,7 @@ from devtools.ports import free_port
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 180.0
 
-_KWIRE = [sys.executable, "-m", "kwire", "serve", "--listen", LOOPBACK + ":{port}", "--data-dir", "{data}"]
+_KWIRE = [sys.executable, "-m", "kwire", "serve", "--data-dir", "{data}"]
 # The delay before a group's first rebalance is 3 s by default: it would be all that a joining group shows, so here it
 # is kwire's default.
 _KAFKA_PROPERTIES = {
@@ -99,6 +100,7 @@ class Seat:
     controller_port: int = attrs.field(factory=free_port)  # for Apache Kafka
     node_id: int = 1
     settings: Mapping[str, str] = attrs.field(factory=dict)
+    more_ports: Mapping[str, int] = attrs.field(factory=dict)  # of the listeners beside the plain one
 
     @property
     def voter(self) -> str:
@@ -112,6 +114,7 @@ class RunningBroker:
     root: Path
     process: subprocess.Popen[bytes]
     meter: Meter
+    more_ports: Mapping[str, int]  # of the listeners beside the plain one
     launched_s: float  # by time.monotonic(), just before its process was made
     startup_s: float = 0.0  # from then to the first acknowledged record
     startup_cpu_s: float = 0.0
@@ -121,6 +124,9 @@ class RunningBroker:
     @property
     def bootstrap(self) -> str:
         return f"{LOOPBACK}:{self.port}"
+
+    def port_of(self, listener: str) -> int:
+        return self.port if listener == PLAINTEXT else self.more_ports[listener]
 
     @property
     def pid(self) -> int:
@@ -171,21 +177,26 @@ class Lab:
     _formatted: dict[tuple[str, int], tempfile.TemporaryDirectory[str]] = attrs.field(factory=dict, init=False)
 
     @contextmanager
-    def broker(self, spec: Spec) -> Iterator[RunningBroker]:
-        """A broker on an empty folder; it and its data are gone afterwards."""
+    def broker(self, spec: Spec, more_listeners: Sequence[str] = ()) -> Iterator[RunningBroker]:
+        """A broker on an empty folder; it and its data are gone afterwards.
+
+        more_listeners: see listeners.py. Raises NotStarted.
+        """
         root = Path(tempfile.mkdtemp(prefix="kwire-bench-", dir=self.data_root))
         broker = None
         try:
-            broker = self.start(spec, root)
+            broker = self.start(spec, root, more_listeners)
             yield broker
         finally:
             if broker is not None:
                 broker.stop()
             shutil.rmtree(root, ignore_errors=True)
 
-    def start(self, spec: Spec, root: Path) -> RunningBroker:
+    def start(self, spec: Spec, root: Path, more_listeners: Sequence[str] = ()) -> RunningBroker:
         """Starts a broker on the data below `root`, new or not, and waits for its first acknowledged record."""
-        seat, probe = Seat(), value_batch(1, 16)
+        if more_listeners and spec.kind == "command":
+            raise NotStarted(f"{spec.name} is a command, which has one listener: it gets no {more_listeners[0]}")
+        seat, probe = Seat(more_ports={name: free_port() for name in more_listeners}), value_batch(1, 16)
         if spec.kind == "kafka":
             seat = attrs.evolve(seat, settings=_ONE_REPLICA | {"controller.quorum.voters": seat.voter})
         broker = self.launch(spec, root, seat)
@@ -216,7 +227,8 @@ class Lab:
                 env=environment,
                 start_new_session=True,
             )
-        return RunningBroker(seat.port, root, process, Meter([process.pid], self.broker_cores), launched_s)
+        meter = Meter([process.pid], self.broker_cores)
+        return RunningBroker(seat.port, root, process, meter, seat.more_ports, launched_s)
 
     def close(self) -> None:
         for folder in self._formatted.values():
@@ -229,16 +241,23 @@ class Lab:
         command = _KWIRE if spec.kind == "kwire" else shlex.split(spec.command)
         command = [part.format(data=root / "data", port=seat.port) for part in command]
         if spec.kind == "kwire":
-            settings = {**seat.settings, **spec.settings}
+            settings = {
+                "listeners": listeners.addresses({PLAINTEXT: seat.port, **seat.more_ports}),
+                **listeners.settings(seat.more_ports, root),
+                **seat.settings,
+                **spec.settings,
+            }
             command += [part for item in settings.items() for part in ("--set", "=".join(item))]
         return command, dict(os.environ)
 
     def _kafka_command(self, spec: Spec, root: Path, seat: Seat) -> list[str]:
-        listeners = f"PLAINTEXT://{LOOPBACK}:{seat.port},CONTROLLER://{LOOPBACK}:{seat.controller_port}"
+        ports = {PLAINTEXT: seat.port, **seat.more_ports}
         properties = {
             **_KAFKA_PROPERTIES,
             "node.id": str(seat.node_id),
-            "listeners": listeners,
+            "listeners": listeners.addresses({**ports, "CONTROLLER": seat.controller_port}),
+            "listener.security.protocol.map": ",".join(f"{it}:{it}" for it in ports) + ",CONTROLLER:PLAINTEXT",
+            **listeners.settings(seat.more_ports, root),
             "log.dirs": str(root / "data"),
             **seat.settings,
             **spec.settings,

@@ -75,6 +75,7 @@ GOALS = [
     _rate("share-consume", "records_per_s", 1.0),
     _cost("share-consume", "cpu_s_per_mrecord", 1.0),
     _absolute("share-redelivery", "redelivered_after_ms", 50.0),
+    *(_cost(name, "cpu_s_per_gib", 1.0) for name in ("tls-produce", "tls-fetch")),
     *(_rate(name, "transactions_per_s", 1.0) for name in ("transactions-1", "transactions-16")),
     *(_cost(name, "cpu_s_per_mtransaction", 1.0) for name in ("transactions-1", "transactions-16")),
     _least("clean-100b", "mib_per_s", 50.0),

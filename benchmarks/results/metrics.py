@@ -28,10 +28,17 @@ METRICS = {
     "transactions_per_s": Metric("transactions", "/s", "higher"),
     "mib_per_s": Metric("throughput", "MiB/s", "higher"),
     "cpu_s_per_gib": Metric("broker CPU per GiB", "s"),
+    "plain_mib_per_s": Metric("throughput without TLS", "MiB/s", ""),
+    "plain_cpu_s_per_gib": Metric("broker CPU per GiB without TLS", "s", ""),
     "cpu_s_per_mrecord": Metric("broker CPU per million records", "s"),
     "plain_cpu_s_per_mrecord": Metric("the same into a plain topic", "s"),
     "cpu_s_per_mrequest": Metric("broker CPU per million requests", "s"),
     "cpu_s_per_mtransaction": Metric("broker CPU per million transactions", "s"),
+    "handshakes_per_s": Metric("TLS handshakes", "/s", "higher"),
+    "cpu_ms_per_handshake": Metric("broker CPU per TLS handshake", "ms"),
+    "logins_per_s": Metric("logins", "/s", "higher"),
+    "cpu_ms_per_login": Metric("broker CPU per login", "ms"),
+    "plain_cpu_ms_per_visit": Metric("broker CPU per plain connection", "ms", ""),
     "list_cpu_s_per_mrequest": Metric("broker CPU per million ListOffsets", "s"),
     "fetch_cpu_s_per_mrequest": Metric("broker CPU per million Fetches", "s"),
     "redelivered_after_ms": Metric("redelivered after a lock's end, median", "ms"),
@@ -118,7 +125,14 @@ METRICS = {
     "client_core": _share("load's share of a core", "%"),
     "others_core": _share("other work on the broker's core", "%"),
 }
-WORK = ("cpu_s_per_gib", "cpu_s_per_mrecord", "cpu_s_per_mrequest", "cpu_s_per_mtransaction")
+WORK = (
+    "cpu_s_per_gib",
+    "cpu_s_per_mrecord",
+    "cpu_s_per_mrequest",
+    "cpu_s_per_mtransaction",
+    "cpu_ms_per_handshake",
+    "cpu_ms_per_login",
+)
 """CPU for a unit of work; the first of them that a scenario has is what its cost is judged by."""
 
 

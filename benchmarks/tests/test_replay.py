@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import ssl
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,6 +13,8 @@ import pytest
 
 from benchmarks.load.answers import BadAnswer
 from benchmarks.load.replay import HEAD_BYTES, WHOLE_BYTES, Replayer, Tape
+from benchmarks.load.tls import connect_tls
+from kwire.security.tls.dev_certificates import DevAuthority
 
 REQUESTS = [
     (4 + len(rest)).to_bytes(4, "big") + number.to_bytes(4, "big") + rest
@@ -64,6 +68,30 @@ def answer_of(size: int) -> Callable[[int], bytes]:
     return lambda number: size.to_bytes(4, "big") + number.to_bytes(4, "big") + bytes(size - 4)
 
 
+@contextmanager
+def tls_peers(answer: Callable[[int], bytes], piece_bytes: int) -> Iterator[tuple[list[socket.socket], list[Peer]]]:
+    """One, over TLS. `piece_bytes` make a record."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.NamedTemporaryFile() as keystore:
+        keystore.write(DevAuthority.new().server())
+        keystore.flush()
+        context.load_cert_chain(keystore.name)
+    served: list[Peer] = []
+
+    def serve(listener: socket.socket) -> None:
+        peer = Peer(context.wrap_socket(listener.accept()[0], server_side=True), answer, piece_bytes)
+        served.append(peer)
+        peer.serve()
+
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        thread = threading.Thread(target=serve, args=[listener])
+        stack.callback(thread.join)
+        thread.start()
+        sockets = connect_tls(listener.getsockname()[1], 1)
+        yield [stack.enter_context(sock) for sock in sockets], served
+
+
 class Seen:
     """A check that keeps what it was shown."""
 
@@ -100,6 +128,25 @@ def test_of_large_answers_only_the_head_is_looked_at_and_the_rest_skipped(size: 
         play(sockets, seen, 4)
     assert seen.sizes == [size] * 4
     assert peer.asked == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("piece_bytes", [1000, 1 << 14, 1 << 20])
+@pytest.mark.parametrize("size", [4, 1000, WHOLE_BYTES, WHOLE_BYTES + 1, 300_000, 5_000_000])
+def test_it_plays_over_tls_too(size: int, piece_bytes: int) -> None:
+    seen = Seen()
+    with tls_peers(answer_of(size), piece_bytes) as (sockets, served):
+        play(sockets, seen, 4)
+    assert seen.sizes == [size] * 4
+    assert served[0].asked == [0, 1, 2, 0]
+
+
+def test_answers_that_share_a_record_of_tls_are_all_taken() -> None:
+    first, second = answer_of(70_000)(0), answer_of(20)(1)
+    seen = Seen()
+    # The peer sends both at once, when it has the second request.
+    with tls_peers(lambda number: first + second if number else b"", 1 << 20) as (sockets, _):
+        play(sockets, seen, 2)
+    assert seen.sizes == [70_000, 20]
 
 
 def test_each_connection_begins_elsewhere_on_the_tape() -> None:

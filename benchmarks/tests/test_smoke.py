@@ -21,6 +21,7 @@ from benchmarks.runner import Runner
 LATENCY = {"p50_ms", "p99_ms"}
 SENT = {"requests_per_s", "cpu_s_per_mrequest"}
 BYTES = {"mib_per_s", "cpu_s_per_gib"}
+PLAIN = {"plain_mib_per_s", "plain_cpu_s_per_gib"}
 IDLE = {"idle_core", "wake_ups_per_s"}
 PRODUCED = {"records_per_s", "cpu_s_per_mrecord", "records_per_request", "p99_ms"}
 COMMITTED = {"transactions_per_s", "cpu_s_per_mtransaction", "refused_per_transaction"}
@@ -79,6 +80,10 @@ FIGURES = {
     "cluster-10k": IDLE | FAILOVER | {"create_s", "create_cpu_s"},
     "cluster-startup": {"nodes_startup_s", "nodes_startup_cpu_s", "stop_s", "in_process_s", "in_process_first_s"},
     "two-cores": SENT | LATENCY | {"of_one_node", "one_node_requests_per_s"},
+    "tls-produce": SENT | BYTES | LATENCY | PLAIN,
+    "tls-fetch": SENT | BYTES | LATENCY | PLAIN,
+    "tls-handshakes": LATENCY | {"handshakes_per_s", "cpu_ms_per_handshake", "plain_cpu_ms_per_visit"},
+    "scram-logins": LATENCY | {"logins_per_s", "cpu_ms_per_login", "plain_cpu_ms_per_visit"},
     "spark-trigger": {"trigger_ms", "cpu_ms_per_trigger"},
     "kwire-source-trigger": {"trigger_ms", "connector_trigger_ms", "trigger_of_connector", "cpu_ms_per_trigger"},
     "kwire-source-batch": {"records_per_s", "connector_records_per_s", "records_of_connector", "cpu_s_per_mrecord"},

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import attrs
 import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 ORGANIZATION: Final = "kwire"
 UNIT: Final = "dev"
@@ -64,4 +65,7 @@ class DevAuthority:
         issued = self._authority.issue_cert(
             *hosts, common_name=name, organization_name=ORGANIZATION, organization_unit_name=UNIT
         )
-        return issued.private_key_and_cert_chain_pem.bytes()
+        # Java reads private keys in PEM in this form only; trustme writes them in OpenSSL's older one.
+        key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return pem + b"".join(it.bytes() for it in issued.cert_chain_pems)
