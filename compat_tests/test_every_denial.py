@@ -43,7 +43,7 @@ def skip_what_is_not_served(api: str) -> None:
 
 
 def asked(api: str) -> list[Request]:
-    """The requests of that API that this broker answers."""
+    """The requests of that API that this broker answers if it refuses them."""
     return [
         it for number, it in enumerate(requests_of(api)) if not (brokers.IS_KAFKA and (api, number) in NOT_ANSWERED)
     ]
@@ -212,7 +212,7 @@ def test_who_has_the_rights_that_the_page_names_is_not_refused(scene: Scene, rig
     case = prepared(scene, rights)
     before = case.seen()
     with scene.connection_of(rights.number) as client:
-        for make, version in asked(rights.api):
+        for make, version in requests_of(rights.api):
             _, _, decoded = scene.ask(client, case.request(make), scene.version(rights.api, version))
             assert refusals(decoded) == set(), decoded
     expected = CHANGES.get(rights.api, set())
