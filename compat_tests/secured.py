@@ -248,13 +248,7 @@ def secured_broker() -> Iterator[Secured]:
             folder=folder / "broker",
             jvm_options=(*BROKER_JVM, allowed),
         )
-        if brokers.IS_KAFKA:
-            ended.enter_context(kafka)
-        else:
-            kafka.choose_ports()
-            served = _ServedFromFile(kafka)
-            ended.callback(served.kill)
-            served.start()
+        ended.enter_context(started(kafka))
         addresses = {name: kafka.address(name) for name in LISTENERS}
         running = Secured(certificates, tokens, topics.new_admin(addresses["PLAINTEXT"]), addresses)
         for user, password in PASSWORDS.items():
@@ -266,6 +260,22 @@ def secured_broker() -> Iterator[Secured]:
             )
         )
         yield running
+
+
+@contextmanager
+def started(kafka: ApacheKafka) -> Iterator[Path]:
+    """That Apache Kafka, or kwire with its server.properties, as `KWIRE_COMPAT` says. Yields what it says, a file."""
+    if brokers.IS_KAFKA:
+        with kafka:
+            yield kafka.log_file
+        return
+    kafka.choose_ports()
+    served = _ServedFromFile(kafka)
+    served.start()
+    try:
+        yield served.log_file
+    finally:
+        served.kill()
 
 
 class _ServedFromFile(brokers.KwireServe):

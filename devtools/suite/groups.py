@@ -73,7 +73,7 @@ GROUPS = (
         40,
         ("compat_tests/test_secured_", "compat_tests/test_reauthentication", "compat_tests/test_changes_while_"),
     ),
-    Group("clients", Unit.MODULE, 140, ("compat_tests/",)),
+    Group("clients", Unit.MODULE, 150, ("compat_tests/",)),
     # One server for all of them.
     Group("ZooKeeper", Unit.GROUP, 20, ("kwire/tests/cluster/zookeeper/", "kwire/tests/cluster/test_ordered_log")),
     Group("simulation", Unit.TEST, 110, ("kwire/tests/simulation/",)),

@@ -1,0 +1,219 @@
+"""Who lacks a right is refused as docs/authorization.md says, and who has those that it names is not: for every API.
+
+Each row of the page's table is a case: a user who may do everything but that. It is refused with the code of the row,
+nothing of what it asked for is done, and no name is told that it may not see. And for each API a user has the rights
+of its rows, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import attrs
+import pytest
+
+from kwire.tests.security import test_authorization as handlers
+from kwire.tests.security.test_authorization_page import Permission, Row, page_name, refusals, rows
+
+from . import brokers
+from .denials import OWNER, Case, Request, Scene, acls, denying_broker, requests_of
+from .waiting import eventually
+
+NOT_SERVED = {
+    "alter_partition": "Apache Kafka serves it at its controllers' listener only",
+    **({} if brokers.IS_4_4 else {"streams_group_topology_description_update": "it is new in Apache Kafka 4.4"}),
+}
+"""What Apache Kafka does not serve to these clients."""
+
+NOT_ANSWERED = {
+    ("describe_user_scram_credentials", 0): "for all users: Apache Kafka fails at making the answer, and sends none",
+}
+"""Requests, by their places in `requests_of`, that Apache Kafka does not answer if they are refused."""
+
+NEXT = "the next row"
+NOT_ASKED_FOR = -(2**31)
+TOLD_BESIDE = "to be told its configurations"
+KINDS = {"TOPIC": handlers.TOPIC, "GROUP": handlers.GROUP, "TRANSACTIONAL_ID": handlers.ID, "DELEGATION_TOKEN": OWNER}
+"""Whose name says what about a resource of that type."""
+
+
+def skip_what_is_not_served(api: str) -> None:
+    if brokers.IS_KAFKA and api in NOT_SERVED:
+        pytest.skip(NOT_SERVED[api])
+
+
+def asked(api: str) -> list[Request]:
+    """The requests of that API that this broker answers if it refuses them."""
+    return [
+        it for number, it in enumerate(requests_of(api)) if not (brokers.IS_KAFKA and (api, number) in NOT_ANSWERED)
+    ]
+
+
+@attrs.frozen
+class Rights:
+    """A case: the permissions that a user lacks (`row` says which of them decides), or those that it has."""
+
+    number: int
+    api: str
+    permissions: tuple[Permission, ...]
+    row: Row | None = None
+
+    @property
+    def id(self) -> str:
+        what = "-".join(self.row.permission) if self.row is not None else str(len(self.permissions))
+        return f"{self.api}-{what}"
+
+
+def _rows_of(api: str) -> list[Row]:
+    return [it for it in rows() if it.api == page_name(api) and it.permission != ("", "")]
+
+
+def _lacking() -> Iterator[tuple[str, tuple[Permission, ...], Row]]:
+    """A row that is only asked if the one above it has denied is reached by lacking both."""
+    for api in handlers.REQUESTS:
+        above: list[Permission] = []
+        for row in _rows_of(api):
+            above.append(row.permission)
+            if not row.denied.startswith(NEXT):
+                yield api, tuple(above), row
+                above = [it.permission for it in _rows_of(api) if it.denied == "the next rows"]
+
+
+def _having() -> Iterator[tuple[str, tuple[Permission, ...]]]:
+    """All rights; and where one will do instead of others, each without the other."""
+    for api in handlers.REQUESTS:
+        every = [it.permission for it in _rows_of(api)]
+        yield api, tuple(every)
+        instead = [it.permission for it in _rows_of(api) if it.denied.startswith(NEXT)]
+        if instead:
+            yield api, tuple(it for it in every if it not in instead)
+
+
+DENIED = [Rights(number, *it) for number, it in enumerate(_lacking())]
+ALLOWED = [Rights(len(DENIED) + number, *it) for number, it in enumerate(_having())]
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    cases = DENIED + ALLOWED
+    with denying_broker(len(cases)) as running:
+        running.create_topics(it.number for it in cases)
+        running.create_acls(
+            [acl for it in cases for acl in acls(it.number, it.api, it.permissions, deny=it.row is not None)]
+        )
+        yield running
+
+
+# What is there before the request. Where nothing is said, there is the topic.
+PREPARED: dict[str, Callable[[Case], object]] = {
+    **dict.fromkeys(
+        ("offset_fetch", "list_groups", "delete_groups", "offset_delete", "describe_groups"), Case.commit_offset
+    ),
+    "delete_records": Case.produce,
+    **dict.fromkeys(
+        ("add_offsets_to_txn", "end_txn", "txn_offset_commit", "describe_transactions", "list_transactions"),
+        Case.begin_transaction,
+    ),
+    "add_partitions_to_txn": Case.begin_producer,
+    "delete_acls": Case.create_acl,
+    "describe_delegation_token": Case.create_token,
+    **{
+        f"{kind}_group_describe": lambda case, kind=kind: case.join(kind)  # type: ignore[misc]
+        for kind in ("consumer", "share", "streams")
+    },
+    "describe_share_group_offsets": lambda case: case.join("share"),
+    "alter_share_group_offsets": Case.leave_a_share_group,
+    "delete_share_group_offsets": Case.leave_a_share_group,
+}
+
+
+def prepared(scene: Scene, rights: Rights) -> Case:
+    case = Case(scene, rights.number)
+    if (prepare := PREPARED.get(rights.api)) is not None:
+        prepare(case)
+    return case
+
+
+# What is seen to change when it is not refused: so it would be seen, too, if a refused request did something.
+CHANGES = {
+    "produce": {"last offset"},
+    "metadata": {"topics"},
+    "offset_commit": {"groups", "offsets"},
+    "join_group": {"groups"},
+    "create_topics": {"topics"},
+    "delete_topics": {"topics"},
+    "delete_records": {"first offset"},
+    "create_partitions": {"topics"},
+    "init_producer_id": {"transaction"},
+    "add_partitions_to_txn": {"transaction"},
+    "add_offsets_to_txn": {"transaction"},
+    "end_txn": {"transaction"},
+    "write_txn_markers": {"last offset"},
+    "txn_offset_commit": {"groups", "transaction"},
+    "create_acls": {"ACLs"},
+    "delete_acls": {"ACLs"},
+    "alter_configs": {"configs"},
+    "incremental_alter_configs": {"configs"},
+    "delete_groups": {"groups", "offsets"},
+    "offset_delete": {"offsets"},
+    "alter_client_quotas": {"quotas"},
+    "create_delegation_token": {"tokens"},
+    "update_features": {"features"},
+    "alter_user_scram_credentials": {"users"},
+    "consumer_group_heartbeat": {"groups"},
+    "share_group_heartbeat": {"groups", "share offsets"},
+    "streams_group_heartbeat": {"groups", "topics"},
+    "alter_share_group_offsets": {"share offsets"},
+    "delete_share_group_offsets": {"share offsets"},
+}
+
+
+@pytest.mark.parametrize("rights", DENIED, ids=lambda it: it.id)
+def test_who_lacks_a_right_is_refused_and_nothing_is_done_nor_told(scene: Scene, rights: Rights) -> None:
+    row = rights.row
+    assert row is not None
+    skip_what_is_not_served(rights.api)
+    case = prepared(scene, rights)
+    hidden = [case.name(name).encode() for kind, name in KINDS.items() if ("DESCRIBE", kind) in rights.permissions]
+    if ("DESCRIBE", "TOPIC") in rights.permissions:
+        hidden.append(case.topic_id)
+    found: set[str] = set()
+    left_out = none_told = False
+    with scene.connection_of(rights.number) as client:
+        for make, version in asked(rights.api):
+            request = case.request(make)
+            before = case.seen()
+            asks_in = scene.version(rights.api, version)
+            sent, answer, decoded = scene.ask(client, request, asks_in)
+            codes = refusals(decoded)
+            found |= codes
+            if row.denied == "none are told":
+                assert decoded.cluster_authorized_operations in (0, NOT_ASKED_FOR)
+                none_told = none_told or decoded.cluster_authorized_operations == 0
+            if codes and row.when != TOLD_BESIDE:
+                assert case.changed(before) == set()
+            if row.permission[0] == "CREATE":
+                assert case.seen()["topics"] == before["topics"]
+            if rights.api == "delete_topics" and not codes:
+                continue  # both brokers tell the name of what was deleted by its id
+            for secret in hidden:
+                if secret not in sent:
+                    assert secret not in answer
+                    left_out = left_out or secret in scene.ask(scene.admin, request, asks_in)[1]
+    assert found == ({row.code} if row.code else set())
+    if "left out" in row.denied and "regular expression" not in row.denied:
+        assert left_out, "somebody else is told the name"
+    assert none_told == (row.denied == "none are told")
+
+
+@pytest.mark.parametrize("rights", ALLOWED, ids=lambda it: it.id)
+def test_who_has_the_rights_that_the_page_names_is_not_refused(scene: Scene, rights: Rights) -> None:
+    skip_what_is_not_served(rights.api)
+    case = prepared(scene, rights)
+    before = case.seen()
+    with scene.connection_of(rights.number) as client:
+        for make, version in requests_of(rights.api):
+            _, _, decoded = scene.ask(client, case.request(make), scene.version(rights.api, version))
+            assert refusals(decoded) == set(), decoded
+    expected = CHANGES.get(rights.api, set())
+    eventually(lambda: expected <= case.changed(before), f"it has changed {expected}", within_s=5)
