@@ -53,3 +53,8 @@ class SystemClock:
 
     def draw(self, bound: int) -> int:
         return random.randrange(bound)
+
+
+def secret_of(clock: Clock) -> bytes:
+    """32 bytes that nobody can guess; 244 of their bits are random. For salts, nonces, and keys of a run."""
+    return clock.uuid() + clock.uuid()

@@ -30,6 +30,7 @@ from kwire.client.errors import ClientError, ConnectionFailed, VersionNotServed
 from kwire.client.login import NewExchange
 from kwire.client.security import PLAIN_TEXT, ClientSecurity
 from kwire.client.transport import Address
+from kwire.clock import secret_of
 from kwire.config.server import ServerConfig
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.metadata.service import MetadataService
@@ -77,9 +78,7 @@ def peer_security(metadata: MetadataService) -> ClientSecurity:
     from kwire.config.client_security import inter_broker_security
 
     clock = metadata.clock
-    return inter_broker_security(
-        lambda: metadata.configs.effective, listener, lambda: (clock.uuid() + clock.uuid()).hex()
-    )
+    return inter_broker_security(lambda: metadata.configs.effective, listener, lambda: secret_of(clock).hex())
 
 
 def peers_of(metadata: MetadataService, purpose: str) -> Peers:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from kwire.client.security import ClientSecurity
-from kwire.clock import SystemClock
+from kwire.clock import SystemClock, secret_of
 from kwire.config.client_security import client_security
 from kwire.config.definition import ConfigError
 from kwire.config.properties import parse_properties
@@ -18,7 +18,7 @@ def read_command_config(path: Path) -> ClientSecurity:
     clock = SystemClock()
     try:
         properties = parse_properties(path.read_text(encoding="utf-8"))
-        return client_security(properties, lambda: (clock.uuid() + clock.uuid()).hex())
+        return client_security(properties, lambda: secret_of(clock).hex())
     except (ConfigError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path}: {error}") from None
     except OSError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kwire.broker import Broker
+from kwire.clock import secret_of
 from kwire.config.definition import ConfigError
 from kwire.config.listeners import Listener
 from kwire.metadata.image import Changes
@@ -65,7 +66,7 @@ def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
 def _secret(broker: Broker) -> bytes:
     """32 bytes that nobody can guess: those of kwire.sasl.secret, or random ones."""
     text = broker.config.kwire_sasl_secret
-    return broker.clock.uuid() + broker.clock.uuid() if text is None else hashlib.sha256(text.encode()).digest()
+    return secret_of(broker.clock) if text is None else hashlib.sha256(text.encode()).digest()
 
 
 def _sasl_listener(broker: Broker, listener_name: str, secret: bytes) -> SaslListener:

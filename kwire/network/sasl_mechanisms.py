@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kwire.clock import Clock
+from kwire.clock import secret_of
 from kwire.config.sasl import MechanismSettings
 from kwire.network.listener_security import StartSoon
 from kwire.security.sasl.exchange import SaslSession, ServerMechanism
@@ -64,7 +64,7 @@ def _scram(of: Ingredients) -> ServerMechanism:
             return None if tokens is None else tokens.credential(name, mechanism, now_ms=clock.now_ms())
         return credential_of_user(of.broker, name, mechanism.number)
 
-    return Scram(mechanism, find, secret=of.secret, new_nonce=lambda: random_bytes(clock).hex())
+    return Scram(mechanism, find, secret=of.secret, new_nonce=lambda: secret_of(clock).hex())
 
 
 def _oauthbearer(of: Ingredients) -> ServerMechanism:
@@ -111,11 +111,6 @@ def credential_of_user(broker: Broker, name: str, mechanism: int) -> ScramCreden
     if record is None:
         return None
     return ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
-
-
-def random_bytes(clock: Clock) -> bytes:
-    """32 bytes that nobody can guess."""
-    return clock.uuid() + clock.uuid()
 
 
 class SaslListener:

@@ -32,7 +32,7 @@ from kwire.apis import Handler
 from kwire.context import Context
 from kwire.metadata.answers import EncodedResponse
 from kwire.quotas.client_quotas import Client
-from kwire.waits import Slot
+from kwire.waits import Pause, Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -49,16 +49,6 @@ NS_PER_PERCENT: Final = 10_000_000
 
 Decode = Callable[[memoryview], tuple[Handler, Any, int]]
 Reply = Callable[[ApiMessage], None]
-
-
-class Pause(Slot[None]):
-    """A client has to wait before its next request is read."""
-
-    __slots__ = ()
-
-    def give_up(self) -> None:
-        if not self.is_set:
-            self.set(None)
 
 
 class Throttling:

@@ -15,6 +15,7 @@ from kwire_protocol.messages.alter_user_scram_credentials import (
 )
 
 from kwire.broker import Broker
+from kwire.clock import secret_of
 from kwire.security.sasl.jaas import PLAIN_MODULE
 from kwire.security.sasl.plain import PLAIN, USER_PREFIX
 from kwire.security.sasl.scram import MIN_ITERATIONS, SCRAM_MECHANISMS, salt_from
@@ -57,7 +58,7 @@ def put_users(broker: Broker, users: Mapping[str, str]) -> None:
     """Into the metadata, for SCRAM."""
     for name, password in users.items():
         for mechanism in SCRAM_MECHANISMS.values():  # a request may name a user once
-            salt = salt_from(broker.clock.uuid() + broker.clock.uuid())
+            salt = salt_from(secret_of(broker.clock))
             salted = mechanism.salted_password(password, salt, MIN_ITERATIONS)
             upsertion = ScramCredentialUpsertion(name, mechanism.number, MIN_ITERATIONS, salt, salted)
             request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
