@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,13 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:unclosed <socket.socket:ResourceWarning",  # and when it was not let in
     "ignore:unclosed <ssl.SSLSocket:ResourceWarning",
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_sockets_are_collected() -> Iterator[None]:
+    """So that they do not come to light in a test elsewhere."""
+    yield
+    gc.collect()
 
 
 def topics(broker: Broker) -> dict[str | None, int]:

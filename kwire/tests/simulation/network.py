@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from kwire.client.transport import Address
+from kwire.security.principal import ANONYMOUS
 from kwire.tests.simulation.calendar import Calendar
 from kwire.transport import Bytes
 
@@ -268,6 +269,9 @@ class SimTransport:
     """A connection's transport over such a socket."""
 
     send_file = None
+    handshake = None
+    has_more = None
+    principal = ANONYMOUS
 
     def __init__(self, sock: SimSocket) -> None:
         self.sock = sock

@@ -201,8 +201,8 @@ class Node:
                 process.membership.die()
             process.ended.set()
 
-    async def _connect(self, address: Address) -> SimSocket:
-        return await self.network.connect(self.host, address)
+    async def _connect(self, address: Address) -> SimTransport:
+        return SimTransport(await self.network.connect(self.host, address))
 
     async def _open_stream(self, address: Address) -> SimStream:
         return SimStream(await self.network.connect(self.host, address))
