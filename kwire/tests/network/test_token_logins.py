@@ -79,8 +79,10 @@ def test_a_token_that_expired_is_removed_after_a_while() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         await new_token(kwire)
         tokens = kwire.server.broker.metadata.image.access.delegation_tokens
-        await trio.sleep(60 + 2 * 10)
-        assert len(tokens) == 0
+        # The clock does not wait for the metadata log: when a look begins, the next one may be due already.
+        with trio.fail_after(100 * 60):
+            while tokens:
+                await trio.sleep(10)
 
     with_sasl_server(scenario, settings=[*SETTINGS, *SHORT_LIFE])
 
