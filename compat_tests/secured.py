@@ -6,7 +6,7 @@ brokers.py; it is one broker also where other tests have three.
 
 | listener | protocol | its peculiarity |
 |---|---|---|
-| PLAINTEXT | PLAINTEXT | whoever comes here is ANONYMOUS, a super user: the tests' own administrators |
+| PLAINTEXT | PLAINTEXT | clients are ANONYMOUS, a super user. The tests administer the broker here |
 | SSL | SSL | asks for a certificate, but does not insist; key store and trust store are PKCS #12, elsewhere PEM |
 | MUTUAL | SSL | insists on a certificate |
 | SASL_PLAINTEXT, SASL_SSL | the same | all mechanisms |

@@ -1,4 +1,4 @@
-"""Listeners beside the plain one, each named after its security protocol: what a broker is told of them.
+"""Listeners beside PLAINTEXT, each named after its security protocol, and the settings that they need.
 
 Apache Kafka and kwire are told the same, and have the same certificate: ECDSA, P-256.
 """

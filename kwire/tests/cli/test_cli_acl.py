@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from kwire_protocol.messages.delete_acls import (
+    DeleteAclsFilter,
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
@@ -37,6 +38,18 @@ from kwire.security.acls.filters import AclFilter
 from kwire.tests.client.fakes import FakeBrokers
 
 
+def filter_of(it: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    return AclFilter(
+        it.resource_type_filter,
+        it.resource_name_filter,
+        it.pattern_type_filter,
+        it.principal_filter,
+        it.host_filter,
+        it.operation,
+        it.permission_type,
+    )
+
+
 @attrs.define
 class AclBrokers:
     acls: list[Acl] = attrs.field(factory=list)
@@ -61,15 +74,7 @@ class AclBrokers:
     def describe(self, _: int, it: DescribeAclsRequest) -> DescribeAclsResponse:
         if self.refusal:
             return DescribeAclsResponse(error_code=self.refusal, error_message="no")
-        which = AclFilter(
-            it.resource_type_filter,
-            it.resource_name_filter,
-            it.pattern_type_filter,
-            it.principal_filter,
-            it.host_filter,
-            it.operation,
-            it.permission_type,
-        )
+        which = filter_of(it)
         return DescribeAclsResponse(
             resources=[
                 DescribeAclsResource(
@@ -86,15 +91,7 @@ class AclBrokers:
     def delete(self, _: int, request: DeleteAclsRequest) -> DeleteAclsResponse:
         results = []
         for it in request.filters:
-            which = AclFilter(
-                it.resource_type_filter,
-                it.resource_name_filter,
-                it.pattern_type_filter,
-                it.principal_filter,
-                it.host_filter,
-                it.operation,
-                it.permission_type,
-            )
+            which = filter_of(it)
             found = [acl for acl in self.acls if which.matches(acl)]
             self.acls = [acl for acl in self.acls if acl not in found]
             deleted = [
