@@ -5,7 +5,7 @@
 PYTHONS = $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 BIN = .venv/bin
 COMPAT2 = .cache/kafka-python-2
-SOAKS = soak-tests soak-examples soak-everything-at-once soak-mistakes soak-kills soak-groups soak-bank soak-cluster soak-cluster-bank soak-streams soak-jobs soak-partitions soak-kafka-python
+SOAKS = soak-tests soak-examples soak-everything-at-once soak-mistakes soak-checks soak-kills soak-groups soak-bank soak-cluster soak-cluster-bank soak-streams soak-jobs soak-partitions soak-kafka-python
 ARGS ?=
 # A test process compiles 900 modules before its first test unless the last run has left them compiled.
 CACHED = PYTHONDONTWRITEBYTECODE=
@@ -55,6 +55,9 @@ soak-everything-at-once:
 
 soak-mistakes: # five injected races, each of which must be found within a minute
 	@$(BIN)/python -m compat_tests.everything_at_once.mistakes
+
+soak-checks: # each check of security is broken, and a test has to notice
+	@$(BIN)/python -m kwire.tests.security.checks
 
 soak-kills:
 	@$(BIN)/python -m compat_tests.soak $(ARGS)

@@ -36,8 +36,8 @@ def tls_produce(bench: Bench) -> Round:
     bench.create({"t": PARTITIONS})
     requests, check = large_produce(), check_produce("t", PARTITIONS)
     for tls in (False, True):  # see raw-produce
-        bench.warm_produce("t", PARTITIONS, share=0.3, tls=tls)
-        bench.warm(requests, check, share=0.2, tls=tls)
+        bench.warm_produce("t", PARTITIONS, share=0.4, tls=tls)
+        bench.warm(requests, check, share=0.1, tls=tls)
     bench.drop_cached()
 
     def measure() -> Figures:

@@ -1,0 +1,124 @@
+"""Finds the checks in a module's code, and breaks one of them.
+
+    if a or b:                      two checks: as if a, or b, were never so
+        raise Refused
+    check_name(name)                as if it were not asked; so are all functions that are named check...
+    compare_digest(one, other)      as if they were the same
+    allows(broker, context, ...)    in handlers, where only what asks the authorizer counts: as if it allowed everything
+
+A check is known by its file, its function and its text, so it keeps its name when lines move.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Final
+
+import attrs
+
+DECIDING: Final = frozenset(("acls", "quotas"))
+"""Folders whose code answers questions, where others refuse: there `if ...: return` is a check, too."""
+ASKS: Final = frozenset(("check", "check_configs"))
+"""What handlers ask the authorizer by: these raise a refusal,"""
+QUESTIONS: Final = frozenset(("allows", "allows_any"))
+"""these say yes or no,"""
+SELECTIONS: Final = frozenset(("divided", "finder", "cluster_operations", "authorized_operations"))
+"""and these return what is allowed. Their first argument is the broker."""
+GRANTING: Final = "kwire.tests.security.checks.breaking:granting"
+"""Calls a selection of a broker that allows everything."""
+
+
+@attrs.frozen
+class Check:
+    """`path` is that of its file in the repository. `number`: which of those in the function with the same text."""
+
+    path: str
+    function: str
+    text: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        again = f" ({self.number + 1})" if self.number else ""
+        return f"{self.path} {self.function}: {self.text}{again}"
+
+
+def checks_of(path: str, source: str) -> list[Check]:
+    return [check for check, _, _ in _found(path, ast.parse(source))]
+
+
+def broken(check: Check, source: str) -> ast.Module:
+    """The module without that check. Raises LookupError if it does not have it."""
+    tree = ast.parse(source)
+    for it, node, instead in _found(check.path, tree):
+        if it == check:
+            _Replacing(node, instead).visit(tree)
+            return ast.fix_missing_locations(tree)
+    raise LookupError(f"there is no such check: {check.name}")
+
+
+class _Replacing(ast.NodeTransformer):
+    def __init__(self, node: ast.AST, instead: ast.AST) -> None:
+        self._node = node
+        self._instead = ast.copy_location(instead, node)
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return self._instead if node is self._node else super().visit(node)
+
+
+def _found(path: str, tree: ast.Module) -> Iterator[tuple[Check, ast.AST, ast.AST]]:
+    """Each check, where it is, and what stands there when it is broken."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for function, node in _statements_and_calls(tree, ""):
+        for part, instead in _checks_at(node, path):
+            text = " ".join(ast.unparse(part).split())
+            yield Check(path, function, text, seen[function, text]), part, instead
+            seen[function, text] += 1
+
+
+def _statements_and_calls(node: ast.AST, function: str) -> Iterator[tuple[str, ast.AST]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _statements_and_calls(child, f"{function}.{child.name}".lstrip("."))
+        else:
+            yield function, child
+            yield from _statements_and_calls(child, function)
+
+
+def _checks_at(node: ast.AST, path: str) -> Iterator[tuple[ast.AST, ast.AST]]:
+    folders = PurePosixPath(path).parts[:-1]
+    in_handler = "handlers" in folders
+    match node:
+        case ast.Expr(value=ast.Call(func=called)) if in_handler and _name(called) in ASKS:
+            yield node, ast.Pass()
+        case ast.Call(func=called) if in_handler and _name(called) in QUESTIONS:
+            yield node, ast.Constant(True)
+        case ast.Call(func=called, args=arguments) if in_handler and _name(called) in SELECTIONS:
+            yield node, ast.Call(_granting(), [called, *arguments], node.keywords)
+        case ast.If(test=test, body=[*_, ast.Raise()]) if not in_handler:
+            parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]
+            for part in parts:
+                yield part, ast.Constant(False)
+        case ast.Expr(value=ast.Call(func=called)) if not in_handler and _name(called).lstrip("_").startswith("check"):
+            yield node, ast.Pass()
+        case ast.If(test=test, body=[*_, ast.Return()]) if DECIDING.intersection(folders):
+            yield test, ast.Constant(False)
+        case ast.Call(func=called) if _name(called) == "compare_digest":
+            yield node, ast.Constant(True)
+
+
+def _granting() -> ast.expr:
+    """`granting` of `breaking.py`, whatever names the module has."""
+    source = f"__import__({GRANTING.partition(':')[0]!r}, fromlist=['']).{GRANTING.partition(':')[2]}"
+    return ast.parse(source, mode="eval").body
+
+
+def _name(called: ast.expr) -> str:
+    match called:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""

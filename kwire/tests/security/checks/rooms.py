@@ -1,0 +1,62 @@
+"""Where checks are looked for, the tests that have to notice when one is broken, and checks that no test can see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from kwire.tests.security.checks.breaking import REPOSITORY
+from kwire.tests.security.checks.finding import Check, checks_of
+
+TESTS: Final = "kwire/tests"
+
+
+@attrs.frozen
+class Room:
+    """`path`: a file, or a folder with all below it. `tests` are tried in their order, until one fails."""
+
+    path: str
+    tests: tuple[str, ...]
+
+    def files(self) -> Iterator[Path]:
+        place = REPOSITORY / self.path
+        yield from [place] if place.is_file() else sorted(place.rglob("*.py"))
+
+
+ROOMS: Final = (
+    Room(
+        "kwire/security/sasl",
+        (f"{TESTS}/security/sasl", f"{TESTS}/network/test_sasl.py", f"{TESTS}/security/test_known_holes.py"),
+    ),
+    Room(
+        "kwire/security/oauth",
+        (f"{TESTS}/security/oauth", f"{TESTS}/security/test_oauthbearer.py", f"{TESTS}/network/test_jwks.py"),
+    ),
+    Room("kwire/security/tls", (f"{TESTS}/security/tls", f"{TESTS}/network/test_tls.py")),
+    Room("kwire/security/acls", (f"{TESTS}/security/test_acl_decisions.py", f"{TESTS}/security/test_acl_requests.py")),
+    Room(
+        "kwire/metadata/controller/access",
+        (f"{TESTS}/metadata", f"{TESTS}/security", f"{TESTS}/network/test_token_logins.py"),
+    ),
+    Room(
+        "kwire/network/authentication.py", (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_hostile_logins.py")
+    ),
+    Room("kwire/network/sasl_mechanisms.py", (f"{TESTS}/network",)),
+    Room("kwire/network/listener_security.py", (f"{TESTS}/network",)),
+    Room("kwire/quotas", (f"{TESTS}/quotas", f"{TESTS}/network/test_throttling.py")),
+    Room("kwire/handlers", (f"{TESTS}/security/test_authorization.py",)),
+)
+
+UNSEEN: Final[dict[str, str]] = {}
+"""By name, why no test turns red without the check."""
+
+
+def all_checks() -> Iterator[tuple[Room, Check]]:
+    for room in ROOMS:
+        for file in room.files():
+            path = file.relative_to(REPOSITORY).as_posix()
+            for check in checks_of(path, file.read_text(encoding="utf-8")):
+                yield room, check

@@ -1,0 +1,93 @@
+"""How checks are found and broken. That breaking each of them turns a test red is shown by `make soak-checks`."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from kwire.tests.security.checks.breaking import REPOSITORY
+from kwire.tests.security.checks.finding import broken, checks_of
+from kwire.tests.security.checks.rooms import ROOMS, UNSEEN, all_checks
+
+GUARD = """
+class Door:
+    def enter(self, name):
+        if not name or name == "mallory":
+            log(name)
+            raise Refused
+        if name == "alice":
+            return 1
+        self._check_hat(name)
+        return hmac.compare_digest(name, "bob")
+"""
+HANDLER = """
+def handle(broker, context, request):
+    if request.wrong:
+        raise Wrong
+    check(broker, context, READ, TOPIC, "t")
+    yes, no = divided(broker, context, READ, request.topics, name_of)
+    return allows(broker, context, READ, GROUP, "g")
+"""
+
+
+def texts(path: str, source: str) -> list[str]:
+    return [it.text for it in checks_of(path, source)]
+
+
+def test_each_condition_of_a_refusal_is_a_check() -> None:
+    assert texts("a.py", GUARD)[:2] == ["not name", "name == 'mallory'"]
+
+
+def test_what_is_named_a_check_is_one_and_so_is_a_comparison_of_digests() -> None:
+    assert texts("a.py", GUARD)[2:] == ["self._check_hat(name)", "hmac.compare_digest(name, 'bob')"]
+
+
+def test_in_a_handler_what_asks_the_authorizer_is_a_check() -> None:
+    assert texts("kwire/handlers/a.py", HANDLER) == [
+        "check(broker, context, READ, TOPIC, 't')",
+        "divided(broker, context, READ, request.topics, name_of)",
+        "allows(broker, context, READ, GROUP, 'g')",
+    ]
+
+
+def test_where_questions_are_answered_an_early_answer_is_a_check() -> None:
+    assert "name == 'alice'" in texts("kwire/security/acls/a.py", GUARD)
+
+
+def test_a_broken_check_is_gone_and_all_else_is_there() -> None:
+    first, second, third, fourth = checks_of("a.py", GUARD)
+    assert "if False or name == 'mallory'" in ast.unparse(broken(first, GUARD))
+    assert "if not name or False" in ast.unparse(broken(second, GUARD))
+    assert "_check_hat" not in ast.unparse(broken(third, GUARD))
+    assert "return True" in ast.unparse(broken(fourth, GUARD))
+    for check in (first, second, third, fourth):
+        assert len(checks_of("a.py", ast.unparse(broken(check, GUARD)))) >= 3
+
+
+def test_a_selection_in_a_handler_is_made_as_if_everything_were_allowed() -> None:
+    _, divided, _ = checks_of("kwire/handlers/a.py", HANDLER)
+    assert "granting(divided, broker, context, READ" in ast.unparse(broken(divided, HANDLER))
+
+
+def test_the_same_check_twice_in_a_function_has_two_names() -> None:
+    source = "def f(a):\n    check(a)\n    check(a)\n"
+    first, second = checks_of("a.py", source)
+    assert (first.name, second.name) == ("a.py f: check(a)", "a.py f: check(a) (2)")
+    assert ast.unparse(broken(second, source)).count("check(a)") == 1
+
+
+def test_a_check_that_is_not_there_is_said_to_be_missing() -> None:
+    [check] = checks_of("a.py", "check(a)")
+    with pytest.raises(LookupError, match="no such check: a.py"):
+        broken(check, "pass")
+
+
+def test_every_room_has_checks_and_tests() -> None:
+    assert {room for room, _ in all_checks()} == set(ROOMS)
+    for room in ROOMS:
+        assert all((REPOSITORY / it).exists() for it in room.tests)
+
+
+def test_what_no_test_sees_is_there() -> None:
+    assert UNSEEN.keys() <= {check.name for _, check in all_checks()}
