@@ -44,18 +44,23 @@ class Certificates:
     """authority: the certificate that is trusted; trust_store: the same for Java.
 
     server is valid for 127.0.0.1 and localhost; misnamed_server for neither. renewed_server has the names of
-    expired_server, all of them. client has CN=carol. expired_client and
-    stranger, whom another authority signed, claim to be carol, too.
+    expired_server, all of them. client has CN=carol, other_client CN=dave. expired_client and stranger, whom another
+    authority signed, claim to be carol, too. both_authorities: the certificates of the two. listed: those of client and
+    other_client themselves; listed_without_client: that of other_client alone.
     """
 
     authority: Path
     trust_store: Path
     other_authority: Path
+    both_authorities: Path
+    listed: Path
+    listed_without_client: Path
     server: Identity
     expired_server: Identity
     renewed_server: Identity
     misnamed_server: Identity
     client: Identity
+    other_client: Identity
     expired_client: Identity
     stranger: Identity
 
@@ -79,15 +84,21 @@ class Certificates:
             _write(made, name, issued)
             return made
 
+        carol, dave = (ours.issue_cert(f"{name}.example", common_name=name) for name in ("carol", "dave"))
+        of_carol, of_dave = (it.cert_chain_pems[0].bytes() for it in (carol, dave))
         return cls(
             authority=authority,
             trust_store=trust_store,
             other_authority=other_authority,
+            both_authorities=_trusting(folder / "both.pem", ours.cert_pem.bytes(), other.cert_pem.bytes()),
+            listed=_trusting(folder / "listed.pem", of_carol, of_dave),
+            listed_without_client=_trusting(folder / "listed-without-client.pem", of_dave),
             server=identity("server", ours.issue_cert(*here)),
             expired_server=identity("expired-server", ours.issue_cert(*here, **past, **same)),
             renewed_server=identity("renewed-server", ours.issue_cert(*here, **same)),
             misnamed_server=identity("misnamed-server", ours.issue_cert("elsewhere.example")),
-            client=identity("client", ours.issue_cert("carol.example", common_name="carol")),
+            client=identity("client", carol),
+            other_client=identity("other-client", dave),
             expired_client=identity("expired-client", ours.issue_cert("carol.example", common_name="carol", **past)),
             stranger=identity("stranger", other.issue_cert("carol.example", common_name="carol")),
         )
@@ -104,6 +115,11 @@ def _write(made: Identity, name: str, issued: trustme.LeafCert) -> None:
     made.key_store.write_bytes(
         pkcs12.serialize_key_and_certificates(name.encode(), key, certificate, above, encryption)
     )
+
+
+def _trusting(file: Path, *pems: bytes) -> Path:
+    file.write_bytes(b"".join(pems))
+    return file
 
 
 def _trust_store(authority: Certificate) -> bytes:

@@ -9,6 +9,7 @@ brokers.py; it is one broker also where other tests have three.
 | PLAINTEXT | PLAINTEXT | clients are ANONYMOUS, a super user. The tests administer the broker here |
 | SSL | SSL | asks for a certificate, but does not insist; key store and trust store are PKCS #12, elsewhere PEM |
 | MUTUAL | SSL | insists on a certificate |
+| TRUSTING | SSL | insists on one, too, and trusts both authorities |
 | SASL_PLAINTEXT, SASL_SSL | the same | all mechanisms |
 | BRIEF | SASL_PLAINTEXT | an authentication lasts `BRIEF_MS` |
 | EXPIRED, MISNAMED | SSL | with a certificate that a client must not accept |
@@ -63,6 +64,7 @@ LISTENERS: Final = {
     "PLAINTEXT": "PLAINTEXT",
     "SSL": "SSL",
     "MUTUAL": "SSL",
+    "TRUSTING": "SSL",
     "SASL_PLAINTEXT": "SASL_PLAINTEXT",
     "SASL_SSL": "SASL_SSL",
     "BRIEF": "SASL_PLAINTEXT",
@@ -308,6 +310,8 @@ def _settings(certificates: Certificates, tokens: Tokens) -> dict[str, str]:
         "listener.name.ssl.ssl.truststore.location": str(certificates.trust_store),
         "listener.name.ssl.ssl.truststore.password": PASSWORD,
         "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.trusting.ssl.client.auth": "required",
+        "listener.name.trusting.ssl.truststore.location": str(certificates.both_authorities),
         **_key_store("expired", certificates.expired_server),
         **_key_store("misnamed", certificates.misnamed_server),
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),

@@ -31,6 +31,14 @@ GROUP: Final = f"{OPEN}clients"
 _VALUE: Final = b"a record"
 _TRIES_FOR_MS: Final = 600
 """How long kafka-python tries to reach a broker that does not let it in, at first."""
+REFUSED_CERTIFICATE: Final = {
+    "kafka-python": "SSL.*ALERT|EOF occurred|Broken pipe|socket disconnected",
+    "aiokafka": r"Connection at \S+ closed|SSL.*ALERT",
+    "confluent-kafka": "^_(TRANSPORT|SSL): .*alert",
+    "Java": "^SslAuthenticationException: ",
+}
+"""What `Client.refusal` says, a pattern. The broker refuses a certificate with an alert, after the client's handshake
+ended (TLS 1.3), and a client that writes to the connection then may not hear it."""
 
 
 @contextmanager

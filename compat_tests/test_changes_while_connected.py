@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -24,8 +26,8 @@ from kwire_protocol.messages.alter_client_quotas import (
 from kwire.tests.raw_client import RawClient
 
 from . import confluent, kafka_python
-from .secured import SCRAM_256, Secured, Way
-from .secured_clients import GROUP, Confluent, KafkaPython
+from .secured import OPEN, SCRAM_256, Secured, Way
+from .secured_clients import CLIENTS, GROUP, REFUSED_CERTIFICATE, Client, Confluent, KafkaPython
 from .waiting import Deadline, eventually
 
 QUOTA_BYTES_PER_S = 20_000
@@ -205,6 +207,52 @@ def _is_let_in(way: Way) -> bool:
             return True
     except ssl.SSLCertVerificationError:
         return False
+
+
+@contextmanager
+def trusted(secured: Secured, certificates: Path) -> Iterator[None]:
+    """By the listener TRUSTING, for a while. What it trusts then, it knows a moment later."""
+    location = "listener.name.trusting.ssl.truststore.location"
+    secured.alter_broker(location, str(certificates))
+    try:
+        yield
+    finally:
+        secured.alter_broker(location, None)
+
+
+# No broker reads lists of revoked certificates. But a broker can stop trusting what it trusted.
+
+
+@pytest.mark.parametrize("client", CLIENTS, indirect=True)
+def test_a_certificate_is_refused_once_its_authority_is_trusted_no_more(
+    secured: Secured, client_name: str, client: Client, open_topic: str, unique: Callable[[str], str]
+) -> None:
+    certificates = secured.certificates
+    carol, other = (secured.way("TRUSTING", identity=it) for it in (certificates.client, certificates.stranger))
+    eventually(lambda: KafkaPython().refusal(carol, open_topic) == "none", "all are trusted, also after other tests")
+    client.round_trip(carol, open_topic)
+    with trusted(secured, certificates.other_authority):
+        eventually(
+            lambda: re.search(REFUSED_CERTIFICATE[client_name], client.refusal(carol, open_topic)),
+            "the certificate is refused",
+        )
+        client.round_trip(other, secured.create_topic(f"{OPEN}{unique('topic')}"))
+
+
+def test_a_certificate_is_refused_once_it_is_no_longer_on_the_list(secured: Secured, open_topic: str) -> None:
+    """The truststore has the clients' certificates. Apache Kafka names these as authorities to its clients, and clients
+    in Java, and librdkafka, show none then that is not its own authority."""
+    certificates, client = secured.certificates, KafkaPython()
+    carol, dave, stranger = (
+        secured.way("TRUSTING", identity=it)
+        for it in (certificates.client, certificates.other_client, certificates.stranger)
+    )
+    with trusted(secured, certificates.listed):
+        eventually(lambda: client.refusal(stranger, open_topic) != "none", "only what is on the list is trusted")
+        assert client.refusal(carol, open_topic) == "none"
+    with trusted(secured, certificates.listed_without_client):
+        eventually(lambda: client.refusal(carol, open_topic) != "none", "it is no longer on the list")
+        client.round_trip(dave, open_topic)
 
 
 def test_a_certificate_of_other_names_does_not_replace_one(secured: Secured) -> None:

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from .secured import OAUTHBEARER, OPEN, PLAIN, SCRAM_256, SCRAM_512, Secured
-from .secured_clients import CLIENTS, Client
+from .secured_clients import CLIENTS, REFUSED_CERTIFICATE, Client
 
 # kafka-python reads the broker's last response only if it does not hear of the end of the connection with it.
 KAFKA_PYTHON_HEARD = r"(SaslAuthenticationFailedError: {}|socket disconnected)"
@@ -30,15 +30,6 @@ def refused_sasl(text: str) -> dict[str, str]:
 # After an error, a client of OAUTHBEARER sends one more byte for the broker to say what it was. aiokafka believes that
 # it was let in, and hears no more than that the connection ended, or that no broker is known.
 REFUSED_TOKEN = {**refused_sasl(INVALID_TOKEN), "aiokafka": "No broker metadata found|closed|Unable"}
-
-# The broker refuses a certificate with an alert, after the client's handshake ended (TLS 1.3). A client that writes to
-# the connection then may not hear the alert.
-REFUSED_CERTIFICATE = {
-    "kafka-python": "SSL.*ALERT|EOF occurred|Broken pipe|socket disconnected",
-    "aiokafka": r"Connection at \S+ closed|SSL.*ALERT",
-    "confluent-kafka": "^_(TRANSPORT|SSL): .*alert",
-    "Java": "^SslAuthenticationException: ",
-}
 
 
 def untrusted_server(reason: str) -> dict[str, str]:
