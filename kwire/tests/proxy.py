@@ -21,6 +21,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
         self._is_cut = False
+        self._ignores_next = False
         self._loses: tuple[int, bool] | None = None
         self._lock = threading.Lock()
         self._requests, self._answers = threading.Event(), threading.Event()
@@ -56,6 +57,11 @@ class Proxy:
             if is_closed:
                 gate.clear()
 
+    def ignore_next(self) -> None:
+        """The next connection is accepted and kept, and nobody answers on it."""
+        with self._lock:
+            self._ignores_next = True
+
     def heal(self) -> None:
         with self._lock:
             self._is_cut = False
@@ -89,6 +95,11 @@ class Proxy:
                 if self._is_cut:
                     near.close()
                     continue
+                if self._ignores_next:
+                    self._ignores_next = False
+                    self._sockets.append(near)
+                    threading.Thread(target=self._ignore, args=(near,), daemon=True).start()
+                    continue
                 try:
                     far = socket.create_connection(self._target)
                 except OSError:  # the server does not run
@@ -97,6 +108,12 @@ class Proxy:
                 self._sockets += [near, far]
             for pass_on, source, sink in ((self._ask, near, far), (self._answer, far, near)):
                 threading.Thread(target=pass_on, args=(source, sink), daemon=True).start()
+
+    def _ignore(self, client: socket.socket) -> None:
+        with suppress(OSError):
+            while client.recv(1 << 16):
+                pass
+        self._close(client, client)
 
     def _ask(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):

@@ -15,6 +15,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kwire.cluster.zookeeper.keeper import (
@@ -62,6 +63,10 @@ _kazoo_log.addFilter(_last_warning)
 FIRST_DELAY_S: Final = 0.1
 MOST_DELAY_S: Final = 1.0
 """Between two attempts to connect; kazoo would let an hour pass."""
+_LEAST_HANDSHAKES: Final = 3
+"""As many fit into the time of a session, however few servers there are: kazoo gives each server in its list an equal
+part of that time for its answer. A single one that accepts a connection and says nothing, as one that starts may do,
+would take all of it, and the session would be over."""
 _METADATA: Final = "/kwire/"
 
 
@@ -282,7 +287,7 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
         _tls_context(config)  # kazoo would try files that nobody can read again and again.
         handler.create_connection = partial(_connect_with_tls, config)
     return KazooClient(
-        hosts=",".join(config.servers),
+        hosts=",".join(config.servers * ceil(_LEAST_HANDSHAKES / len(config.servers))),
         timeout=config.session_timeout_ms / 1000,
         handler=handler,
         auth_data=[("digest", config.digest)] if config.digest is not None else None,

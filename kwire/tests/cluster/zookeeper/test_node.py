@@ -448,6 +448,25 @@ def test_sessions_outlive_a_restart_of_zookeeper() -> None:
         assert [value for _, value in at_once(one.log.read(0)).records] == [b"a", b"b"]
 
 
+def test_a_session_outlives_a_server_that_accepts_a_connection_and_says_nothing(
+    zookeeper: ZooKeeper, connect: str, nodes: Join
+) -> None:
+    proxy = Proxy(zookeeper.connect)
+    config = zookeeper_config(f"{proxy.address}/{connect.partition('/')[2]}", zookeeper_session_timeout_ms=6_000)
+    one = nodes(1, config)
+
+    async def main() -> None:
+        async with running(one) as [task]:
+            proxy.ignore_next()
+            proxy.drop()
+            await task.until(lambda: one.controller_id == NO_CONTROLLER)
+            await task.until(lambda: one.controller_id == 1 or task.ended is not None)
+            assert task.ended is None
+
+    trio.run(main)
+    proxy.close()
+
+
 def test_an_ensemble_of_three_survives_the_loss_of_its_leader() -> None:
     with Ensemble(3) as ensemble, ExitStack() as stack:
         config = zookeeper_config(f"{ensemble.connect}/kafka")
