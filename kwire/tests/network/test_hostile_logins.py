@@ -25,6 +25,7 @@ from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kwire_protocol.wire import ApiMessage
 
 from devtools.ports import LOOPBACK, free_port
+from devtools.suite.tiers import small_and_full
 from kwire.tests.broker_process import BrokerProcess
 from kwire.tests.network.fuzz_driver import SLOWEST_ROUND_S, HealthyClient
 from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame
@@ -34,6 +35,8 @@ MIB = 1024 * 1024
 MAX_TOKEN_BYTES = 524_288
 """sasl.server.max.receive.size, by default."""
 MANY = 100
+MANY_MORE = 10_000
+"""Of each attack, in make soak."""
 CORRELATION_ID = 7
 METADATA = request_frame(MetadataRequest([]), 9, correlation_id=CORRELATION_ID)
 AT_ONCE = 8
@@ -349,6 +352,7 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
 }
 
 
+@small_and_full
 @pytest.mark.parametrize(
     ("listener", "attack"),
     [
@@ -358,27 +362,34 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
     ],
 )
 def test_many_attacks_at_once_leave_nothing_behind(
-    broker: BrokerProcess, addresses: dict[str, str], healthy: HealthyClient, listener: str, attack: Attack
+    broker: BrokerProcess,
+    addresses: dict[str, str],
+    healthy: HealthyClient,
+    listener: str,
+    attack: Attack,
+    *,
+    full: bool,
 ) -> None:
+    count = MANY_MORE if full else MANY
     resident, descriptors = broker.resident_bytes(), broker.open_descriptors()
     said = len(broker.log().splitlines())
-    run_at_once(addresses[listener], attack)
+    run_at_once(addresses[listener], attack, count)
     with RawClient(addresses[listener]) as other:
         (with_tls(other) if listener.endswith("SSL") else other).call(ApiVersionsRequest(), 0)
     assert broker.resident_bytes() - resident < 20 * MIB
     assert broker.open_descriptors() < descriptors + 20
     # That it was closed, and that it was denied to log in.
-    assert len(broker.log().splitlines()) - said <= 2 * MANY
+    assert len(broker.log().splitlines()) - said <= 2 * count
 
 
-def run_at_once(address: str, attack: Attack) -> None:
-    """Raises what one of them raised, other than that the broker hung up."""
+def run_at_once(address: str, attack: Attack, count: int) -> None:
+    """`count` times in all. Raises what one of them raised, other than that the broker hung up."""
     failures: list[BaseException] = []
 
     def run(seed: int) -> None:
         chance = random.Random(seed)
         try:
-            for _ in range(MANY // AT_ONCE):
+            for _ in range(count // AT_ONCE):
                 with RawClient(address) as client, suppress(ConnectionClosed, ConnectionError, ssl.SSLError):
                     attack(client, chance)
         except BaseException as error:
