@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -18,9 +17,9 @@ from kwire_protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-from kwire.handlers._shared.authorization import divided, named_once
+from kwire.handlers._shared.authorization import divided, named_once, refusal
 from kwire.handlers._shared.mutation_quotas import mutation_quota
-from kwire.security.authorizer import Operation
+from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -43,5 +42,6 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Cont
             results=[CreatePartitionsTopicResult(it.name, error.code, error.message) for it in request.topics]
         )
     response.throttle_time_ms = quota.throttle_ms
-    response.results += [CreatePartitionsTopicResult(it.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for it in denied]
+    told = refusal(Operation.ALTER, ResourceType.TOPIC)
+    response.results += [CreatePartitionsTopicResult(it.name, told.code, told.message) for it in denied]
     return response

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -23,7 +22,7 @@ from kwire_protocol.messages.delete_topics import (
 )
 from kwire_protocol.wire import NULL_UUID, Uuid
 
-from kwire.handlers._shared.authorization import allows
+from kwire.handlers._shared.authorization import allows, refusal
 from kwire.handlers._shared.mutation_quotas import mutation_quota
 from kwire.security.authorizer import Operation, ResourceType
 
@@ -71,14 +70,16 @@ def _take_denied(broker: Broker, context: Context, request: DeleteTopicsRequest)
             return False  # unknown ids are no secret
         is_visible = allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, shown)
         if name is not None and (topic is None or not is_visible):
-            refused = not is_visible
+            needed, is_refused = Operation.DESCRIBE, not is_visible
         else:
-            refused = not allows(broker, context, Operation.DELETE, ResourceType.TOPIC, shown)
-        if refused:
+            needed = Operation.DELETE
+            is_refused = not allows(broker, context, needed, ResourceType.TOPIC, shown)
+        if is_refused:
             # Whoever asks by id is told the name, if it is allowed to see it.
             told = shown if name is not None or is_visible else None
-            denied.append(DeletableTopicResult(told, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        return refused
+            error = refusal(needed, ResourceType.TOPIC)
+            denied.append(DeletableTopicResult(told, topic_id, error.code, error.message))
+        return is_refused
 
     request.topic_names = [name for name in request.topic_names if not is_denied(name, NULL_UUID)]
     request.topics = [topic for topic in request.topics if not is_denied(topic.name, topic.topic_id)]

@@ -43,7 +43,14 @@ def check(
 ) -> None:
     """Raises the KafkaError for resources of that type if the client may not perform the operation."""
     if not broker.authorizer.allows_all and not _is_allowed(broker, context, operation, resource_type, name):
-        raise KafkaError(REFUSALS[resource_type])
+        raise refusal(operation, resource_type)
+
+
+def refusal(operation: Operation, resource_type: ResourceType) -> KafkaError:
+    """The error that the client is told. Its message is in Kafka's words, and without the name: it may be a secret."""
+    resource = resource_type.name.lower().replace("_", " ")
+    message = f"{resource.capitalize()} authorization failed. It needs {operation.name} on the {resource}."
+    return KafkaError(REFUSALS[resource_type], message)
 
 
 def _is_allowed(broker: Broker, context: Context, operation: Operation, resource_type: ResourceType, name: str) -> bool:
