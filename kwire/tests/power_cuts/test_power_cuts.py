@@ -16,9 +16,9 @@ from storage.tests.power_cuts.mutants import Mutant, always, at_large, expect_ca
 from storage.tests.power_cuts.sweep import Bounds, Trace, sweep
 
 BOUNDS = Bounds(states=20, states_again=2, lives=200)
-SMALL_BOUNDS = Bounds(states=2, states_again=1, lives=400, every=2, every_again=3)
+SMALL_BOUNDS = Bounds(states=2, states_again=1, lives=400, every=4, every_again=6)
 TRANSACTION_BOUNDS = Bounds(states=3, states_again=1, lives=500)
-SMALL_TRANSACTION_BOUNDS = Bounds(states=1, states_again=1, lives=500, every=5, every_again=3)
+SMALL_TRANSACTION_BOUNDS = Bounds(states=1, states_again=1, lives=500, every=8, every_again=6)
 """Less is pending at each moment, and a state takes longer to look at."""
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ def bounds_of(name: str, *, full: bool) -> Bounds:
     compacts = STORAGE_TRACES[name][1].compacts
     if full:
         return Bounds(states=12, states_again=2, lives=400) if compacts else Bounds()
-    return Bounds(states=3 if compacts else 4, states_again=1, lives=400, every_again=3)
+    return Bounds(states=3 if compacts else 4, states_again=1, lives=400, every=2, every_again=6)
 
 
 def storage_trace(name: str) -> StorageTrace:

@@ -12,7 +12,7 @@ from storage.tests.power_cuts.rotting import examine_rotten
 from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, storage_trace
 from storage.tests.power_cuts.sweep import SEED, TALLY, journal_of, states
 
-CUTS, SMALL_CUTS = 20, 5
+CUTS, SMALL_CUTS = 20, 3
 """At each moment; something else rots in each."""
 
 

@@ -19,8 +19,8 @@ from devtools.suite.tiers import small_and_full
 from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, storage_trace
 from storage.tests.power_cuts.sweep import TALLY, Moment, State, examine, journal_of
 
-SMALL_STEP = 5
-"""At the small size only every fifth operation is refused; it is odd, so that both errors come."""
+SMALL_STEP = 9
+"""At the small size only every ninth operation is refused; it is odd, so that both errors come."""
 
 
 class Refusing(FaultyDisk):
