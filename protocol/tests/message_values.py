@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import cache
 from typing import Any
 
 from codegen.schema import Field
@@ -57,9 +58,13 @@ def _field(entry: Entry, field: Field, version: int) -> st.SearchStrategy[Any]:
 
 
 def _element(entry: Entry, field: Field, version: int) -> st.SearchStrategy[Any]:
-    if field.is_struct:
-        return _struct(entry, field.element, version)
-    match field.element:
+    return _struct(entry, field.element, version) if field.is_struct else _plain(field.element)
+
+
+@cache
+def _plain(kind: str) -> st.SearchStrategy[Any]:
+    """One for all fields of a kind: hypothesis looks into a new strategy first, which takes longer than its values."""
+    match kind:
         case "bool":
             return st.booleans()
         case "float64":

@@ -23,7 +23,7 @@ from protocol.tests.message_catalogue import CASES, ENTRIES, IDS, Entry
 from protocol.tests.message_values import least, most, values
 from protocol.tests.messages_judge import Judge, running_judge
 
-EXAMPLES_PER_VERSION = examples(2)
+EXAMPLES_PER_VERSION = examples(1)
 OF_VOTERS = {52, 53, 54, 70, 80, 81, 82, 94}
 """Vote, BeginQuorumEpoch, EndQuorumEpoch, ControllerRegistration, three of RaftVoter, UnregisterController."""
 

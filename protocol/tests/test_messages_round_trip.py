@@ -17,7 +17,7 @@ from devtools.suite.tiers import examples
 from protocol.tests.message_catalogue import CASES, ENTRIES, IDS, Entry
 from protocol.tests.message_values import filled, least, most, values
 
-EXAMPLES_PER_VERSION = examples(2)
+EXAMPLES_PER_VERSION = examples(1)
 HUGE = (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff\xff", b"\xff\xff\xff\xff\xff", b"\x80\x80\x80\x80\x00")
 
 every_case = pytest.mark.parametrize(("entry", "version"), CASES, ids=IDS)
