@@ -46,8 +46,8 @@ $(SOAKS): .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp
 soak-tests:
 	$(CACHED) $(BIN)/python -m pytest -n auto --durations=20 -m soak -o timeout=1800
 
-soak-examples: # twenty times the examples of make test
-	KWIRE_EXAMPLES_TIMES=20 $(CACHED) $(BIN)/python -m pytest -n auto -o timeout=1800 \
+soak-examples: # forty times the examples of make test
+	KWIRE_EXAMPLES_TIMES=40 $(CACHED) $(BIN)/python -m pytest -n auto -o timeout=1800 \
 		$$(grep -rlE --include='test_*.py' 'examples\([0-9]+\)' protocol storage kwire)
 
 soak-everything-at-once:

@@ -3,7 +3,7 @@
 @small_and_full
 def test_it_holds(*, full: bool) -> None: ...
 
-A search by hypothesis says how many examples `make test` tries. `make soak-examples` tries twenty times as many.
+A search by hypothesis says how many examples `make test` tries. `make soak-examples` tries forty times as many.
 
 @settings(max_examples=examples(50))
 """

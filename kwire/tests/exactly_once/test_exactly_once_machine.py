@@ -394,4 +394,4 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
 
 
 TestExactlyOnce = ExactlyOnceMachine.TestCase
-TestExactlyOnce.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)
+TestExactlyOnce.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)

@@ -359,4 +359,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=examples(50), stateful_step_count=40, deadline=None)
+TestGroupMachine.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)

@@ -212,4 +212,4 @@ def test_the_model_compacts_what_it_is_to_compact() -> None:
 
 
 TestOffsetsMachine = OffsetsMachine.TestCase
-TestOffsetsMachine.settings = settings(max_examples=examples(50), stateful_step_count=30, deadline=None)
+TestOffsetsMachine.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)

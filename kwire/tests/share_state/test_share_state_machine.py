@@ -305,4 +305,4 @@ class ShareStateMachine(RuleBasedStateMachine):
 
 
 TestShareStateMachine = ShareStateMachine.TestCase
-TestShareStateMachine.settings = settings(max_examples=examples(60), stateful_step_count=40)
+TestShareStateMachine.settings = settings(max_examples=examples(30), stateful_step_count=40)

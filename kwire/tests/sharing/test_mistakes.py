@@ -25,4 +25,4 @@ def test_a_mistake_is_found(name: str) -> None:
 
 
 def test_without_a_mistake_every_promise_is_kept() -> None:
-    live_all(examples(300))
+    live_all(examples(150))

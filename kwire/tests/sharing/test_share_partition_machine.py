@@ -95,4 +95,4 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
 
 TestSharePartition = SharePartitionMachine.TestCase
-TestSharePartition.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+TestSharePartition.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)

@@ -248,4 +248,4 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactionMachine = TransactionMachine.TestCase
-TestTransactionMachine.settings = settings(max_examples=examples(75), stateful_step_count=40, deadline=None)
+TestTransactionMachine.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

@@ -212,7 +212,7 @@ def check(history: History) -> None:
             assert log.producers.entries[producer_id].last_sequence == sequence - 1
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(deadline=None, max_examples=examples(30))
 @given(st.integers(0, 2**32), st.integers(1, 30))
 def test_a_reader_is_never_told_otherwise(seed: int, room: int) -> None:
     history = History(seed)

@@ -167,5 +167,5 @@ class FullDisk(RuleBasedStateMachine):
         self.each_log_holds_what_was_acknowledged()
 
 
-FullDisk.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=50, deadline=None)
+FullDisk.TestCase.settings = settings(max_examples=examples(20), stateful_step_count=50, deadline=None)
 test_full_disk = FullDisk.TestCase

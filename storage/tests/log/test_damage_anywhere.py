@@ -207,7 +207,7 @@ def use(log: Log) -> None:
 
 
 damages = st.tuples(st.sampled_from(PATHS), st.integers(0, 3200), st.integers(1, 700), st.sampled_from(Kind))
-bounded = settings(max_examples=examples(75), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+bounded = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @bounded

@@ -243,13 +243,13 @@ class FewFilesMachine(LogMachine):
 
 TestLogInMemory = LogMachine.TestCase
 TestLogInMemory.settings = settings(
-    max_examples=examples(75), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(40), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLogOnFewFiles = FewFilesMachine.TestCase
 TestLogOnFewFiles.settings = settings(
-    max_examples=examples(25), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(15), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLogOnDisk = RealDiskMachine.TestCase
 TestLogOnDisk.settings = settings(
-    max_examples=examples(15), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(10), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -46,19 +46,19 @@ def groups(draw: st.DrawFn) -> GroupSpec:
 
 
 @given(groups())
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 def test_a_uniform_assignment_is_as_balanced_and_as_sticky_as_can_be(group: GroupSpec) -> None:
     laws.check_uniform(UNIFORM, group, small=True)
 
 
 @given(groups())
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(50))
 def test_a_range_assignment_is_ranges_in_the_order_of_members(group: GroupSpec) -> None:
     laws.check_range(RANGE, group)
 
 
 @given(groups(), st.data())
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(50))
 def test_only_what_a_leaving_member_had_finds_other_owners(group: GroupSpec, data: st.DataObject) -> None:
     """When all subscribe alike: otherwise its load may have kept others from theirs."""
     group = alike(group)
@@ -69,7 +69,7 @@ def test_only_what_a_leaving_member_had_finds_other_owners(group: GroupSpec, dat
 
 
 @given(groups())
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(50))
 def test_a_joining_member_gets_its_share_and_nothing_else_moves(group: GroupSpec) -> None:
     group = alike(group)
     parts = UNIFORM.assign(group)
@@ -107,7 +107,7 @@ def test_a_search_that_ends_early_leaves_every_partition_owned_and_equals_level(
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_a_group_keeps_the_laws_all_its_life(name: str, *, large: bool, is_alike: bool) -> None:
-    for seed in range(examples(40 if large else 100)):
+    for seed in range(examples(20 if large else 50)):
         life = Life(seed, alike=is_alike, large=large)
         group = life.group()
         for _ in range(ROUNDS):

@@ -423,4 +423,4 @@ class GroupLives(RuleBasedStateMachine):
 
 
 TestGroupLives = GroupLives.TestCase
-TestGroupLives.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+TestGroupLives.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)

@@ -490,4 +490,4 @@ class ShareLives(RuleBasedStateMachine):
 
 
 TestShareLives = ShareLives.TestCase
-TestShareLives.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+TestShareLives.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)

@@ -686,4 +686,4 @@ class StreamsLives(RuleBasedStateMachine):
 
 
 TestStreamsLives = StreamsLives.TestCase
-TestStreamsLives.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+TestStreamsLives.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)

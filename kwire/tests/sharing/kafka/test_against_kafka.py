@@ -231,7 +231,7 @@ class JudgedPartition(SharePartition):
 
 
 def test_it_does_what_kafka_does(judge: Judge) -> None:
-    for seed in range(examples(100)):
+    for seed in range(examples(50)):
         world = World(
             Seeded(random.Random(seed)),
             limits=LIMITS,
