@@ -8,6 +8,7 @@ of its rows, and no more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import attrs
 import pytest
@@ -64,8 +65,15 @@ class Rights:
         return f"{self.api}-{what}"
 
 
+@cache
+def _page() -> list[Row]:
+    """Read once: each process of a run does so before its first test."""
+    return list(rows())
+
+
 def _rows_of(api: str) -> list[Row]:
-    return [it for it in rows() if it.api == page_name(api) and it.permission != ("", "")]
+    name = page_name(api)
+    return [it for it in _page() if it.api == name and it.permission != ("", "")]
 
 
 def _lacking() -> Iterator[tuple[str, tuple[Permission, ...], Row]]:
