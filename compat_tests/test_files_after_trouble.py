@@ -39,7 +39,10 @@ from .waiting import Deadline, eventually
 pytestmark = pytest.mark.skipif(KIND != "kwire", reason="is about kwire alone, whatever KWIRE_COMPAT says")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-AT_ONCE = 400
+FILL_UP = 400
+"""So many records of each producer are more than a small disk has left."""
+SOME = 150
+"""As many are flushed several times while they are written."""
 
 
 @attrs.define(eq=False)
@@ -48,6 +51,7 @@ class Senders:
 
     bootstrap: str
     acknowledged: dict[int, list[bytes]]
+    at_once: int
     _producers: list[Producer] = attrs.field(init=False)
     _acknowledgements: Acknowledgements = attrs.field(factory=Acknowledgements)
 
@@ -56,9 +60,9 @@ class Senders:
         self._producers = [Producer({**common, "compression.type": codec}, logger=quiet) for codec in CODECS]
 
     def send(self, *partitions: int) -> None:
-        """400 records of each producer, of 3 KB each, to each partition; `all_taken` or `give_up` follows."""
+        """`at_once` records of each producer, of 3 KB each, to each partition; `all_taken` or `give_up` follows."""
         for producer in self._producers:
-            for _ in range(AT_ONCE):
+            for _ in range(self.at_once):
                 for partition in partitions:
                     value = random.randbytes(1_000) + bytes(2_000)
                     producer.produce("t", value, partition=partition, on_delivery=self._acknowledgements)
@@ -132,7 +136,7 @@ def test_a_full_disk_leaves_no_part_of_a_batch(
     with full.serve(tmp_path, tmpfs, *settings) as broker, RawClient(broker.address) as client:
         assert full.create(client, "t") == full.create(client, "other") == 0
         assert client.call(find_coordinator(), 0).error_code == full.commit(client, 1) == 0
-        senders = Senders(broker.address, acknowledged)
+        senders = Senders(broker.address, acknowledged, FILL_UP)
         senders.send(0)
         senders.all_taken()
         tmpfs.fill(2 * full.MIB)
@@ -194,7 +198,7 @@ def test_a_disk_that_fails_leaves_files_that_are_right(
     broker = Broker(settings=settings).start()
     topics.create(broker.address, "t", partitions=2)
     assert [(root / f"t-{index}").exists() for index, root in enumerate(folders.values())] == [True, True]
-    senders = Senders(broker.address, acknowledged)
+    senders = Senders(broker.address, acknowledged, SOME)
     senders.send(0, 1)
     senders.all_taken()
     disks[str(folders[folder])].before_operation = failing(operation, path)
@@ -218,7 +222,7 @@ def test_a_disk_that_fails_leaves_files_that_are_right(
     disks[str(folders[folder])].before_operation = None
     with Broker(settings=settings) as broker:
         assert_all_is_there(broker.address, acknowledged)
-        senders = Senders(broker.address, acknowledged)
+        senders = Senders(broker.address, acknowledged, SOME)
         senders.send(0, 1)
         senders.all_taken()
         assert_all_is_there(broker.address, acknowledged)
