@@ -28,8 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(OPTION, metavar="NAME", help="Run the tests without this check.")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    name = config.getoption(OPTION)
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Before there is a conftest.py that imports the module."""
+    name = early_config.known_args_namespace.broken_check
     path = name.partition(" ")[0]
     source = (REPOSITORY / path).read_text(encoding="utf-8")
     [check] = [it for it in checks_of(path, source) if it.name == name]
