@@ -2,6 +2,10 @@
 
     if a or b:                      two checks: as if a, or b, were never so
         raise Refused
+    if not (a and b): raise ...     two checks: as if a, or b, were always so
+    if not 1 <= a <= 9: raise ...   two checks: as if one of the bounds were not there
+    raise Refused                   at the end of a function: as if it ended there
+    min(a, b)                       two checks: as if one of the bounds were not there
     check_name(name)                as if it were not asked; so are all functions that are named check...
     compare_digest(one, other)      as if they were the same
     allows(broker, context, ...)    in handlers, where only what asks the authorizer counts: as if it allowed everything
@@ -19,8 +23,11 @@ from typing import Final
 
 import attrs
 
-DECIDING: Final = frozenset(("acls", "quotas"))
-"""Folders whose code answers questions, where others refuse: there `if ...: return` is a check, too."""
+LOGINS: Final = frozenset(("sasl_handshake.py", "sasl_authenticate.py"))
+"""Handlers that refuse on their own: whoever logs in is nobody yet."""
+DECIDING: Final = LOGINS.union(("acls", "quotas", "oauth", "throttling.py"))
+"""Folders and files whose code answers questions, where others refuse: there `if ...: return` is a check, too, and so
+is each condition of `return a and b`."""
 ASKS: Final = frozenset(("check", "check_configs"))
 """What handlers ask the authorizer by: these raise a refusal,"""
 QUESTIONS: Final = frozenset(("allows", "allows_any"))
@@ -73,41 +80,68 @@ def _found(path: str, tree: ast.Module) -> Iterator[tuple[Check, ast.AST, ast.AS
     """Each check, where it is, and what stands there when it is broken."""
     seen: Counter[tuple[str, str]] = Counter()
     for function, node in _statements_and_calls(tree, ""):
-        for part, instead in _checks_at(node, path):
-            text = " ".join(ast.unparse(part).split())
+        for part, instead, shown in _checks_at(node, path):
+            text = " ".join(ast.unparse(shown).split())
             yield Check(path, function, text, seen[function, text]), part, instead
             seen[function, text] += 1
 
 
 def _statements_and_calls(node: ast.AST, function: str) -> Iterator[tuple[str, ast.AST]]:
     for child in ast.iter_child_nodes(node):
+        within = function
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from _statements_and_calls(child, f"{function}.{child.name}".lstrip("."))
-        else:
-            yield function, child
-            yield from _statements_and_calls(child, function)
+            within = f"{function}.{child.name}".lstrip(".")
+        yield within, child
+        yield from _statements_and_calls(child, within)
 
 
-def _checks_at(node: ast.AST, path: str) -> Iterator[tuple[ast.AST, ast.AST]]:
-    folders = PurePosixPath(path).parts[:-1]
-    in_handler = "handlers" in folders
+def _checks_at(node: ast.AST, path: str) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:
+    """Each check, what stands there when it is broken, and what it is called by."""
+    places = PurePosixPath(path).parts
+    asks = "handlers" in places and places[-1] not in LOGINS
     match node:
-        case ast.Expr(value=ast.Call(func=called)) if in_handler and _name(called) in ASKS:
-            yield node, ast.Pass()
-        case ast.Call(func=called) if in_handler and _name(called) in QUESTIONS:
-            yield node, ast.Constant(True)
-        case ast.Call(func=called, args=arguments) if in_handler and _name(called) in SELECTIONS:
-            yield node, ast.Call(_granting(), [called, *arguments], node.keywords)
-        case ast.If(test=test, body=[*_, ast.Raise()]) if not in_handler:
-            parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]
-            for part in parts:
-                yield part, ast.Constant(False)
-        case ast.Expr(value=ast.Call(func=called)) if not in_handler and _name(called).lstrip("_").startswith("check"):
-            yield node, ast.Pass()
-        case ast.If(test=test, body=[*_, ast.Return()]) if DECIDING.intersection(folders):
-            yield test, ast.Constant(False)
+        case ast.Expr(value=ast.Call(func=called)) if asks and _name(called) in ASKS:
+            yield node, ast.Pass(), node
+        case ast.Call(func=called) if asks and _name(called) in QUESTIONS:
+            yield node, ast.Constant(True), node
+        case ast.Call(func=called, args=arguments) if asks and _name(called) in SELECTIONS:
+            yield node, ast.Call(_granting(), [called, *arguments], node.keywords), node
+        case ast.If(test=test, body=[*_, ast.Raise()]) if not asks:
+            yield from _conditions(test)
+        case ast.FunctionDef(body=[*_, ast.Raise(exc=ast.Call(func=raised)) as last]) if not asks:
+            if _name(raised) != "AssertionError":  # it is for who reads the code
+                yield last, ast.Pass(), last
+        case ast.Expr(value=ast.Call(func=called)) if not asks and _name(called).lstrip("_").startswith("check"):
+            yield node, ast.Pass(), node
+        case ast.If(test=test, body=[*_, ast.Return()]) if DECIDING.intersection(places):
+            yield from _conditions(test)
+        case ast.Return(value=ast.BoolOp(op=ast.And(), values=conditions)) if DECIDING.intersection(places):
+            for condition in conditions:
+                yield condition, ast.Constant(True), condition
+        case ast.Call(func=ast.Name("min") as called, args=[one, other], keywords=[]) if not asks:
+            yield node, other, ast.Call(called, [one], [])
+            yield node, one, ast.Call(called, [other], [])
         case ast.Call(func=called) if _name(called) == "compare_digest":
-            yield node, ast.Constant(True)
+            yield node, ast.Constant(True), node
+
+
+def _conditions(test: ast.expr) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
+    """Those of which one is enough."""
+    match test:
+        case ast.BoolOp(op=ast.Or(), values=conditions):
+            for condition in conditions:
+                yield from _conditions(condition)
+        case ast.UnaryOp(op=ast.Not() as no, operand=ast.BoolOp(op=ast.And(), values=conditions)):
+            for condition in conditions:
+                yield condition, ast.Constant(True), ast.UnaryOp(no, condition)
+        case ast.UnaryOp(
+            op=ast.Not() as no, operand=ast.Compare(left=least, ops=[from_, to], comparators=[it, most]) as bounds
+        ):
+            lower, upper = ast.Compare(least, [from_], [it]), ast.Compare(it, [to], [most])
+            yield bounds, upper, ast.UnaryOp(no, lower)
+            yield bounds, lower, ast.UnaryOp(no, upper)
+        case _:
+            yield test, ast.Constant(False), test
 
 
 def _granting() -> ast.expr:

@@ -21,6 +21,16 @@ class Door:
         self._check_hat(name)
         return hmac.compare_digest(name, "bob")
 """
+BOUNDS = """
+def decide(a, b):
+    if not (a and b) or not 1 <= a <= 9:
+        raise Refused
+    if a > 5 or b:
+        return min(a, b)
+    if a:
+        return a == 3 and b
+    raise Refused()
+"""
 HANDLER = """
 def handle(broker, context, request):
     if request.wrong:
@@ -39,6 +49,15 @@ def test_each_condition_of_a_refusal_is_a_check() -> None:
     assert texts("a.py", GUARD)[:2] == ["not name", "name == 'mallory'"]
 
 
+def test_each_condition_that_has_to_hold_is_a_check_and_so_is_each_bound() -> None:
+    assert texts("a.py", BOUNDS)[1:] == ["not a", "not b", "not 1 <= a", "not a <= 9", "min(a)", "min(b)"]
+
+
+def test_a_refusal_at_the_end_is_a_check() -> None:
+    assert texts("a.py", BOUNDS)[0] == "raise Refused()"
+    assert texts("a.py", "def f(a):\n    if a:\n        return 1\n    raise AssertionError('a bug')") == []
+
+
 def test_what_is_named_a_check_is_one_and_so_is_a_comparison_of_digests() -> None:
     assert texts("a.py", GUARD)[2:] == ["self._check_hat(name)", "hmac.compare_digest(name, 'bob')"]
 
@@ -53,6 +72,7 @@ def test_in_a_handler_what_asks_the_authorizer_is_a_check() -> None:
 
 def test_where_questions_are_answered_an_early_answer_is_a_check() -> None:
     assert "name == 'alice'" in texts("kwire/security/acls/a.py", GUARD)
+    assert texts("kwire/security/acls/a.py", BOUNDS)[5:] == ["a > 5", "b", "min(a)", "min(b)", "a", "a == 3", "b"]
 
 
 def test_a_broken_check_is_gone_and_all_else_is_there() -> None:
@@ -63,6 +83,23 @@ def test_a_broken_check_is_gone_and_all_else_is_there() -> None:
     assert "return True" in ast.unparse(broken(fourth, GUARD))
     for check in (first, second, third, fourth):
         assert len(checks_of("a.py", ast.unparse(broken(check, GUARD)))) >= 3
+
+
+def test_a_broken_bound_leaves_the_other_one() -> None:
+    changed = {it.text: ast.unparse(broken(it, BOUNDS)) for it in checks_of("quotas/a.py", BOUNDS)}
+    assert "if not (True and b)" in changed["not a"]
+    assert "or not a <= 9" in changed["not 1 <= a"]
+    assert "or not 1 <= a:" in changed["not a <= 9"]
+    assert "return b" in changed["min(a)"]
+    assert "return True and b" in changed["a == 3"]
+    assert changed["raise Refused()"].endswith("pass")
+
+
+def test_handlers_of_logins_refuse_on_their_own() -> None:
+    assert texts("kwire/handlers/sasl_handshake.py", HANDLER) == [
+        "request.wrong",
+        "check(broker, context, READ, TOPIC, 't')",
+    ]
 
 
 def test_a_selection_in_a_handler_is_made_as_if_everything_were_allowed() -> None:
