@@ -29,7 +29,13 @@ class Room:
 ROOMS: Final = (
     Room(
         "kwire/security/sasl",
-        (f"{TESTS}/security/sasl", f"{TESTS}/network/test_sasl.py", f"{TESTS}/security/test_known_holes.py"),
+        (
+            f"{TESTS}/security/sasl",
+            f"{TESTS}/security/test_oauthbearer.py",
+            f"{TESTS}/client/test_login.py",
+            f"{TESTS}/network/test_sasl.py",
+            f"{TESTS}/security/test_known_holes.py",
+        ),
     ),
     Room(
         "kwire/security/oauth",
@@ -44,9 +50,29 @@ ROOMS: Final = (
     Room(
         "kwire/network/authentication.py", (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_hostile_logins.py")
     ),
-    Room("kwire/network/sasl_mechanisms.py", (f"{TESTS}/network",)),
-    Room("kwire/network/listener_security.py", (f"{TESTS}/network",)),
+    Room(
+        "kwire/network/sasl_mechanisms.py",
+        (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_token_bearers.py", f"{TESTS}/network/test_jwks.py"),
+    ),
+    Room("kwire/network/jwks.py", (f"{TESTS}/network/test_jwks.py",)),
+    Room(
+        "kwire/network/listener_security.py",
+        (f"{TESTS}/network/test_changing_tls.py", f"{TESTS}/network/test_tls.py"),
+    ),
+    Room(
+        "kwire/network/connection.py",
+        (f"{TESTS}/network/test_connection.py", f"{TESTS}/network/test_hostile_logins.py"),
+    ),
+    Room("kwire/network/throttling.py", (f"{TESTS}/network/test_throttling.py",)),
     Room("kwire/quotas", (f"{TESTS}/quotas", f"{TESTS}/network/test_throttling.py")),
+    Room(
+        "kwire/handlers/sasl_handshake.py",
+        (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_hostile_logins.py"),
+    ),
+    Room(
+        "kwire/handlers/sasl_authenticate.py",
+        (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_hostile_logins.py"),
+    ),
     Room("kwire/handlers", (f"{TESTS}/security/test_authorization.py",)),
 )
 
@@ -55,8 +81,13 @@ UNSEEN: Final[dict[str, str]] = {}
 
 
 def all_checks() -> Iterator[tuple[Room, Check]]:
+    """A file is in the first room that has it."""
+    seen: set[Path] = set()
     for room in ROOMS:
         for file in room.files():
+            if file in seen:
+                continue
+            seen.add(file)
             path = file.relative_to(REPOSITORY).as_posix()
             for check in checks_of(path, file.read_text(encoding="utf-8")):
                 yield room, check
