@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 import attrs
@@ -16,7 +16,7 @@ TESTS: Final = "kwire/tests"
 
 @attrs.frozen
 class Room:
-    """`path`: a file, or a folder with all below it. `tests` are tried in their order, until one fails."""
+    """`path`: a file, or a folder with all below it. `tests` are files and folders."""
 
     path: str
     tests: tuple[str, ...]
@@ -24,6 +24,13 @@ class Room:
     def files(self) -> Iterator[Path]:
         place = REPOSITORY / self.path
         yield from [place] if place.is_file() else sorted(place.rglob("*.py"))
+
+    def own_tests(self, check: Check) -> list[str]:
+        """Those whose names have the name of the check's module: they are quick, and most likely to notice."""
+        pattern = f"test_*{PurePosixPath(check.path).stem}*.py"
+        places = [REPOSITORY / it for it in self.tests]
+        files = [file for it in places for file in ([it] if it.is_file() else sorted(it.rglob("test_*.py")))]
+        return [file.relative_to(REPOSITORY).as_posix() for file in files if file.match(pattern)]
 
 
 ROOMS: Final = (

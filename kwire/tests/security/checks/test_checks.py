@@ -7,8 +7,8 @@ import ast
 import pytest
 
 from kwire.tests.security.checks.breaking import REPOSITORY
-from kwire.tests.security.checks.finding import broken, checks_of
-from kwire.tests.security.checks.rooms import ROOMS, UNSEEN, all_checks
+from kwire.tests.security.checks.finding import Check, broken, checks_of
+from kwire.tests.security.checks.rooms import ROOMS, UNSEEN, Room, all_checks
 
 GUARD = """
 class Door:
@@ -124,6 +124,18 @@ def test_every_room_has_checks_and_tests() -> None:
     assert {room for room, _ in all_checks()} == set(ROOMS)
     for room in ROOMS:
         assert all((REPOSITORY / it).exists() for it in room.tests)
+
+
+def test_the_tests_that_are_named_like_the_module_come_first() -> None:
+    room = Room("kwire/security/oauth", ("kwire/tests/security/oauth", "kwire/tests/security/test_oauthbearer.py"))
+    own = {name: room.own_tests(Check(f"kwire/security/oauth/{name}.py", "f", "a", 0)) for name in ("refresh", "none")}
+    assert own == {"refresh": ["kwire/tests/security/oauth/test_key_refresh.py"], "none": []}
+
+
+def test_a_file_is_in_the_first_room_that_has_it() -> None:
+    rooms = {check.path: room.path for room, check in all_checks()}
+    assert rooms["kwire/handlers/sasl_handshake.py"] == "kwire/handlers/sasl_handshake.py"
+    assert rooms["kwire/handlers/produce.py"] == "kwire/handlers"
 
 
 def test_what_no_test_sees_is_there() -> None:
