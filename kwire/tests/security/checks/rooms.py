@@ -46,7 +46,7 @@ ROOMS: Final = (
     ),
     Room(
         "kwire/security/oauth",
-        (f"{TESTS}/security/oauth", f"{TESTS}/security/test_oauthbearer.py", f"{TESTS}/network/test_jwks.py"),
+        (f"{TESTS}/security/oauth", f"{TESTS}/network/test_jwks.py", f"{TESTS}/network/test_token_bearers.py"),
     ),
     Room("kwire/security/tls", (f"{TESTS}/security/tls", f"{TESTS}/network/test_tls.py")),
     Room("kwire/security/acls", (f"{TESTS}/security/test_acl_decisions.py", f"{TESTS}/security/test_acl_requests.py")),
