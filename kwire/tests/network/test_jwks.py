@@ -111,6 +111,23 @@ def test_a_file_is_read_before_the_start_and_noticed_when_it_changes(tmp_path: P
     in_trio(keys, lambda: keys.refresh.keys.keys[0].kid == "second")
 
 
+@pytest.mark.parametrize(
+    ("url", "refresh_ms", "looked_at_ms"),
+    [
+        ("file:///keys.json", 60_000, 5000),
+        ("file:///keys.json", 1000, 1000),
+        ("https://issuer/keys", 60_000, 60_000),
+        ("https://issuer/keys", 1000, 1000),
+    ],
+)
+def test_a_file_is_looked_at_every_few_seconds_and_a_server_when_it_is_configured(
+    url: str, refresh_ms: int, looked_at_ms: int
+) -> None:
+    fresh = FreshKeys(attrs.evolve(config(url), refresh_ms=refresh_ms), "SASL")
+    fresh.refresh.succeeded(KEYS, 0)
+    assert fresh.refresh.due_ms(1) == looked_at_ms
+
+
 def test_a_file_that_is_missing_or_wrong_prevents_the_start(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     with pytest.raises(ConfigError, match="listener SASL: file://.*keys.json cannot be read: No such file"):

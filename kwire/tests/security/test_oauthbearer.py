@@ -135,6 +135,29 @@ def test_a_message_that_is_malformed_fails_and_presents_no_token(data: bytes) ->
     assert names.seen == []
 
 
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"n,,\x01auth=Bearer " + b"a" * MAX_MESSAGE_BYTES + b"\x01\x01", "has 131090 bytes, more than 131072"),
+        (b"n,,\x01auth=Bearer \xff\x01\x01", "the first message is not in UTF-8"),
+        (b"y,,\x01auth=Bearer alice\x01\x01", "does not begin with n,a=NAME,"),
+        (b"n,alice,\x01auth=Bearer alice\x01\x01", "a malformed authorization id"),
+        (b"n,,\x01auth=Bearer alice\x01", "does not end with two bytes 1"),
+        (b"n,,", "does not end with two bytes 1"),
+        (b"n,,\x01auth=Bearer alice\x01key=\x01\x01", "a malformed pair, or one twice"),
+        (b"n,,\x01key=value\x01\x01", "has no auth"),
+        (b"n,,\x01auth=Basic alice\x01\x01", "something else than a bearer token"),
+    ],
+)
+def test_what_is_malformed_is_told_to_the_log_only(data: bytes, reason: str) -> None:
+    error = failure(data)
+    assert reason in error.reason
+    assert "alice" not in error.reason
+    assert str(error) == (
+        "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
+    )
+
+
 @given(st.lists(st.binary(max_size=60) | st.sampled_from([b"n,,\x01auth=Bearer bad\x01\x01", b"\x01"]), max_size=4))
 def test_no_bytes_make_the_exchange_fail_otherwise(messages: list[bytes]) -> None:
     exchange = OAuthBearer(Names()).begin()
@@ -191,6 +214,7 @@ def test_a_client_whose_token_is_accepted_is_through() -> None:
         FirstMessage("a b"),
         FirstMessage("a\x01b"),
         FirstMessage("t", "a\x01b"),
+        FirstMessage("t", "a\x00b"),
         FirstMessage("t", extensions={"auth": "x"}),
         FirstMessage("t", extensions={"k3y": "x"}),
         FirstMessage("t", extensions={"key": ""}),

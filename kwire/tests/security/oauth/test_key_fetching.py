@@ -121,6 +121,12 @@ def test_a_server_that_falls_silent_is_given_up(answer: bytes, monkeypatch: pyte
         assert "no whole answer within" in trouble(KeyFetch(server.url()))
 
 
+def test_a_server_that_never_comes_to_the_point_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "FETCH_S", 0.2)
+    with key_server(b"HTTP/1.1 100 Continue\r\n\r\n" * 1_000_000) as server:
+        assert "no whole answer within" in trouble(KeyFetch(server.url()))
+
+
 def test_a_fetch_can_be_cut_off_by_another_thread() -> None:
     with key_server(b"", closes=False) as server:
         fetch = KeyFetch(server.url())

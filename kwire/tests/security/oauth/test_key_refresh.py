@@ -72,6 +72,14 @@ def test_an_unknown_key_is_fetched_for_once_a_minute() -> None:
     assert machine.due_ms(80_000) == 80_000
 
 
+def test_an_unknown_key_does_not_put_off_the_next_fetch() -> None:
+    machine = fresh()
+    machine.refresh_ms = 5000
+    machine.succeeded(KEYS, 0)
+    machine.note_unknown("new")
+    assert machine.due_ms(1) == 5000
+
+
 def test_unknown_keys_do_not_make_fetches_follow_each_other_closely() -> None:
     machine = fresh(now_ms=0)
     machine.note_unknown("a")
@@ -120,6 +128,18 @@ def test_names_that_are_too_long_or_missing_ask_for_nothing() -> None:
     machine.note_unknown(None)
     machine.note_unknown("x" * 1001)
     assert machine.due_ms(20_000) == HOUR
+
+
+def test_of_very_many_names_before_one_look_the_first_are_heard() -> None:
+    machine = fresh()
+    told = []
+    machine.on_wanted = lambda: told.append("wanted")
+    for number in range(2 * MAX_UNKNOWN):
+        machine.note_unknown(str(number))
+    assert len(told) == MAX_UNKNOWN
+    machine.due_ms(20_000)
+    machine.note_unknown("one more")
+    assert len(told) == MAX_UNKNOWN + 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 200_000), st.booleans()), max_size=60))

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.security.oauth.keys import ALGORITHMS, MAX_KEYS, MAX_SET_BYTES, KeySet, UnusableKeys
+from kwire.security.oauth.keys import ALGORITHMS, MAX_KEYS, MAX_SET_BYTES, MAX_TRIED, KeySet, UnusableKeys
 from kwire.security.oauth.signed import SignedTokens, TokenRules
 from kwire.security.oauth.token import MAX_TOKEN_LENGTH, AcceptedToken, CompactToken, TokenRejected
 from kwire.tests.security.oauth.issuer import (
@@ -63,6 +63,14 @@ def test_a_token_that_names_no_key_is_tried_with_all_that_fit() -> None:
     tokens = validator(jwk("k1"), jwk("k2", key=private_key("RSA", 1)), jwk("k3", "ES256"))
     assert tokens.validate(token(kid=None, key=private_key("RSA", 1)), now_ms=NOW_MS).principal_name == "alice"
     assert "signature" in rejection(tokens, token(kid=None, key=private_key("RSA", 2)))
+
+
+def test_of_very_many_keys_that_fit_only_some_are_tried() -> None:
+    others = [jwk(f"other {number}", key=private_key("RSA", 1)) for number in range(MAX_TRIED)]
+    text = token(kid=None)
+    validator(jwk("k1"), *others).validate(text, now_ms=NOW_MS)
+    assert "signature" in rejection(validator(*others, jwk("k1")), text)
+    validator(*others, jwk("k1")).validate(token(), now_ms=NOW_MS)
 
 
 # -- signatures

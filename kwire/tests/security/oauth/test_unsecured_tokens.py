@@ -65,6 +65,7 @@ def test_a_scope_that_is_required_and_lacking_is_named_to_the_client() -> None:
     error = rejection(unsigned(claims(scope=["write"])), **rules)
     assert (error.status, error.scope) == ("insufficient_scope", "[read, write]")
     # As in Kafka, a text is one scope.
+    UnsecuredTokens(UnsecuredRules(required_scope=("read",))).validate(unsigned(claims(scope="read")), now_ms=NOW_MS)
     assert rejection(unsigned(claims(scope="read write")), **rules).status == "insufficient_scope"
     UnsecuredTokens(UnsecuredRules(**rules)).validate(unsigned(claims(scope=["read", "write", "x"])), now_ms=NOW_MS)
 

@@ -325,6 +325,8 @@ def test_a_first_message_without_a_nonce_is_malformed() -> None:
         (b"", "no proof"),
         (b"c=biws,r=firstmore", "no proof"),
         (b"r=firstmore,c=biws,p=AAAA", "no proof"),
+        (b"x=biws,r=firstmore,p=AAAA", "no proof"),
+        (b"c=biws,x=firstmore,p=AAAA", "no proof"),
         (b"c=biws,r=firstmore,p=A", "malformed base64"),
         (b"c=biws,r=firstmore,p=AAAA=AAAA", "malformed base64"),
         (b"c=biws,r=firstmore,p=AA\nAA", "malformed base64"),
