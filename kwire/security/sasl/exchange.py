@@ -151,13 +151,14 @@ class SaslSession:
     def respond(self, data: bytes, *, now_ms: int) -> Challenge | Known:
         """Takes the client's next bytes. Raises AuthenticationFailed, IllegalSaslState."""
         exchange, mechanism = self.exchange, self.mechanism
-        if exchange is None or mechanism is None:
+        if exchange is None:
             raise IllegalSaslState(
                 "SaslAuthenticate request received after successful authentication"
                 if self.principal is not None
                 else "SaslAuthenticate before SaslHandshake",
                 closes=self.principal is None,
             )
+        assert mechanism is not None, "handshake has set both"
         try:
             step = exchange.respond(data, now_ms=now_ms)
             if isinstance(step, Challenge):

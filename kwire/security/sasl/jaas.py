@@ -103,7 +103,7 @@ def _module(tokens: list[_Token]) -> LoginModule:
     if name.kind is not _WORD:
         raise JaasError("it does not begin with the name of a login module")
     flag = tokens.pop() if tokens else None
-    if flag is None or flag.kind is not _WORD or flag.text.lower() not in CONTROL_FLAGS:
+    if flag is None or flag.text.lower() not in CONTROL_FLAGS:
         raise JaasError(
             f"after the login module {_short(name.text)} there has to be one of {', '.join(CONTROL_FLAGS)}: "
             "write required"

@@ -55,9 +55,9 @@ class FirstMessage:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             raise ValueError("the first message is not in UTF-8") from None
-        header, separator, rest = text.partition(_SEPARATOR)
+        header, _, rest = text.partition(_SEPARATOR)
         parts = header.split(",", 3)
-        if not separator or len(parts) != 3 or parts[0] != "n" or parts[2]:
+        if len(parts) != 3 or parts[0] != "n" or parts[2]:
             raise ValueError("the first message does not begin with n,a=NAME,")
         authzid = _authzid(parts[1])
         if not rest.endswith(_SEPARATOR * 2):

@@ -199,10 +199,10 @@ def parse_client_first(data: bytes) -> ClientFirst:
 def parse_client_final(data: bytes) -> ClientFinal:
     """Raises ValueError."""
     text = _decoded(data)
-    without_proof, comma, proof = text.rpartition(",p=")
+    without_proof, _, proof = text.rpartition(",p=")  # without a proof, all of it is in `proof`
     binding, _, rest = without_proof.partition(",")
     nonce, *extensions = rest.split(",")
-    if not comma or not binding.startswith("c=") or not nonce.startswith("r="):
+    if not binding.startswith("c=") or not nonce.startswith("r="):
         raise ValueError("no proof")
     _extensions(extensions)
     return ClientFinal(without_proof, _base64(binding[2:]), _nonce(nonce[2:]), _base64(proof))
