@@ -118,9 +118,11 @@ def _checks_at(node: ast.AST, path: str) -> Iterator[tuple[ast.AST, ast.AST, ast
         case ast.Return(value=ast.BoolOp(op=ast.And(), values=conditions)) if DECIDING.intersection(places):
             for condition in conditions:
                 yield condition, ast.Constant(True), condition
-        case ast.Call(func=ast.Name("min") as called, args=[one, other], keywords=[]) if not asks:
-            yield node, other, ast.Call(called, [one], [])
-            yield node, one, ast.Call(called, [other], [])
+        case ast.Call(func=ast.Name("min") as called, args=[_, _, *_] as bounds, keywords=[]) if not asks:
+            for bound in bounds:
+                rest = [it for it in bounds if it is not bound]
+                instead = ast.Call(called, rest, []) if len(rest) > 1 else rest[0]
+                yield node, instead, ast.Call(called, [bound], [])
         case ast.Call(func=called) if _name(called) == "compare_digest":
             yield node, ast.Constant(True), node
 

@@ -26,7 +26,7 @@ def decide(a, b):
     if not (a and b) or not 1 <= a <= 9:
         raise Refused
     if a > 5 or b:
-        return min(a, b)
+        return min(a, b, 7)
     if a:
         return a == 3 and b
     raise Refused()
@@ -50,7 +50,7 @@ def test_each_condition_of_a_refusal_is_a_check() -> None:
 
 
 def test_each_condition_that_has_to_hold_is_a_check_and_so_is_each_bound() -> None:
-    assert texts("a.py", BOUNDS)[1:] == ["not a", "not b", "not 1 <= a", "not a <= 9", "min(a)", "min(b)"]
+    assert texts("a.py", BOUNDS)[1:] == ["not a", "not b", "not 1 <= a", "not a <= 9", "min(a)", "min(b)", "min(7)"]
 
 
 def test_a_refusal_at_the_end_is_a_check() -> None:
@@ -72,7 +72,16 @@ def test_in_a_handler_what_asks_the_authorizer_is_a_check() -> None:
 
 def test_where_questions_are_answered_an_early_answer_is_a_check() -> None:
     assert "name == 'alice'" in texts("kwire/security/acls/a.py", GUARD)
-    assert texts("kwire/security/acls/a.py", BOUNDS)[5:] == ["a > 5", "b", "min(a)", "min(b)", "a", "a == 3", "b"]
+    assert texts("kwire/security/acls/a.py", BOUNDS)[5:] == [
+        "a > 5",
+        "b",
+        "min(a)",
+        "min(b)",
+        "min(7)",
+        "a",
+        "a == 3",
+        "b",
+    ]
 
 
 def test_a_broken_check_is_gone_and_all_else_is_there() -> None:
@@ -90,9 +99,11 @@ def test_a_broken_bound_leaves_the_other_one() -> None:
     assert "if not (True and b)" in changed["not a"]
     assert "or not a <= 9" in changed["not 1 <= a"]
     assert "or not 1 <= a:" in changed["not a <= 9"]
-    assert "return b" in changed["min(a)"]
+    assert "return min(b, 7)" in changed["min(a)"]
     assert "return True and b" in changed["a == 3"]
     assert changed["raise Refused()"].endswith("pass")
+    first, _ = checks_of("a.py", "min(a, b)")
+    assert ast.unparse(broken(first, "min(a, b)")) == "b"
 
 
 def test_handlers_of_logins_refuse_on_their_own() -> None:
