@@ -54,9 +54,7 @@ ROOMS: Final = (
         "kwire/metadata/controller/access",
         (f"{TESTS}/metadata", f"{TESTS}/security", f"{TESTS}/network/test_token_logins.py"),
     ),
-    Room(
-        "kwire/network/authentication.py", (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_hostile_logins.py")
-    ),
+    Room("kwire/network/authentication.py", (f"{TESTS}/network/test_sasl.py",)),
     Room(
         "kwire/network/sasl_mechanisms.py",
         (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_token_bearers.py", f"{TESTS}/network/test_jwks.py"),
@@ -68,18 +66,12 @@ ROOMS: Final = (
     ),
     Room(
         "kwire/network/connection.py",
-        (f"{TESTS}/network/test_connection.py", f"{TESTS}/network/test_hostile_logins.py"),
+        (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_connection.py"),
     ),
     Room("kwire/network/throttling.py", (f"{TESTS}/network/test_throttling.py",)),
     Room("kwire/quotas", (f"{TESTS}/quotas", f"{TESTS}/network/test_throttling.py")),
-    Room(
-        "kwire/handlers/sasl_handshake.py",
-        (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_hostile_logins.py"),
-    ),
-    Room(
-        "kwire/handlers/sasl_authenticate.py",
-        (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_hostile_logins.py"),
-    ),
+    Room("kwire/handlers/sasl_handshake.py", (f"{TESTS}/network/test_sasl.py",)),
+    Room("kwire/handlers/sasl_authenticate.py", (f"{TESTS}/network/test_sasl.py",)),
     Room("kwire/handlers", (f"{TESTS}/security/test_authorization.py",)),
 )
 
