@@ -57,7 +57,6 @@ class Throttling:
     def __init__(self, broker: Broker, context: Context, decode: Decode, reply: Reply) -> None:
         self._quotas = broker.client_quotas
         self._now_ms = broker.clock.monotonic_ms
-        self._broker = broker
         self._context = context
         self._decode = decode
         self._reply = reply
@@ -93,7 +92,7 @@ class Throttling:
         """One answer must not have more than the quota allows in a window, since that much is never sent."""
         most = self._quotas.fetched.most_at_once(self._client, self._now_ms())
         if most is not None:
-            request.max_bytes = int(min(request.max_bytes, most, self._broker.config.fetch_max_bytes))
+            request.max_bytes = int(min(request.max_bytes, most))
             request.min_bytes = min(request.min_bytes, request.max_bytes)
 
     def _run(self, broker: Broker, request: Any, context: Context) -> Any:

@@ -20,6 +20,7 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire_protocol.messages.metadata import MetadataRequest
+from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kwire_protocol.messages.share_fetch import PartitionData as SharePartitionData
 from kwire_protocol.messages.share_fetch import ShareFetchableTopicResponse, ShareFetchRequest, ShareFetchResponse
 from trio.testing import wait_all_tasks_blocked
@@ -216,6 +217,35 @@ def test_a_consumer_gets_nothing_before_it_may_have_it_and_then_everything() -> 
     run(scenario)
 
 
+def test_a_consumer_that_asks_for_less_than_a_window_has_gets_that_at_once() -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        consumer = await kwire.connect()
+        for _ in range(2):
+            await consumer.call(produce(KB * 4), 9)
+        await alter(consumer, "consumer_byte_rate", 1000)
+        began = trio.current_time()
+        request = fetch(0, max_wait_ms=60_000)
+        request.max_bytes = 5000
+        answer = await consumer.call(request, 12)
+        assert 4000 < len(answer.responses[0].partitions[0].records) < 5000
+        assert trio.current_time() == began
+
+    run(scenario)
+
+
+def test_a_consumer_does_not_wait_for_more_than_a_window_has() -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        consumer = await kwire.connect()
+        await consumer.call(produce(KB * 15), 9)
+        await alter(consumer, "consumer_byte_rate", 1000)
+        began = trio.current_time()
+        answer = await consumer.call(fetch(0, min_bytes=20_000, max_wait_ms=60_000), 12)
+        assert len(answer.responses[0].partitions[0].records) > 15_000
+        assert trio.current_time() == began
+
+    run(scenario)
+
+
 def test_a_batch_that_no_window_has_room_for_arrives() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         consumer = await kwire.connect()
@@ -294,6 +324,19 @@ def test_followers_do_not_pause() -> None:
         request.replica_id = 1
         for _ in range(3):
             assert (await client.call(request, 12)).throttle_time_ms == 0
+
+    run(scenario)
+
+
+def test_logging_in_is_not_charged() -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        client, neighbour = await kwire.connect(), await kwire.connect()
+        await alter(neighbour, "request_percentage", 1)
+        took_percent(kwire, 60)
+        began = trio.current_time()
+        for _ in range(3):
+            await client.call(SaslHandshakeRequest("PLAIN"), 1)
+        assert trio.current_time() == began
 
     run(scenario)
 
