@@ -22,6 +22,7 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kwire_protocol.wire import ApiMessage
+from trio.testing import wait_all_tasks_blocked
 
 from kwire.metadata.image import ConfigResourceType
 from kwire.network.authentication import MAX_REQUESTS
@@ -280,6 +281,17 @@ def test_nothing_else_is_served_before(
     assert logged in line
 
 
+def test_a_login_is_not_larger_than_any_request_may_be() -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        client = await kwire.connect()
+        began = trio.current_time()
+        await client.stream.send_all(struct.pack(">i", 1001))
+        assert await client.is_at_end()
+        assert trio.current_time() == began
+
+    with_sasl_server(scenario, settings=["sasl.server.max.receive.size=5000", "socket.request.max.bytes=1000"])
+
+
 def test_requests_may_be_large_again_once_the_client_is_known() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await known_client(kwire)
@@ -319,6 +331,24 @@ def test_whoever_takes_too_long_is_closed(
 
     with_sasl_server(scenario, settings=["kwire.authentication.timeout.ms=20000"])
     assert "not authenticated within kwire.authentication.timeout.ms" in caplog.text
+
+
+@pytest.mark.parametrize("leaves", [TrioClient.hang_up, TrioClient.reset])
+@pytest.mark.parametrize("gets_so_far", [_silent, _half_a_frame, _half_way, login])
+def test_whoever_leaves_is_let_go_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+    gets_so_far: Callable[[TrioClient], Awaitable[object]],
+    leaves: Callable[[TrioClient], Awaitable[None]],
+) -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        client = await kwire.connect()
+        await gets_so_far(client)
+        await leaves(client)
+        await wait_all_tasks_blocked()
+        assert kwire.connections == 0
+
+    with_sasl_server(scenario)
+    assert not [line for line in caplog.messages if "closing" in line]
 
 
 # The handshake before KIP-152

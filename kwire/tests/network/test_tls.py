@@ -171,6 +171,25 @@ def test_a_handshake_that_is_not_finished_in_time_ends_the_connection(
     ]
 
 
+@pytest.mark.parametrize("leaves", [TrioClient.hang_up, TrioClient.reset])
+@pytest.mark.parametrize("size", [0, 50, -1])
+def test_who_leaves_during_the_handshake_is_let_go_without_a_word(
+    leaves: Callable[[TrioClient], Awaitable[None]], size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        secure(kwire)
+        client = await kwire.connect()
+        await client.stream.send_all(first_words()[:size])
+        await wait_all_tasks_blocked()
+        assert kwire.connections == 1
+        await leaves(client)
+        await wait_all_tasks_blocked()
+        assert kwire.connections == 0
+
+    with_server(scenario, settings=UNHURRIED)
+    assert not [it for it in caplog.records if it.levelno >= logging.WARNING]
+
+
 def test_a_finished_handshake_has_all_the_time_in_the_world() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         secure(kwire)

@@ -66,7 +66,7 @@ ROOMS: Final = (
     ),
     Room(
         "kwire/network/connection.py",
-        (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_connection.py"),
+        (f"{TESTS}/network/test_sasl.py", f"{TESTS}/network/test_tls.py", f"{TESTS}/network/test_connection.py"),
     ),
     Room("kwire/network/throttling.py", (f"{TESTS}/network/test_throttling.py",)),
     Room("kwire/quotas", (f"{TESTS}/quotas", f"{TESTS}/network/test_throttling.py")),
