@@ -166,7 +166,7 @@ def test_a_token_is_read_from_its_file_for_each_login(tmp_path: Path) -> None:
             made.new_exchange().respond(None)
 
 
-@pytest.mark.parametrize("url", ["", "https://localhost/token", "file:relative", "file://host/path"])
+@pytest.mark.parametrize("url", ["", "https://localhost/token", "/token", "file:relative", "file://host/path"])
 def test_a_token_comes_from_a_file_only(url: str) -> None:
     with pytest.raises(ConfigError, match="write file:///path"):
         security(security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url)

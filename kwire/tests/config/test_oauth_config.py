@@ -104,6 +104,7 @@ def test_how_the_server_of_keys_is_reached_is_said_in_the_login_module() -> None
         ({URL: "https:///keys"}, "has no host"),
         ({URL: "https://issuer:port/keys"}, "not a URL"),
         ({URL: "https://issuer/the keys"}, "%xx"),
+        ({URL: "https://issuer/the\x7fkeys"}, "%xx"),
         ({URL: "https://issuer/k\u00e9ys"}, "%xx"),
     ],
 )
