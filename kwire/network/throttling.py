@@ -89,11 +89,14 @@ class Throttling:
         return self._run, request, correlation_id
 
     def _limit(self, request: Any) -> None:
-        """One answer must not have more than the quota allows in a window, since that much is never sent."""
+        """One answer must not have more than the quota allows in a window, since that much is never sent.
+
+        Whole batches seldom fill that to the byte, but always half of it: the client must not wait for more.
+        """
         most = self._quotas.fetched.most_at_once(self._client, self._now_ms())
         if most is not None:
             request.max_bytes = int(min(request.max_bytes, most))
-            request.min_bytes = min(request.min_bytes, request.max_bytes)
+            request.min_bytes = min(request.min_bytes, max(1, request.max_bytes // 2))
 
     def _run(self, broker: Broker, request: Any, context: Context) -> Any:
         response = self._handle(broker, request, context)

@@ -246,6 +246,33 @@ def test_a_consumer_does_not_wait_for_more_than_a_window_has() -> None:
     run(scenario)
 
 
+def test_a_consumer_that_wants_any_record_gets_it_at_once() -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        consumer = await kwire.connect()
+        await consumer.call(produce(KB), 9)
+        await alter(consumer, "consumer_byte_rate", 1000)
+        began = trio.current_time()
+        answer = await consumer.call(fetch(0, min_bytes=1, max_wait_ms=60_000), 12)
+        assert answer.responses[0].partitions[0].records
+        assert trio.current_time() == began
+
+    run(scenario)
+
+
+def test_a_consumer_does_not_wait_for_a_window_that_whole_batches_cannot_fill() -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        consumer = await kwire.connect()
+        for _ in range(4):
+            await consumer.call(produce(KB * 4), 9)
+        await alter(consumer, "consumer_byte_rate", 1000)
+        began = trio.current_time()
+        answer = await consumer.call(fetch(0, min_bytes=20_000, max_wait_ms=60_000), 12)
+        assert 8000 < len(answer.responses[0].partitions[0].records) < 10_000
+        assert trio.current_time() == began
+
+    run(scenario)
+
+
 def test_a_batch_that_no_window_has_room_for_arrives() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         consumer = await kwire.connect()
