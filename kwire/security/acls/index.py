@@ -10,7 +10,7 @@ denies. No list is searched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -25,14 +25,15 @@ Right = tuple[int, int]
 Pattern = tuple[int, str]
 """The type and the text of a pattern for names."""
 
-Rights = Mapping[Who, Mapping[Right, Acl]]
+Rights = Mapping[Who, Mapping[Right, Sequence[Acl]]]
+"""There are several ACLs for the same only if they spell the same host differently."""
 
 
 @attrs.define(eq=False)
 class AclIndex:
     _counts: dict[Acl, int] = attrs.field(factory=dict)
     """The same ACL may be recorded under several ids. It goes with the last of them."""
-    _patterns: dict[tuple[int, Pattern], dict[Who, dict[Right, Acl]]] = attrs.field(factory=dict)
+    _patterns: dict[tuple[int, Pattern], dict[Who, dict[Right, list[Acl]]]] = attrs.field(factory=dict)
     """By type of resource and pattern."""
     _lengths: dict[int, Counter[int]] = attrs.field(factory=dict)
     """By type of resource, how many prefixes of each length there are."""
@@ -57,7 +58,7 @@ class AclIndex:
             rights = self._patterns[key] = {}
             if acl.pattern_type == PatternType.PREFIXED:
                 self._lengths.setdefault(acl.resource_type, Counter())[len(acl.resource_name)] += 1
-        rights.setdefault(who, {})[right] = acl
+        rights.setdefault(who, {}).setdefault(right, []).append(acl)
         self._kinds.setdefault((acl.resource_type, who, right), {})[pattern] = None
 
     def remove(self, acl: Acl) -> None:
@@ -69,6 +70,9 @@ class AclIndex:
         who, right, pattern = _keys(acl)
         key = (acl.resource_type, pattern)
         rights = self._patterns[key]
+        rights[who][right].remove(acl)
+        if rights[who][right]:
+            return
         del rights[who][right]
         if not rights[who]:
             del rights[who]

@@ -170,9 +170,9 @@ class StandardAuthorizer:
         ):
             for rights in mine:
                 for each in operations:
-                    acl = rights.get((permission, each))
-                    if acl is not None:
-                        return Verdict(permission is Permission.ALLOW, Rule.ACL, acl)
+                    acls = rights.get((permission, each))
+                    if acls is not None:
+                        return Verdict(permission is Permission.ALLOW, Rule.ACL, acls[0])
         if concerning:
             return Verdict(False, Rule.NO_MATCH)
         return Verdict(self.allows_if_no_acl, Rule.NO_ACL)

@@ -133,6 +133,18 @@ def test_an_address_may_be_spelled_as_java_does_or_as_people_do(host: str) -> No
     assert not it.allows(Requester(ALICE.principal, "::2"), READ, TOPIC, "t")
 
 
+@pytest.mark.parametrize("hosts", [("::1", "0:0:0:0:0:0:0:1"), ("0:0:0:0:0:0:0:1", "::1")])
+def test_a_denial_stays_when_one_with_another_spelling_of_its_address_goes(hosts: tuple[str, str]) -> None:
+    one, other = (acl(DENY, host=host) for host in hosts)
+    it = authorizer(acl(name="*"), one, other)
+    question = (Requester(ALICE.principal, "::1"), READ, TOPIC, "t")
+    it.change((), [one])
+    assert not it.allows(*question)
+    assert it.explain(*question).acl == other
+    it.change((), [other])
+    assert it.allows(*question)
+
+
 def test_hosts_have_one_spelling() -> None:
     assert canonical_host("::ffff:10.0.0.1") == "10.0.0.1"
     assert canonical_host("FE80:0:0:0:0:0:0:1%eth0") == "fe80::1%eth0"
