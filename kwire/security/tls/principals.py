@@ -124,12 +124,11 @@ def _parts(text: str, replacement: str, pattern: re.Pattern[str]) -> tuple[Part,
         elif character != "$":
             parts.append(character)
         elif replacement[position : position + 1] == "{":
-            end = replacement.find("}", position)
-            name = replacement[position + 1 : end]
-            if end < 0 or name not in pattern.groupindex:
+            name, brace, _ = replacement[position + 1 :].partition("}")
+            if not brace or name not in pattern.groupindex:
                 raise _invalid(text, f"the replacement {quoted(replacement)} names a group that the pattern lacks")
             parts.append(pattern.groupindex[name])
-            position = end + 1
+            position += len(name) + 2
         else:
             digits = re.match(r"[0-9]+", replacement[position:])
             if digits is None:

@@ -63,6 +63,7 @@ def test_without_a_rule_that_matches_there_is_no_name(rules: str) -> None:
         ("RULE:CN=Duke.+/$1/", "names a group, and the pattern has none"),
         ("RULE:CN=(.*)/$/", "a \\$ without a number"),
         ("RULE:CN=(.*)/${x}/", "names a group that the pattern lacks"),
+        ("RULE:CN=(?<x>.*)/${x/", "names a group that the pattern lacks"),
     ],
 )
 def test_what_is_no_rule_is_refused_in_one_clear_line(rules: str, why: str) -> None:
