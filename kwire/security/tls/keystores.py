@@ -45,7 +45,7 @@ _JKS_MAGICS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _ASN1_SEQUENCE: Final = b"\x30"
 
 # As Kafka's, so that line breaks may be spaces: a properties file has the text in one line.
-_HEADERS: Final = r"((?:\s*[^\r\n:-]*:[^\r\n]*[\r\n]+)*)"
+_HEADERS: Final = r"((?:\s*[^\r\n:-]*(?:-[^\r\n:-]+)*:[^\r\n]*[\r\n]+)*)"
 _BLOCK: Final = rf"-+BEGIN\s[^-]*%s[^-]*-+\s+{_HEADERS}([a-zA-Z0-9/+=\s]*)-+END\s[^-]*%s[^-]*-+"
 _CERTIFICATE: Final = re.compile(_BLOCK % (("CERTIFICATE",) * 2))
 _PRIVATE_KEY: Final = re.compile(_BLOCK % ((r"PRIVATE\s+KEY",) * 2))

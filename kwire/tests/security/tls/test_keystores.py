@@ -29,6 +29,20 @@ def encrypted(key_pem: str, password: str = PASSWORD) -> str:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode())).decode()
 
 
+def in_openssls_own_form(key_pem: str) -> str:
+    """Encrypted, with a header that says how."""
+    key = load_pem_private_key(key_pem.encode(), None)
+    form, encryption = PrivateFormat.TraditionalOpenSSL, BestAvailableEncryption(PASSWORD.encode())
+    return key.private_bytes(Encoding.PEM, form, encryption).decode()
+
+
+def pkcs12_of_key(key_pem: str) -> bytes:
+    """Without its certificate."""
+    key = load_pem_private_key(key_pem.encode(), None)
+    encryption = BestAvailableEncryption(PASSWORD.encode())
+    return pkcs12.serialize_key_and_certificates(b"key", key, None, None, encryption)  # type: ignore[arg-type]
+
+
 def pkcs12_of(pem_chain: str, key_pem: str | None) -> bytes:
     certificates = x509.load_pem_x509_certificates(pem_chain.encode())
     encryption = BestAvailableEncryption(PASSWORD.encode())
@@ -161,10 +175,19 @@ def test_files_that_cannot_be_used_are_told_of_by_name(tmp_path: Path, kind: str
     assert "has none" in refusal(**where, **{f"{kind}_type": "PEM"})
 
 
-def test_a_keystore_without_a_key_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [pkcs12_of(trusted(), None), pkcs12_of_key(issued(HOST).key)])
+def test_a_keystore_needs_a_key_and_its_certificate(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "store.p12"
-    path.write_bytes(pkcs12_of(trusted(), None))
-    assert "has no private key" in refusal(keystore_location=str(path), keystore_password=PASSWORD)
+    path.write_bytes(content)
+    said = refusal(keystore_location=str(path), keystore_password=PASSWORD)
+    assert said.startswith(f"ssl.keystore.location: {path} has no private key with its certificate")
+
+
+def test_a_truststore_needs_a_certificate(tmp_path: Path) -> None:
+    path = tmp_path / "store.p12"
+    path.write_bytes(pkcs12_of_key(issued(HOST).key))
+    said = refusal(truststore_location=str(path), truststore_password=PASSWORD)
+    assert said.startswith(f"ssl.truststore.location: {path} has no certificate: import the ones to be trusted")
 
 
 @pytest.mark.parametrize(
@@ -207,6 +230,34 @@ def test_a_keystore_without_a_key_is_refused(tmp_path: Path) -> None:
                 "keystore_certificate_chain": issued(HOST).chain,
             },
             "has a private key that cannot be read",
+        ),
+        (
+            {
+                "keystore_type": "PEM",
+                "keystore_key": in_openssls_own_form(issued(HOST).key),
+                "keystore_certificate_chain": issued(HOST).chain,
+                "key_password": PASSWORD,
+            },
+            "ssl.keystore.key has a private key in an old format of OpenSSL's: convert it with `openssl pkcs8 -topk8`",
+        ),
+        (
+            {
+                "keystore_type": "PEM",
+                "keystore_key": issued(HOST).key,
+                "keystore_certificate_chain": issued(HOST).chain,
+                "keystore_location": "/x",
+            },
+            "ssl.keystore.key and ssl.keystore.location are both set: set one of them",
+        ),
+        (
+            {
+                "keystore_type": "PEM",
+                "keystore_key": encrypted(issued(HOST).key),
+                "keystore_certificate_chain": issued(HOST).chain,
+                "keystore_password": PASSWORD,
+            },
+            "ssl.keystore.password is set, and a keystore of the type PEM has none: the password of an encrypted key "
+            "is ssl.key.password",
         ),
         ({"truststore_certificates": trusted()}, "ssl.truststore.type is JKS: set it to PEM"),
         (
