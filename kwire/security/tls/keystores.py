@@ -139,8 +139,9 @@ def _load_key_store(settings: TlsSettings) -> KeyStore | None:
         text = _read_text(what, path)
         return _from_pem(what, text, what, text, settings.key_password)
     store = _load_binary("keystore", what, path, settings.keystore_type, settings.keystore_password)
-    if store.key is None or store.cert is None:
+    if store.cert is None:
         raise TlsError(f"{what} has no private key with its certificate: make it with one, or name another file")
+    assert store.key is not None, "the certificate is the one of the key"
     others = [it.certificate for it in store.additional_certs]
     return _checked(what, store.key, _in_order(store.cert.certificate, others))
 
