@@ -145,4 +145,4 @@ class TokenBucket:
 
 
 def rounded_ms(value: float) -> int:
-    return int(min(math.floor(value + 0.5), LONGEST_MS)) if value < LONGEST_MS else LONGEST_MS
+    return math.floor(value + 0.5) if value < LONGEST_MS else LONGEST_MS

@@ -77,6 +77,15 @@ def test_addresses_without_a_quota_of_their_own_have_the_default_one_each() -> N
 def test_a_rate_without_a_limit(rate: float) -> None:
     made = quotas(rates={None: 1, A: rate})
     assert [made.refused_for_ms("L", A, 0) for _ in range(100)] == [0] * 100
+    assert len(made._addresses) == 0, "there is nothing to remember"
+
+
+def test_an_address_pauses_for_a_sample_at_most() -> None:
+    made = quotas(rates={A: 1000})
+    for _ in range(100):
+        made.refused_for_ms("L", A, 0)
+    made.follow({(("ip", A),): {"connection_creation_rate": 1.0}})
+    assert made.refused_for_ms("L", A, 0) == 1000
 
 
 def test_the_number_of_connections_may_differ_for_addresses() -> None:

@@ -147,6 +147,12 @@ def test_a_bucket_is_full_at_first_and_refills() -> None:
     assert bucket.left(5, 100_000) == 55
 
 
+def test_a_full_bucket_does_not_keep_what_is_given_back_for_when_it_becomes_larger() -> None:
+    bucket = TokenBucket(Window.of(10, 1))
+    bucket.take(-50, 1, 0)
+    assert bucket.left(100, 0) == 10
+
+
 def test_a_bucket_that_becomes_smaller_loses_what_is_too_much() -> None:
     bucket = TokenBucket(Window.of(10, 1))
     assert bucket.left(10, 0) == 100
