@@ -234,6 +234,7 @@ def test_some_topic_is_allowed_if_a_pattern_is_that_no_denial_covers() -> None:
         ([acl(name="abc", pattern=PREFIXED), acl(DENY, name="abc", pattern=PREFIXED)], False),
         ([acl(name="abc", pattern=PREFIXED), acl(DENY, name="*")], False),
         ([acl(name="*"), acl(DENY, name="a", pattern=PREFIXED)], True),
+        ([acl(name="*"), acl(DENY, name="*", pattern=PREFIXED), acl(DENY, name="hardcode")], True),
         ([acl(name="a"), acl(DENY, WRITE, name="*")], True),
         ([acl(name="a", operation=ALL)], True),
         ([acl(name="a", host="10.0.0.9")], False),
