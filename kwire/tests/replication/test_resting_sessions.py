@@ -15,7 +15,9 @@ from kwire.handlers import fetch
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader
-from kwire.tests.replication.world import NODES, TOPIC, World
+from kwire.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kwire.tests.replication.world import NODES, SETTINGS, TOPIC, World
+from kwire.tests.security.test_authorization import Denier
 from kwire.waits import at_once
 
 LAG_MS = 30_000
@@ -132,6 +134,25 @@ def test_a_follower_learns_the_high_watermark_although_an_answer_came_in_another
     assert world.partition(second).high_watermark == 5, "the answer is of the earlier epoch"
     world.settle()
     assert world.partition(second).high_watermark == 6
+
+
+def test_a_follower_that_rests_is_told_when_it_may_not_fetch_any_more(world: World) -> None:
+    fetcher, leader = world.fetcher(followers_of(world)[0]), world.brokers[leader_of(world)]
+    assert fetcher is not None
+
+    def told() -> list[int]:
+        """The errors in the next answer."""
+        answer = world.answer(fetcher)
+        assert isinstance(answer, FetchResponse)
+        fetcher.received(answer, world.clock.now_ms())
+        world.clock.time_ms += SETTINGS.backoff_ms
+        return [partition.error_code for topic in answer.responses for partition in topic.partitions]
+
+    assert told() == []
+    leader.authorizer = Denier()
+    assert told() == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    leader.authorizer = Denier({(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)})
+    assert told() == [0]
 
 
 class Session:

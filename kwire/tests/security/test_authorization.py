@@ -910,6 +910,77 @@ def test_authorized_operations_are_what_the_authorizer_allows(broker: Broker) ->
     assert cluster.cluster_authorized_operations == 1 << Operation.DESCRIBE
 
 
+@pytest.mark.parametrize("may_describe", [False, True])
+def test_what_may_be_done_to_the_cluster_is_told_to_whom_may_describe_it(broker: Broker, may_describe: bool) -> None:
+    operations = {Operation.ALTER, Operation.DESCRIBE} if may_describe else {Operation.ALTER}
+    broker.authorizer = Denier({(it, ResourceType.CLUSTER, "kafka-cluster") for it in operations})
+    request = metadata.MetadataRequest([], include_cluster_authorized_operations=True)
+    told = 1 << Operation.ALTER | 1 << Operation.DESCRIBE if may_describe else 0
+    assert ask(broker, "metadata", request, version=10).cluster_authorized_operations == told
+    described = ask(broker, "describe_cluster", REQUESTS["describe_cluster"][0](broker))
+    assert described.cluster_authorized_operations == told
+
+
+def test_what_may_be_done_to_a_topic_is_told_whether_it_exists_or_not(broker: Broker) -> None:
+    broker.authorizer = Denier(
+        {
+            (Operation.DESCRIBE, ResourceType.TOPIC, TOPIC),
+            (Operation.READ, ResourceType.TOPIC, TOPIC),
+            (Operation.DESCRIBE, ResourceType.TOPIC, "none"),
+        }
+    )
+    names = [describe_topic_partitions.TopicRequest(it) for it in (TOPIC, "none")]
+    described = ask(
+        broker, "describe_topic_partitions", describe_topic_partitions.DescribeTopicPartitionsRequest(names)
+    )
+    assert {it.name: it.topic_authorized_operations for it in described.topics} == {
+        TOPIC: 1 << Operation.DESCRIBE | 1 << Operation.READ,
+        "none": 1 << Operation.DESCRIBE,
+    }
+
+
+def described_to(broker: Broker, kind: str, permitted: set[tuple[Operation, ResourceType, str]]) -> Any:
+    """What somebody is told of a group of that kind, whose only member is subscribed to the topic."""
+    api = f"{kind}_group_describe"
+    request = REQUESTS[f"{kind}_group_heartbeat"][0](broker)
+    request.group_id = f"{kind}-group"
+    assert ask(broker, f"{kind}_group_heartbeat", request).error_code == 0
+    asked = REQUESTS[api][0](broker)
+    asked.group_ids = [f"{kind}-group"]
+    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.GROUP, f"{kind}-group"), *permitted})
+    [group] = ask(broker, api, asked).groups
+    return group
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+def test_what_may_be_done_to_a_group_is_told_of_every_kind(broker: Broker, kind: str) -> None:
+    seen = {(Operation.DESCRIBE, ResourceType.TOPIC, it) for it in (TOPIC, "changelog")}
+    group = described_to(broker, kind, {*seen, (Operation.DELETE, ResourceType.GROUP, f"{kind}-group")})
+    assert (group.error_code, len(group.members)) == (0, 1)
+    assert group.authorized_operations == 1 << Operation.DESCRIBE | 1 << Operation.DELETE
+
+
+@pytest.mark.parametrize("kind", ["consumer", "streams"])
+def test_a_group_is_not_shown_to_whom_may_not_see_its_topics(broker: Broker, kind: str) -> None:
+    group = described_to(broker, kind, set())
+    assert group.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert "topic" in (group.error_message or "")
+    assert group.members == []
+    assert TOPIC not in repr(group)
+
+
+def test_offsets_of_a_share_group_are_told_of_topics_that_may_be_seen(broker: Broker) -> None:
+    alter = REQUESTS["alter_share_group_offsets"][0](broker)
+    everything = REQUESTS["describe_share_group_offsets"][0](broker)
+    alter.group_id = everything.groups[0].group_id = "share-group"
+    assert error_codes(ask(broker, "alter_share_group_offsets", alter)) == {0}
+    seen = (Operation.DESCRIBE, ResourceType.GROUP, "share-group")
+    for permitted, names in (({seen}, []), ({seen, (Operation.DESCRIBE, ResourceType.TOPIC, TOPIC)}, [TOPIC])):
+        broker.authorizer = Denier(permitted)
+        [group] = ask(broker, "describe_share_group_offsets", everything).groups
+        assert (group.error_code, [it.topic_name for it in group.topics]) == (0, names)
+
+
 def test_a_partition_is_served_to_whom_it_is_granted(broker: Broker) -> None:
     broker.authorizer = Denier(
         {(Operation.READ, ResourceType.TOPIC, TOPIC), (Operation.WRITE, ResourceType.TOPIC, TOPIC)}
