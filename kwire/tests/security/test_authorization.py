@@ -812,6 +812,13 @@ def test_a_topic_is_not_created_by_itself_for_whoever_may_create_none(broker: Br
     assert "new" not in broker.metadata.image.topics
 
 
+def test_a_topic_is_not_created_by_itself_for_whoever_may_not_see_it(broker: Broker) -> None:
+    broker.authorizer = Denier({(Operation.CREATE, ResourceType.CLUSTER, "kafka-cluster")})
+    (topic,) = ask(broker, "metadata", REQUESTS["metadata"][2](broker)).topics
+    assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert "new" not in broker.metadata.image.topics
+
+
 def test_every_api_is_asked() -> None:
     assert {api.name for api in APIS.values()} == set(REQUESTS) | set(FOR_EVERYBODY)
 

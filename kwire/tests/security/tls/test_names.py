@@ -59,6 +59,7 @@ def name(*relative_names: list[Attribute]) -> bytes:
         ("1.2.840.113549.1.9.1", "1.2.840.113549.1.9.1=#0c0176"),
         ("1.3.6.1.4.1.42.2.11.2.1", "1.3.6.1.4.1.42.2.11.2.1=#0c0176"),
         ("2.39.1", "2.39.1=#0c0176"),
+        ("2.999.3", "2.999.3=#0c0176"),
     ],
 )
 def test_nine_attributes_have_a_name_and_others_are_numbers_with_their_bytes(oid: str, written: str) -> None:
