@@ -52,7 +52,12 @@ ROOMS: Final = (
     Room("kwire/security/acls", (f"{TESTS}/security/test_acl_decisions.py", f"{TESTS}/security/test_acl_requests.py")),
     Room(
         "kwire/metadata/controller/access",
-        (f"{TESTS}/metadata", f"{TESTS}/security", f"{TESTS}/network/test_token_logins.py"),
+        (
+            f"{TESTS}/security/test_acl_requests.py",
+            f"{TESTS}/metadata/test_client_quotas.py",
+            f"{TESTS}/metadata/test_delegation_tokens.py",
+            f"{TESTS}/metadata/test_scram_users.py",
+        ),
     ),
     Room("kwire/network/authentication.py", (f"{TESTS}/network/test_sasl.py",)),
     Room(
