@@ -725,6 +725,19 @@ def test_whoever_may_delete_in_the_cluster_may_delete_any_topic(broker: Broker) 
     assert error_codes(ask(broker, "delete_topics", REQUESTS["delete_topics"][0](broker))) == {0}
 
 
+def test_a_refusal_says_which_operation_it_needs_and_no_name(broker: Broker) -> None:
+    def answer() -> str | None:
+        request = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState(None, topic_id(broker))])
+        [response] = ask(broker, "delete_topics", request).responses
+        message: str | None = response.error_message
+        return message
+
+    broker.authorizer = Denier()
+    assert answer() == "Topic authorization failed. It needs DELETE on the topic."
+    quotas = ask(broker, "describe_client_quotas", describe_client_quotas.DescribeClientQuotasRequest([]))
+    assert quotas.error_message == "Cluster authorization failed. It needs DESCRIBE_CONFIGS on the cluster."
+
+
 def test_whoever_may_see_topics_but_not_delete_them_is_told_which_there_are(broker: Broker) -> None:
     identifier = topic_id(broker)
 
