@@ -168,13 +168,27 @@ def test_a_full_socket_takes_whole_pieces_and_no_more_memory(pair: Pair) -> None
         pair.server.send(bytes(4 << 20), 0)
 
 
-class Chatter(ssl.SSLObject):
-    """What a peer says is never data, but for example a request for new keys."""
+def fill(sock: socket.socket) -> None:
+    with suppress(BlockingIOError):
+        while True:
+            sock.send(bytes(100_000))
 
-    def __init__(self) -> None:
-        pass
+
+def test_a_full_socket_says_so_as_one_without_tls_does(pair: Pair) -> None:
+    fill(pair.server.sock)
+    with pytest.raises(BlockingIOError):
+        pair.server.send(b"a", 0)
+
+
+class Chatter(ssl.SSLObject):
+    """What a peer says is never data, but for example a request for new keys, which has an answer."""
+
+    def __init__(self, answers: ssl.MemoryBIO | None = None) -> None:
+        self._answers = answers
 
     def read(self, len: int = 1024, buffer: object = None) -> bytes:  # noqa: A002 - as it is there
+        if self._answers is not None:
+            self._answers.write(bytes(PIECE_BYTES))
         raise ssl.SSLWantReadError
 
     def unwrap(self) -> None:
@@ -189,6 +203,17 @@ def test_who_talks_and_sends_no_data_gets_a_piece_of_each_turn_and_is_cut_off_so
         with pytest.raises(BlockingIOError):
             pair.server.recv_into(memoryview(bytearray(10)))
     with pytest.raises(ConnectionAbortedError, match="and no data"):
+        pair.server.recv_into(memoryview(bytearray(10)))
+
+
+def test_who_talks_and_does_not_read_what_is_answered_is_cut_off_soon(pair: Pair) -> None:
+    pair.server._tls = Chatter(pair.server._outgoing)
+    fill(pair.server.sock)
+    pair.client.sock.send(b"a")
+    with pytest.raises(BlockingIOError):
+        pair.server.recv_into(memoryview(bytearray(10)))
+    pair.client.sock.send(b"a")
+    with pytest.raises(ConnectionAbortedError, match="does not read what TLS has to say"):
         pair.server.recv_into(memoryview(bytearray(10)))
 
 
