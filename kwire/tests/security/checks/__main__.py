@@ -21,7 +21,7 @@ from kwire.tests.security.checks.finding import Check
 from kwire.tests.security.checks.rooms import UNSEEN, Room, all_checks
 
 _TEST_TIMEOUT_S: Final = 60
-"""Without its check, a loop may have no end."""
+"""Without its check, a loop may have no end. A thread ends the process then, as hypothesis would try it again."""
 
 
 class Outcome(Enum):
@@ -42,7 +42,16 @@ def tested_without(room: Room, check: Check) -> tuple[Outcome, str]:
 def _outcome_of(tests: Iterable[str], check: Check) -> tuple[Outcome, str]:
     # Rewriting the asserts of all modules takes longer than most of the tests.
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--assert=plain", "-p", "no:cacheprovider"]
-    command += ["-o", f"timeout={_TEST_TIMEOUT_S}", "-p", "kwire.tests.security.checks.breaking", OPTION, check.name]
+    command += [
+        "-o",
+        f"timeout={_TEST_TIMEOUT_S}",
+        "-o",
+        "timeout_method=thread",
+        "-p",
+        "kwire.tests.security.checks.breaking",
+        OPTION,
+        check.name,
+    ]
     ran = subprocess.run([*command, *tests], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     outcome = {pytest.ExitCode.TESTS_FAILED: Outcome.RED, pytest.ExitCode.OK: Outcome.GREEN}
     return outcome.get(ran.returncode, Outcome.NOT_RUN), ran.stdout + ran.stderr  # type: ignore[call-overload]
