@@ -58,7 +58,7 @@ class Proxy:
                 gate.clear()
 
     def ignore_next(self) -> None:
-        """The next connection is accepted and kept, and nobody answers on it."""
+        """Accepts the next connection, keeps it open, and never answers on it."""
         with self._lock:
             self._ignores_next = True
 

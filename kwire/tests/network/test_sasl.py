@@ -335,7 +335,7 @@ def test_whoever_takes_too_long_is_closed(
 
 @pytest.mark.parametrize("leaves", [TrioClient.hang_up, TrioClient.reset])
 @pytest.mark.parametrize("gets_so_far", [_silent, _half_a_frame, _half_way, login])
-def test_whoever_leaves_is_let_go_without_a_word(
+def test_a_client_that_disconnects_during_a_login_is_not_logged(
     caplog: pytest.LogCaptureFixture,
     gets_so_far: Callable[[TrioClient], Awaitable[object]],
     leaves: Callable[[TrioClient], Awaitable[None]],

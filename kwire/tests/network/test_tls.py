@@ -173,7 +173,7 @@ def test_a_handshake_that_is_not_finished_in_time_ends_the_connection(
 
 @pytest.mark.parametrize("leaves", [TrioClient.hang_up, TrioClient.reset])
 @pytest.mark.parametrize("size", [0, 50, -1])
-def test_who_leaves_during_the_handshake_is_let_go_without_a_word(
+def test_a_client_that_disconnects_during_the_handshake_is_not_logged(
     leaves: Callable[[TrioClient], Awaitable[None]], size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(kwire: ServerInTrio) -> None:

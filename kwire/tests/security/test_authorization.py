@@ -818,14 +818,14 @@ def test_a_topic_may_be_created_by_whoever_may_create_that_topic(broker: Broker)
     assert "new" in broker.metadata.image.topics
 
 
-def test_a_topic_is_not_created_by_itself_for_whoever_may_create_none(broker: Broker) -> None:
+def test_metadata_creates_no_topic_for_a_client_that_may_not_create_it(broker: Broker) -> None:
     broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, "new")})
     (topic,) = ask(broker, "metadata", REQUESTS["metadata"][2](broker)).topics
     assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert "new" not in broker.metadata.image.topics
 
 
-def test_a_topic_is_not_created_by_itself_for_whoever_may_not_see_it(broker: Broker) -> None:
+def test_metadata_creates_no_topic_for_a_client_that_may_not_describe_it(broker: Broker) -> None:
     broker.authorizer = Denier({(Operation.CREATE, ResourceType.CLUSTER, "kafka-cluster")})
     (topic,) = ask(broker, "metadata", REQUESTS["metadata"][2](broker)).topics
     assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -960,7 +960,7 @@ def test_what_may_be_done_to_a_topic_is_told_whether_it_exists_or_not(broker: Br
 
 
 def described_to(broker: Broker, kind: str, permitted: set[tuple[Operation, ResourceType, str]]) -> Any:
-    """What somebody is told of a group of that kind, whose only member is subscribed to the topic."""
+    """The description of a group of that kind. Its only member subscribes to the topic."""
     api = f"{kind}_group_describe"
     request = REQUESTS[f"{kind}_group_heartbeat"][0](broker)
     request.group_id = f"{kind}-group"

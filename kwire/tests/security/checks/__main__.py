@@ -42,19 +42,11 @@ def tested_without(room: Room, check: Check) -> tuple[Outcome, str]:
 def _outcome_of(tests: Iterable[str], check: Check) -> tuple[Outcome, str]:
     # Rewriting the asserts of all modules takes longer than most of the tests.
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--assert=plain", "-p", "no:cacheprovider"]
-    command += [
-        "-o",
-        f"timeout={_TEST_TIMEOUT_S}",
-        "-o",
-        "timeout_method=thread",
-        "-p",
-        "kwire.tests.security.checks.breaking",
-        OPTION,
-        check.name,
-    ]
+    command += ["-o", f"timeout={_TEST_TIMEOUT_S}", "-o", "timeout_method=thread"]
+    command += ["-p", "kwire.tests.security.checks.breaking", OPTION, check.name]
     ran = subprocess.run([*command, *tests], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    outcome = {pytest.ExitCode.TESTS_FAILED: Outcome.RED, pytest.ExitCode.OK: Outcome.GREEN}
-    return outcome.get(ran.returncode, Outcome.NOT_RUN), ran.stdout + ran.stderr  # type: ignore[call-overload]
+    outcomes: dict[int, Outcome] = {pytest.ExitCode.TESTS_FAILED: Outcome.RED, pytest.ExitCode.OK: Outcome.GREEN}
+    return outcomes.get(ran.returncode, Outcome.NOT_RUN), ran.stdout + ran.stderr
 
 
 def complaint(check: Check, outcome: Outcome) -> str | None:

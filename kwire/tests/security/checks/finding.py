@@ -24,7 +24,7 @@ from typing import Final
 import attrs
 
 LOGINS: Final = frozenset(("sasl_handshake.py", "sasl_authenticate.py"))
-"""Handlers that refuse on their own: whoever logs in is nobody yet."""
+"""Handlers that refuse on their own: a client that logs in has no principal to ask the authorizer about."""
 DECIDING: Final = LOGINS.union(("acls", "quotas", "oauth", "throttling.py"))
 """Folders and files whose code answers questions, where others refuse: there `if ...: return` is a check, too, and so
 is each condition of `return a and b`."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -39,8 +40,8 @@ def in_openssls_own_form(key_pem: str) -> str:
 def pkcs12_of_key(key_pem: str) -> bytes:
     """Without its certificate."""
     key = load_pem_private_key(key_pem.encode(), None)
-    encryption = BestAvailableEncryption(PASSWORD.encode())
-    return pkcs12.serialize_key_and_certificates(b"key", key, None, None, encryption)  # type: ignore[arg-type]
+    assert isinstance(key, EllipticCurvePrivateKey)
+    return pkcs12.serialize_key_and_certificates(b"key", key, None, None, BestAvailableEncryption(PASSWORD.encode()))
 
 
 def pkcs12_of(pem_chain: str, key_pem: str | None) -> bytes:
