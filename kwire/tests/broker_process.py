@@ -51,6 +51,7 @@ class BrokerProcess:
         if found is None:
             self._process.kill()
             self._process.wait()
+            self._process.stdout.close()
             raise AssertionError(f"no broker: {line!r} {self.log()}")
         self.address = found[1]
 
