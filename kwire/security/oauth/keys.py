@@ -112,7 +112,7 @@ def _key(member: object) -> Key | None:
     public = {name: member[name] for name in _PUBLIC_MEMBERS[kty] if name in member}
     try:
         value = get_default_algorithms()[fitting[0]].from_jwk(public)
-    except (PyJWTError, ValueError, TypeError, KeyError, UnsupportedAlgorithm):
+    except (PyJWTError, ValueError, TypeError, UnsupportedAlgorithm):
         return None
     if isinstance(value, RSAPublicKey) and value.key_size not in RSA_BITS:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -462,6 +463,11 @@ def test_a_filter_with_a_number_that_means_nothing_is_known_as_such() -> None:
     assert AclFilter(pattern_type=99).has_unknown_pattern
     assert AclFilter(operation=99).has_unknown_entry
     assert AclFilter(permission=99).has_unknown_entry
+
+
+def test_an_acl_with_numbers_that_mean_nothing_can_be_shown() -> None:
+    shown = str(attrs.evolve(acl(), operation=99, resource_type=98))
+    assert shown == "ALLOW UNKNOWN on UNKNOWN t (LITERAL) to User:alice from *"
 
 
 def test_every_type_of_resource_knows_its_operations() -> None:

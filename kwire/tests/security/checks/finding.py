@@ -5,6 +5,7 @@
     if not (a and b): raise ...     two checks: as if a, or b, were always so
     if not 1 <= a <= 9: raise ...   two checks: as if one of the bounds were not there
     raise Refused                   at the end of a function: as if it ended there
+    except (A, B): raise Refused    two checks: as if A, or B, were not caught
     min(a, b)                       two checks: as if one of the bounds were not there
     check_name(name)                as if it were not asked; so are all functions that are named check...
     compare_digest(one, other)      as if they were the same
@@ -25,9 +26,9 @@ import attrs
 
 LOGINS: Final = frozenset(("sasl_handshake.py", "sasl_authenticate.py"))
 """Handlers that refuse on their own: a client that logs in has no principal to ask the authorizer about."""
-DECIDING: Final = LOGINS.union(("acls", "quotas", "oauth", "throttling.py"))
+DECIDING: Final = LOGINS.union(("access", "acls", "quotas", "oauth", "throttling.py"))
 """Folders and files whose code answers questions, where others refuse: there `if ...: return` is a check, too, and so
-is each condition of `return a and b`."""
+are each condition of `return a and b` and each error of `except ...: return`."""
 ASKS: Final = frozenset(("check", "check_configs"))
 """What handlers ask the authorizer by: these raise a refusal,"""
 QUESTIONS: Final = frozenset(("allows", "allows_any"))
@@ -115,6 +116,10 @@ def _checks_at(node: ast.AST, path: str) -> Iterator[tuple[ast.AST, ast.AST, ast
             yield node, ast.Pass(), node
         case ast.If(test=test, body=[*_, ast.Return()]) if DECIDING.intersection(places):
             yield from _conditions(test)
+        case ast.ExceptHandler(type=ast.expr() as caught, body=[*_, ast.Raise()]) if not asks:
+            yield from _errors(caught)
+        case ast.ExceptHandler(type=ast.expr() as caught, body=[*_, ast.Return()]) if DECIDING.intersection(places):
+            yield from _errors(caught)
         case ast.Return(value=ast.BoolOp(op=ast.And(), values=conditions)) if DECIDING.intersection(places):
             for condition in conditions:
                 yield condition, ast.Constant(True), condition
@@ -144,6 +149,14 @@ def _conditions(test: ast.expr) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]
             yield bounds, lower, ast.UnaryOp(no, upper)
         case _:
             yield test, ast.Constant(False), test
+
+
+def _errors(caught: ast.expr) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
+    """Those that are caught, each shown as `except Error`."""
+    errors = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    for error in errors:
+        rest = [it for it in errors if it is not error]
+        yield caught, ast.Tuple(rest, ast.Load()), ast.Name(f"except {ast.unparse(error)}")
 
 
 def _granting() -> ast.expr:

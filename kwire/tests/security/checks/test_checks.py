@@ -31,6 +31,15 @@ def decide(a, b):
         return a == 3 and b
     raise Refused()
 """
+CAUGHT = """
+def read(text):
+    try:
+        return int(text)
+    except (ValueError, TypeError) as error:
+        raise Refused from error
+    except OverflowError:
+        return None
+"""
 HANDLER = """
 def handle(broker, context, request):
     if request.wrong:
@@ -60,6 +69,19 @@ def test_a_refusal_at_the_end_is_a_check() -> None:
 
 def test_what_is_named_a_check_is_one_and_so_is_a_comparison_of_digests() -> None:
     assert texts("a.py", GUARD)[2:] == ["self._check_hat(name)", "hmac.compare_digest(name, 'bob')"]
+
+
+def test_each_error_that_becomes_a_refusal_is_a_check() -> None:
+    value_error, type_error = checks_of("a.py", CAUGHT)
+    assert (value_error.text, type_error.text) == ("except ValueError", "except TypeError")
+    assert "except (TypeError,) as error:" in ast.unparse(broken(value_error, CAUGHT))
+    assert "except (ValueError,) as error:" in ast.unparse(broken(type_error, CAUGHT))
+
+
+def test_where_questions_are_answered_an_error_that_becomes_an_answer_is_a_check() -> None:
+    *_, last = checks_of("quotas/a.py", CAUGHT)
+    assert last.text == "except OverflowError"
+    assert "except ():" in ast.unparse(broken(last, CAUGHT))
 
 
 def test_in_a_handler_what_asks_the_authorizer_is_a_check() -> None:

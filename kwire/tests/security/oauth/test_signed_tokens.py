@@ -8,9 +8,11 @@ import json
 from typing import Any
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
+from jwt.algorithms import ECAlgorithm
 
 from kwire.security.oauth.keys import ALGORITHMS, MAX_KEYS, MAX_SET_BYTES, MAX_TRIED, KeySet, UnusableKeys
 from kwire.security.oauth.signed import SignedTokens, TokenRules
@@ -363,6 +365,15 @@ def test_keys_that_are_no_use_are_left_out() -> None:
     ]
     keys = KeySet.parse(json.dumps({"keys": members}).encode()).keys
     assert [key.kid for key in keys] == ["good"]
+
+
+def test_keys_that_this_openssl_does_not_know_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(_member: object) -> object:
+        raise UnsupportedAlgorithm("Curve P-256 is not supported")
+
+    members = [jwk("good"), jwk("curve", "ES256")]
+    monkeypatch.setattr(ECAlgorithm, "from_jwk", staticmethod(lacking))
+    assert [key.kid for key in KeySet.parse(jwks(*members)).keys] == ["good"]
 
 
 @pytest.mark.parametrize("alg", ["RS256", "ES256", "EdDSA"])

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ssl
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from kwire.security.tls.contexts import client_context, server_context, warnings_about
+from kwire.security.tls import contexts
+from kwire.security.tls.contexts import check_handshake, client_context, server_context, warnings_about
 from kwire.security.tls.keystores import load_stores
 from kwire.security.tls.settings import TlsError, TlsSettings
 from kwire.tests.security.tls.certificates import (
@@ -17,6 +22,7 @@ from kwire.tests.security.tls.certificates import (
     client_settings,
     server_settings,
     settings_of,
+    trusted,
 )
 
 DAY_MS = 86_400_000
@@ -87,6 +93,57 @@ def test_settings_that_cannot_be_used_are_refused(changed: dict[str, object], sa
     with pytest.raises(TlsError, match=says) as error:
         server_context(server_settings(**changed))
     assert "\n" not in str(error.value)
+
+
+def too_short() -> tuple[str, str]:
+    """A key of RSA that OpenSSL finds too short, and its certificate."""
+    key = rsa.generate_private_key(65_537, 1024)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "short")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return pem.decode(), builder.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+def test_a_certificate_that_openssl_does_not_take_is_refused_by_its_name() -> None:
+    key, chain = too_short()
+    with pytest.raises(TlsError, match="^the certificate CN=short cannot be used: ee key too small$"):
+        server_context(server_settings(keystore_key=key, keystore_certificate_chain=chain))
+
+
+class _Choosy(ssl.SSLContext):
+    """Takes no certificate into its truststore: to it, each is damaged."""
+
+    def load_verify_locations(self, *, cadata: bytes) -> None:  # type: ignore[override]
+        super().load_verify_locations(cadata=cadata[:-1])
+
+
+def test_a_truststore_that_openssl_does_not_take_is_refused() -> None:
+    trusted_ones = load_stores(client_settings()).trusted
+    assert trusted_ones is not None
+    with pytest.raises(TlsError, match="^the certificates of the truststore cannot be used: .*[a-z]"):
+        contexts._trust(_Choosy(ssl.PROTOCOL_TLS_CLIENT), trusted_ones)
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "says"),
+    [
+        ({}, {"truststore_certificates": trusted("two")}, "the server's certificate is not accepted: "),
+        (
+            {"client_auth": "required", "truststore_certificates": trusted("two")},
+            {},
+            "the client's certificate is not ",
+        ),
+        ({"enabled_protocols": ("TLSv1.3",)}, {"enabled_protocols": ("TLSv1.2",)}, "there is no TLS between the two: "),
+    ],
+)
+def test_contexts_that_do_not_accept_each_other_say_who_and_why(
+    server: dict[str, object], client: dict[str, object], says: str
+) -> None:
+    usual = attrs.evolve(client_settings("broker"), endpoint_identification_algorithm="")
+    check_handshake(server_context(server_settings()), client_context(usual))
+    with pytest.raises(TlsError, match=f"^{says}"):
+        check_handshake(server_context(server_settings(**server)), client_context(attrs.evolve(usual, **client)))  # type: ignore[arg-type]
 
 
 def test_nothing_is_compressed_nor_negotiated_again() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import attrs
 import pytest
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     PrivateFormat,
+    PublicFormat,
     load_pem_private_key,
     pkcs12,
 )
@@ -22,6 +25,10 @@ from kwire.security.tls.settings import TlsError, TlsSettings
 from kwire.tests.security.tls.certificates import HOST, authority, issued, trusted
 
 PASSWORD = "correct horse"
+EC_KEY = bytes.fromhex("06072a8648ce3d0201")
+"""The object identifier of keys for elliptic curves,"""
+NO_KEY = bytes.fromhex("06072a8648ce3d0209")
+"""and one that nobody uses."""
 JKS = b"\xfe\xed\xfe\xed\0\0\0\2\0\0\0\1" + bytes(100)
 
 
@@ -35,6 +42,19 @@ def in_openssls_own_form(key_pem: str) -> str:
     key = load_pem_private_key(key_pem.encode(), None)
     form, encryption = PrivateFormat.TraditionalOpenSSL, BestAvailableEncryption(PASSWORD.encode())
     return key.private_bytes(Encoding.PEM, form, encryption).decode()
+
+
+def changed(pem: str, old: bytes, new: bytes) -> str:
+    """The same PEM, with other bytes in its first block."""
+    head, _, rest = pem.partition("-----\n")
+    text, dashes, tail = rest.partition("-----END")
+    return f"{head}-----\n{base64.b64encode(base64.b64decode(text).replace(old, new)).decode()}\n{dashes}{tail}"
+
+
+def point_of(chain: str) -> bytes:
+    """The public key, as the first certificate has it."""
+    key = x509.load_pem_x509_certificate(chain.encode()).public_key()
+    return key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
 
 
 def pkcs12_of_key(key_pem: str) -> bytes:
@@ -273,6 +293,42 @@ def test_a_truststore_needs_a_certificate(tmp_path: Path) -> None:
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, str], says: str) -> None:
     assert says in refusal(**settings)
+
+
+ONE = issued(HOST)
+
+
+@pytest.mark.parametrize(
+    ("key", "chain", "password", "says"),
+    [
+        (ONE.key.replace("\n-----END", "A\n-----END"), ONE.chain, None, "ssl.keystore.key has PEM that is damaged"),
+        (ONE.key.replace(" PRIVATE", " ENCRYPTED PRIVATE"), ONE.chain, "x", "that ssl.key.password does not open"),
+        (encrypted(ONE.key).replace("ENCRYPTED ", ""), ONE.chain, None, "has a private key that cannot be read"),
+        (changed(ONE.key, EC_KEY, NO_KEY), ONE.chain, None, "has a private key that cannot be read"),
+        (ONE.key, changed(ONE.chain, EC_KEY, NO_KEY), None, "has a certificate whose key cannot be read"),
+        (ONE.key, changed(ONE.chain, point_of(ONE.chain), b"\4" + bytes(64)), None, "whose key cannot be read"),
+    ],
+    ids=["not base64", "open, called encrypted", "encrypted, called open", "unknown key", "unknown public", "no point"],
+)
+def test_keys_that_cannot_be_read_are_refused(key: str, chain: str, password: str | None, says: str) -> None:
+    given = {"keystore_type": "PEM", "keystore_key": key, "keystore_certificate_chain": chain}
+    assert says in refusal(**given, **({} if password is None else {"key_password": password}))
+
+
+def test_a_keystore_with_a_key_of_an_unknown_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*_args: object) -> object:
+        raise UnsupportedAlgorithm("Curve secp112r1 is not supported")
+
+    monkeypatch.setattr(pkcs12, "load_pkcs12", lacking)
+    path = tmp_path / "key.p12"
+    path.write_bytes(b"0")
+    said = refusal(keystore_location=str(path), keystore_password=PASSWORD)
+    assert said.endswith("is no keystore of the type PKCS12, or it is damaged: Curve secp112r1 is not supported")
+
+
+def test_a_path_that_no_file_can_have_is_refused() -> None:
+    said = refusal(keystore_location="a\0b", keystore_password=PASSWORD)
+    assert said.endswith("cannot be read: embedded null byte")
 
 
 def test_a_file_that_is_replaced_or_changed_is_seen_to_be_another(tmp_path: Path) -> None:

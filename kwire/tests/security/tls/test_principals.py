@@ -60,6 +60,8 @@ def test_without_a_rule_that_matches_there_is_no_name(rules: str) -> None:
         ("RULE:CN=(.*)/$1/L/U", "which is no part of one"),
         ("RULE:CN=((.*)/$1/", "is no pattern"),
         (r"RULE:\p{Alpha}/x/", "is no pattern"),
+        ("RULE:CN=(.{99999999999999999999})/$1/", "is no pattern"),
+        (f"RULE:{'(' * 5000}CN{')' * 5000}/$1/", "is no pattern"),
         ("RULE:CN=Duke.+/$1/", "names a group, and the pattern has none"),
         ("RULE:CN=(.*)/$/", "a \\$ without a number"),
         ("RULE:CN=(.*)/${x}/", "names a group that the pattern lacks"),

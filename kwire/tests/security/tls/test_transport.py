@@ -16,6 +16,7 @@ from kwire_protocol.wire import ProtocolError
 from kwire.network.poll import READ
 from kwire.security.principal import ANONYMOUS, Principal
 from kwire.security.tls.contexts import client_context, server_context
+from kwire.security.tls.names import subject_of
 from kwire.security.tls.principals import MappingRules
 from kwire.security.tls.settings import TlsSettings
 from kwire.security.tls.transport import MOST_SILENT_BYTES, PIECE_BYTES, RECEIVED_BYTES, TlsTransport
@@ -385,6 +386,17 @@ def test_without_a_certificate_a_client_is_anonymous() -> None:
     made = new_pair(server_settings(client_auth="requested"))
     made.shake()
     assert made.server.principal is ANONYMOUS
+    made.close()
+
+
+def test_a_certificate_whose_name_cannot_be_read_is_refused() -> None:
+    def malformed(certificate: bytes) -> Principal:
+        return Principal("User", subject_of(certificate[:100]))
+
+    made = new_pair(server_settings(client_auth="required"), client_settings("alice"))
+    made.server._principal_of = malformed
+    with pytest.raises(ProtocolError, match="an element is longer than what it is in"):
+        made.shake()
     made.close()
 
 
