@@ -50,7 +50,7 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kwire_protocol.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
-from kwire_protocol.wire import ApiMessage, Uuid
+from kwire_protocol.wire import ApiMessage, GeneratedMessage, Uuid
 
 from devtools.apache_kafka import ApacheKafka
 from kwire.apis import APIS
@@ -170,12 +170,12 @@ def rename(value: Any, other: Callable[[str], str], numbers: dict[str, int]) -> 
         return other(value)
     if isinstance(value, list):
         return [rename(it, other, numbers) for it in value]
-    if attrs.has(type(value)):
-        for field in attrs.fields(type(value)):
-            given, part = numbers.get(field.name), getattr(value, field.name)
+    if isinstance(value, GeneratedMessage):
+        for name in value.__slots__:
+            given, part = numbers.get(name), getattr(value, name)
             if getattr(value, "v3_and_below_transactional_id", ""):
-                given = numbers.get(field.name.removeprefix("v3_and_below_"))
-            setattr(value, field.name, rename(part, other, numbers) if given is None else given)
+                given = numbers.get(name.removeprefix("v3_and_below_"))
+            setattr(value, name, rename(part, other, numbers) if given is None else given)
     return value
 
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import attrs
 import pytest
 from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import KafkaException, Producer
@@ -101,7 +100,7 @@ def describe_topic(client: RawClient, name: str) -> Any:
 
 def binding(**other: Any) -> AclCreation:
     """An ACL that says nothing about us, unless something else is given."""
-    return attrs.evolve(AclCreation(TOPIC, "t", LITERAL, "User:other", "*", READ, ALLOW), **other)
+    return AclCreation(TOPIC, "t", LITERAL, "User:other", "*", READ, ALLOW).replace(**other)
 
 
 def create(client: RawClient, *acls: AclCreation, version: int = 3) -> list[tuple[int, str | None]]:
@@ -132,7 +131,7 @@ def grant(client: RawClient, *acls: AclCreation) -> None:
 
 def wanted(**other: Any) -> DeleteAclsFilter:
     """A filter of everything, unless something else is given."""
-    return attrs.evolve(DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY), **other)
+    return DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY).replace(**other)
 
 
 def delete(client: RawClient, *filters: DeleteAclsFilter) -> list[tuple[int, str | None, list[str]]]:
@@ -147,7 +146,7 @@ def revoke(client: RawClient, name: str) -> None:
 
 
 def describe(client: RawClient, version: int = 3, **other: Any) -> list[tuple[int, str, int, str, str, int, int]]:
-    request = attrs.evolve(DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY), **other)
+    request = DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY).replace(**other)
     response = client.call(request, version)
     assert (response.error_code, response.error_message) == (0, "")
     return sorted(

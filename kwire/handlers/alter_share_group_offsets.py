@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.alter_share_group_offsets import (
@@ -33,7 +32,7 @@ async def handle(
         check_protocol(broker, SHARE)
         check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
         allowed, refused = divided(broker, context, Operation.READ, request.topics, lambda it: it.topic_name)
-        answers = await broker.groups.alter_share_offsets(attrs.evolve(request, topics=allowed))
+        answers = await broker.groups.alter_share_offsets(request.replace(topics=allowed))
     except KafkaError as error:
         return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
     return AlterShareGroupOffsetsResponse(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.delete_share_group_offsets import (
@@ -32,7 +31,7 @@ async def handle(
         check_protocol(broker, SHARE)
         check(broker, context, Operation.DELETE, ResourceType.GROUP, request.group_id)
         allowed, refused = divided(broker, context, Operation.READ, request.topics, lambda it: it.topic_name)
-        answers = await broker.groups.delete_share_offsets(attrs.evolve(request, topics=allowed))
+        answers = await broker.groups.delete_share_offsets(request.replace(topics=allowed))
     except KafkaError as error:
         return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
     return DeleteShareGroupOffsetsResponse(

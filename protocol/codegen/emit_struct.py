@@ -10,8 +10,15 @@ from codegen.schema import INFINITY, Field, Message, Struct, Versions
 
 
 def emit_struct(facts: StructFacts) -> list[str]:
-    body = [*_class_variables(facts), *_attributes(facts), "", *emit_read(facts), *emit_write(facts)]
-    return ["@attrs.define", f"class {facts.name}:", *indent(body)]
+    body = [
+        *_class_variables(facts),
+        *_slots(facts),
+        "",
+        *_init(facts),
+        *emit_read(facts),
+        *emit_write(facts),
+    ]
+    return [f"class {facts.name}(GeneratedMessage):", *indent(body)]
 
 
 def _class_variables(facts: StructFacts) -> list[str]:
@@ -29,18 +36,36 @@ def _class_variables(facts: StructFacts) -> list[str]:
     ]
 
 
-def _attributes(facts: StructFacts) -> list[str]:
+def _slots(facts: StructFacts) -> list[str]:
+    return [f"__slots__ = ({''.join(f'{field.attribute!r}, ' for field in facts.struct.fields)})"]
+
+
+def _init(facts: StructFacts) -> list[str]:
+    fields = facts.struct.fields
+    if not fields:
+        return []
     return [
-        f"{field.attribute}: {facts.type(field)} = {_attribute_default(facts, field)}{_comment(facts, field)}"
-        for field in facts.struct.fields
+        "def __init__(",
+        "    self,",
+        *(f"    {it.attribute}: {facts.type(it)} = {_default(facts, it)},{_comment(facts, it)}" for it in fields),
+        ") -> None:",
+        *(f"    self.{it.attribute} = {_initial(facts, it)}" for it in fields),
+        "",
     ]
 
 
-def _attribute_default(facts: StructFacts, field: Field) -> str:
-    default = facts.default(field)
-    if default == "[]":
-        return "attrs.Factory(list)"
-    return f"attrs.Factory({default[:-2]})" if default.endswith("()") else default
+def _is_fresh(facts: StructFacts, field: Field) -> bool:
+    """Whether each message has its own default: a list, or a struct."""
+    return facts.default(field).endswith(("[]", "()"))
+
+
+def _default(facts: StructFacts, field: Field) -> str:
+    return "FRESH" if _is_fresh(facts, field) else facts.default(field)
+
+
+def _initial(facts: StructFacts, field: Field) -> str:
+    name = field.attribute
+    return f"{facts.default(field)} if {name} is FRESH else {name}" if _is_fresh(facts, field) else name
 
 
 def _comment(facts: StructFacts, field: Field) -> str:

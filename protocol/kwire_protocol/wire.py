@@ -21,12 +21,14 @@ from __future__ import annotations
 
 from kwire_protocol.reader import MALFORMED, SHORT_TEXT, Reader
 from kwire_protocol.wire_types import (
+    FRESH,
     MAX_ARRAY_LENGTH,
     MAX_STRING_BYTES,
     MAX_TAGGED_FIELDS,
     NULL_UUID,
     ApiMessage,
     Buffer,
+    GeneratedMessage,
     Message,
     ProtocolError,
     Region,
@@ -40,6 +42,7 @@ from kwire_protocol.wire_types import (
 from kwire_protocol.writer import OWN_PIECE_BYTES, Writer
 
 __all__ = [
+    "FRESH",
     "MALFORMED",
     "MAX_ARRAY_LENGTH",
     "MAX_STRING_BYTES",
@@ -49,6 +52,7 @@ __all__ = [
     "SHORT_TEXT",
     "ApiMessage",
     "Buffer",
+    "GeneratedMessage",
     "Message",
     "ProtocolError",
     "Reader",

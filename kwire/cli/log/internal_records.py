@@ -10,7 +10,6 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import cast
 
-import attrs
 from kwire_protocol.api_info import RecordInfo
 from kwire_protocol.control_records import ControlType, read_control_type, read_coordinator_epoch
 from kwire_protocol.internal import (
@@ -33,7 +32,7 @@ from kwire_protocol.internal.control_records import (
     VotersRecord,
 )
 from kwire_protocol.records import InvalidBatch, Record
-from kwire_protocol.wire import Message, ProtocolError, Reader, UnsupportedVersion, uuid_to_text
+from kwire_protocol.wire import GeneratedMessage, Message, ProtocolError, Reader, UnsupportedVersion, uuid_to_text
 
 from kwire.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from kwire.metadata.records import read_framed
@@ -138,12 +137,10 @@ _DECODERS: dict[str, Decoder] = {
 
 
 def plain(message: object) -> dict[str, object]:
-    """The fields of a generated message. Private ones are left out, UUIDs are in Kafka's text form."""
-    return {
-        field.name: _plain(getattr(message, field.name), str(field.type))
-        for field in attrs.fields(cast("type[attrs.AttrsInstance]", type(message)))
-        if not field.name.startswith("_")
-    }
+    """The fields of a generated message. UUIDs are in Kafka's text form."""
+    known = cast("GeneratedMessage", message)
+    declared = type(known).__init__.__annotations__
+    return {name: _plain(getattr(known, name), declared[name]) for name in known.__slots__}
 
 
 def _plain(value: object, declared: str) -> object:
@@ -152,6 +149,6 @@ def _plain(value: object, declared: str) -> object:
         return uuid_to_text(data) if "Uuid" in declared else base64.b64encode(data).decode()
     if isinstance(value, list | tuple):
         return [_plain(item, declared) for item in value]
-    if attrs.has(type(value)):
+    if isinstance(value, GeneratedMessage):
         return plain(value)
     return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,7 +125,7 @@ def test_a_subscription_that_claims_a_later_version_than_it_has_is_read() -> Non
 def test_a_consumer_group_is_described_with_epochs_and_targets() -> None:
     moving = consumer_member("b", ["orders"], {"orders": [0]}, {"orders": [0, 1]})
     moving.subscribed_topic_regex = "or.*"
-    on_the_old_protocol = attrs.evolve(consumer_member("a", [], {}), member_type=0)
+    on_the_old_protocol = consumer_member("a", [], {}).replace(member_type=0)
     brokers = GroupBrokers({"g": Group("consumer", "Reconciling", [moving, on_the_old_protocol], node_id=2)})
     found = admin(brokers).describe("g")
     assert (found.state, found.epoch, found.assignment_epoch, found.coordinator_id) == ("Reconciling", 7, 6, 2)

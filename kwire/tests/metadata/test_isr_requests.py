@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -34,7 +33,7 @@ def partition(it: Cluster, *isr: int, **changed: Any) -> AlterPartitionRequestPa
     data = AlterPartitionRequestPartitionData(
         0, known.leader_epoch, [], epochs, LeaderRecoveryState.RECOVERED, known.partition_epoch
     )
-    return attrs.evolve(data, **changed)
+    return data.replace(**changed)
 
 
 def ask(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages import create_acls, delete_acls, describe_acls, fetch, metadata
@@ -61,7 +60,7 @@ def ask(broker: Broker, request: Any, requester: Requester = ADMIN, *, version: 
 
 def creation(**other: Any) -> AclCreation:
     """That alice may read t, unless something else is given."""
-    return attrs.evolve(AclCreation(2, "t", 3, "User:alice", "*", READ, 3), **other)
+    return AclCreation(2, "t", 3, "User:alice", "*", READ, 3).replace(**other)
 
 
 def create(broker: Broker, *creations: AclCreation, requester: Requester = ADMIN) -> list[tuple[int, str | None]]:
@@ -76,12 +75,12 @@ def delete(broker: Broker, *filters: DeleteAclsFilter, requester: Requester = AD
 
 def wanted(**other: Any) -> DeleteAclsFilter:
     """A filter of everything, unless something else is given."""
-    return attrs.evolve(DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY), **other)
+    return DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY).replace(**other)
 
 
 def described(broker: Broker, *, requester: Requester = ADMIN, **other: Any) -> Any:
     everything = describe_acls.DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY)
-    return ask(broker, attrs.evolve(everything, **other), requester)
+    return ask(broker, everything.replace(**other), requester)
 
 
 def told(broker: Broker) -> set[tuple[str, str, int]]:

@@ -95,6 +95,7 @@ from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
 from kwire.security.principal import ANONYMOUS, Principal, Requester
 from kwire.share_state import kinds
 from kwire.share_state.state import SharePartitionKey
+from kwire.tests.error_codes import error_codes
 from kwire.tests.folder_scene import append
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.waits import at_once
@@ -199,21 +200,6 @@ def written(response: Any, version: int) -> bytes:
     response.write(writer, version)
     pieces: list[Any] = list(writer.pieces())
     return b"".join(it.read() if hasattr(it, "read") else bytes(it) for it in pieces)
-
-
-def error_codes(value: Any) -> set[int]:
-    """All that a response says of errors, at any depth."""
-    found: set[int] = set()
-    if attrs.has(type(value)):
-        for field in attrs.fields(type(value)):
-            part = getattr(value, field.name)
-            if field.name == "error_code":
-                found.add(part)
-            found |= error_codes(part)
-    elif isinstance(value, list):
-        for part in value:
-            found |= error_codes(part)
-    return found
 
 
 def state(broker: Broker) -> object:

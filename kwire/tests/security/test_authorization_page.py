@@ -33,6 +33,7 @@ from kwire.broker import Broker
 from kwire.groups.service import GroupService
 from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
 from kwire.security.principal import Requester
+from kwire.tests.error_codes import error_codes
 from kwire.tests.security.test_authorization import (
     FOR_EVERYBODY,
     GROUP,
@@ -211,18 +212,9 @@ def ask_without(
     return {(it[1].name, it[2].name) for it in authorizer.asked}, refusals(answer)
 
 
-def refusals(value: Any) -> set[str]:
-    """The errors in an answer that refuse something, at any depth."""
-    found: set[str] = set()
-    if attrs.has(type(value)):
-        for field in attrs.fields(type(value)):
-            part = getattr(value, field.name)
-            if field.name.endswith("error_code") and part in REFUSALS:
-                found.add(ErrorCode(part).name)
-            found |= refusals(part)
-    elif isinstance(value, list):
-        found = {each for part in value for each in refusals(part)}
-    return found
+def refusals(answer: Any) -> set[str]:
+    """The errors in an answer that refuse something."""
+    return {ErrorCode(code).name for code in error_codes(answer) & REFUSALS}
 
 
 @pytest.fixture(autouse=True)

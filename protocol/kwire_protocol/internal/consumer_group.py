@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32 = Struct(">i")
 _I32_HEAD = Struct(">iB")
@@ -22,13 +30,18 @@ _UUID = Struct(">16s")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class ConsumerGroupMetadataKey:
+class ConsumerGroupMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 3
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
+    __slots__ = ("group_id",)
+
+    def __init__(
+        self,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupMetadataKey:
@@ -44,14 +57,23 @@ class ConsumerGroupMetadataKey:
         w.string(self.group_id)
 
 
-@attrs.define
-class ConsumerGroupMetadataValue:
+class ConsumerGroupMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 3
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    epoch: int = 0
-    metadata_hash: int = 0  # tag 0
+    __slots__ = (
+        "epoch",
+        "metadata_hash",
+    )
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        metadata_hash: int = 0,  # tag 0
+    ) -> None:
+        self.epoch = epoch
+        self.metadata_hash = metadata_hash
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupMetadataValue:
@@ -88,13 +110,18 @@ class ConsumerGroupMetadataValue:
             w.end_tag(start)
 
 
-@attrs.define
-class ConsumerGroupPartitionMetadataKey:
+class ConsumerGroupPartitionMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 4
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
+    __slots__ = ("group_id",)
+
+    def __init__(
+        self,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupPartitionMetadataKey:
@@ -110,10 +137,19 @@ class ConsumerGroupPartitionMetadataKey:
         w.string(self.group_id)
 
 
-@attrs.define
-class PartitionMetadata:
-    partition: int = 0
-    racks: list[str] = attrs.Factory(list)
+class PartitionMetadata(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "racks",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        racks: list[str] = FRESH,
+    ) -> None:
+        self.partition = partition
+        self.racks = [] if racks is FRESH else racks
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionMetadata]:
@@ -152,12 +188,25 @@ class PartitionMetadata:
             buf.append(0)
 
 
-@attrs.define
-class TopicMetadata:
-    topic_id: Uuid = NULL_UUID
-    topic_name: str = ""
-    num_partitions: int = 0
-    partition_metadata: list[PartitionMetadata] = attrs.Factory(list)
+class TopicMetadata(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "topic_name",
+        "num_partitions",
+        "partition_metadata",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        topic_name: str = "",
+        num_partitions: int = 0,
+        partition_metadata: list[PartitionMetadata] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.num_partitions = num_partitions
+        self.partition_metadata = [] if partition_metadata is FRESH else partition_metadata
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicMetadata]:
@@ -213,13 +262,18 @@ class TopicMetadata:
             buf.append(0)
 
 
-@attrs.define
-class ConsumerGroupPartitionMetadataValue:
+class ConsumerGroupPartitionMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 4
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    topics: list[TopicMetadata] = attrs.Factory(list)
+    __slots__ = ("topics",)
+
+    def __init__(
+        self,
+        topics: list[TopicMetadata] = FRESH,
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupPartitionMetadataValue:
@@ -256,14 +310,23 @@ class ConsumerGroupPartitionMetadataValue:
         buf.append(0)
 
 
-@attrs.define
-class ConsumerGroupMemberMetadataKey:
+class ConsumerGroupMemberMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 5
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    member_id: str = ""
+    __slots__ = (
+        "group_id",
+        "member_id",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupMemberMetadataKey:
@@ -281,10 +344,19 @@ class ConsumerGroupMemberMetadataKey:
         w.string(self.member_id)
 
 
-@attrs.define
-class ClassicProtocol:
-    name: str = ""
-    metadata: bytes = b""
+class ClassicProtocol(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "metadata",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        metadata: bytes = b"",
+    ) -> None:
+        self.name = name
+        self.metadata = metadata
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ClassicProtocol]:
@@ -329,10 +401,19 @@ class ClassicProtocol:
             buf.append(0)
 
 
-@attrs.define
-class ClassicMemberMetadata:
-    session_timeout_ms: int = 0
-    supported_protocols: list[ClassicProtocol] = attrs.Factory(list)
+class ClassicMemberMetadata(GeneratedMessage):
+    __slots__ = (
+        "session_timeout_ms",
+        "supported_protocols",
+    )
+
+    def __init__(
+        self,
+        session_timeout_ms: int = 0,
+        supported_protocols: list[ClassicProtocol] = FRESH,
+    ) -> None:
+        self.session_timeout_ms = session_timeout_ms
+        self.supported_protocols = [] if supported_protocols is FRESH else supported_protocols
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ClassicMemberMetadata:
@@ -365,21 +446,46 @@ class ClassicMemberMetadata:
         buf.append(0)
 
 
-@attrs.define
-class ConsumerGroupMemberMetadataValue:
+class ConsumerGroupMemberMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 5
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    instance_id: str | None = ""
-    rack_id: str | None = ""
-    client_id: str = ""
-    client_host: str = ""
-    subscribed_topic_names: list[str] = attrs.Factory(list)
-    subscribed_topic_regex: str | None = ""
-    rebalance_timeout_ms: int = -1
-    server_assignor: str | None = ""
-    classic_member_metadata: ClassicMemberMetadata | None = attrs.Factory(ClassicMemberMetadata)  # tag 0
+    __slots__ = (
+        "instance_id",
+        "rack_id",
+        "client_id",
+        "client_host",
+        "subscribed_topic_names",
+        "subscribed_topic_regex",
+        "rebalance_timeout_ms",
+        "server_assignor",
+        "classic_member_metadata",
+    )
+
+    def __init__(
+        self,
+        instance_id: str | None = "",
+        rack_id: str | None = "",
+        client_id: str = "",
+        client_host: str = "",
+        subscribed_topic_names: list[str] = FRESH,
+        subscribed_topic_regex: str | None = "",
+        rebalance_timeout_ms: int = -1,
+        server_assignor: str | None = "",
+        classic_member_metadata: ClassicMemberMetadata | None = FRESH,  # tag 0
+    ) -> None:
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = [] if subscribed_topic_names is FRESH else subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.server_assignor = server_assignor
+        self.classic_member_metadata = (
+            ClassicMemberMetadata() if classic_member_metadata is FRESH else classic_member_metadata
+        )
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupMemberMetadataValue:
@@ -520,13 +626,18 @@ class ConsumerGroupMemberMetadataValue:
             w.end_tag(start)
 
 
-@attrs.define
-class ConsumerGroupTargetAssignmentMetadataKey:
+class ConsumerGroupTargetAssignmentMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 6
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
+    __slots__ = ("group_id",)
+
+    def __init__(
+        self,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupTargetAssignmentMetadataKey:
@@ -542,14 +653,23 @@ class ConsumerGroupTargetAssignmentMetadataKey:
         w.string(self.group_id)
 
 
-@attrs.define
-class ConsumerGroupTargetAssignmentMetadataValue:
+class ConsumerGroupTargetAssignmentMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 6
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    assignment_epoch: int = 0
-    assignment_timestamp: int = 0  # tag 0
+    __slots__ = (
+        "assignment_epoch",
+        "assignment_timestamp",
+    )
+
+    def __init__(
+        self,
+        assignment_epoch: int = 0,
+        assignment_timestamp: int = 0,  # tag 0
+    ) -> None:
+        self.assignment_epoch = assignment_epoch
+        self.assignment_timestamp = assignment_timestamp
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupTargetAssignmentMetadataValue:
@@ -586,14 +706,23 @@ class ConsumerGroupTargetAssignmentMetadataValue:
             w.end_tag(start)
 
 
-@attrs.define
-class ConsumerGroupTargetAssignmentMemberKey:
+class ConsumerGroupTargetAssignmentMemberKey(GeneratedMessage):
     api_key: ClassVar[int] = 7
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    member_id: str = ""
+    __slots__ = (
+        "group_id",
+        "member_id",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupTargetAssignmentMemberKey:
@@ -611,10 +740,19 @@ class ConsumerGroupTargetAssignmentMemberKey:
         w.string(self.member_id)
 
 
-@attrs.define
-class TopicPartition:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[int] = attrs.Factory(list)
+class TopicPartition(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartition]:
@@ -652,13 +790,18 @@ class TopicPartition:
             buf.append(0)
 
 
-@attrs.define
-class ConsumerGroupTargetAssignmentMemberValue:
+class ConsumerGroupTargetAssignmentMemberValue(GeneratedMessage):
     api_key: ClassVar[int] = 7
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    topic_partitions: list[TopicPartition] = attrs.Factory(list)
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        topic_partitions: list[TopicPartition] = FRESH,
+    ) -> None:
+        self.topic_partitions = [] if topic_partitions is FRESH else topic_partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupTargetAssignmentMemberValue:
@@ -697,14 +840,23 @@ class ConsumerGroupTargetAssignmentMemberValue:
         buf.append(0)
 
 
-@attrs.define
-class ConsumerGroupCurrentMemberAssignmentKey:
+class ConsumerGroupCurrentMemberAssignmentKey(GeneratedMessage):
     api_key: ClassVar[int] = 8
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    member_id: str = ""
+    __slots__ = (
+        "group_id",
+        "member_id",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupCurrentMemberAssignmentKey:
@@ -722,11 +874,22 @@ class ConsumerGroupCurrentMemberAssignmentKey:
         w.string(self.member_id)
 
 
-@attrs.define
-class TopicPartitions:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[int] = attrs.Factory(list)
-    assignment_epochs: list[int] | None = attrs.Factory(list)  # tag 0
+class TopicPartitions(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+        "assignment_epochs",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[int] = FRESH,
+        assignment_epochs: list[int] | None = FRESH,  # tag 0
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
+        self.assignment_epochs = [] if assignment_epochs is FRESH else assignment_epochs
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartitions]:
@@ -779,17 +942,34 @@ class TopicPartitions:
                 w.end_tag(start)
 
 
-@attrs.define
-class ConsumerGroupCurrentMemberAssignmentValue:
+class ConsumerGroupCurrentMemberAssignmentValue(GeneratedMessage):
     api_key: ClassVar[int] = 8
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    member_epoch: int = 0
-    previous_member_epoch: int = 0
-    state: int = 0
-    assigned_partitions: list[TopicPartitions] = attrs.Factory(list)
-    partitions_pending_revocation: list[TopicPartitions] = attrs.Factory(list)
+    __slots__ = (
+        "member_epoch",
+        "previous_member_epoch",
+        "state",
+        "assigned_partitions",
+        "partitions_pending_revocation",
+    )
+
+    def __init__(
+        self,
+        member_epoch: int = 0,
+        previous_member_epoch: int = 0,
+        state: int = 0,
+        assigned_partitions: list[TopicPartitions] = FRESH,
+        partitions_pending_revocation: list[TopicPartitions] = FRESH,
+    ) -> None:
+        self.member_epoch = member_epoch
+        self.previous_member_epoch = previous_member_epoch
+        self.state = state
+        self.assigned_partitions = [] if assigned_partitions is FRESH else assigned_partitions
+        self.partitions_pending_revocation = (
+            [] if partitions_pending_revocation is FRESH else partitions_pending_revocation
+        )
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupCurrentMemberAssignmentValue:
@@ -844,14 +1024,23 @@ class ConsumerGroupCurrentMemberAssignmentValue:
         buf.append(0)
 
 
-@attrs.define
-class ConsumerGroupRegularExpressionKey:
+class ConsumerGroupRegularExpressionKey(GeneratedMessage):
     api_key: ClassVar[int] = 16
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    regular_expression: str = ""
+    __slots__ = (
+        "group_id",
+        "regular_expression",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        regular_expression: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.regular_expression = regular_expression
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupRegularExpressionKey:
@@ -869,15 +1058,26 @@ class ConsumerGroupRegularExpressionKey:
         w.string(self.regular_expression)
 
 
-@attrs.define
-class ConsumerGroupRegularExpressionValue:
+class ConsumerGroupRegularExpressionValue(GeneratedMessage):
     api_key: ClassVar[int] = 16
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    topics: list[str] = attrs.Factory(list)
-    version: int = 0
-    timestamp: int = 0
+    __slots__ = (
+        "topics",
+        "version",
+        "timestamp",
+    )
+
+    def __init__(
+        self,
+        topics: list[str] = FRESH,
+        version: int = 0,
+        timestamp: int = 0,
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
+        self.version = version
+        self.timestamp = timestamp
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupRegularExpressionValue:

@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32 = Struct(">i")
 _I32_HEAD = Struct(">iB")
@@ -22,15 +30,26 @@ _I64_I32_HEAD = Struct(">qiB")
 _I64_I64 = Struct(">qq")
 
 
-@attrs.define
-class LegacyOffsetCommitKey:
+class LegacyOffsetCommitKey(GeneratedMessage):
     api_key: ClassVar[int] = 0
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group: str = ""
-    topic: str = ""
-    partition: int = 0
+    __slots__ = (
+        "group",
+        "topic",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        group: str = "",
+        topic: str = "",
+        partition: int = 0,
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.partition = partition
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LegacyOffsetCommitKey:
@@ -51,15 +70,26 @@ class LegacyOffsetCommitKey:
         buf += _I32.pack(self.partition)
 
 
-@attrs.define
-class LegacyOffsetCommitValue:
+class LegacyOffsetCommitValue(GeneratedMessage):
     api_key: ClassVar[int] = 0
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    offset: int = 0
-    metadata: str = ""
-    commit_timestamp: int = 0
+    __slots__ = (
+        "offset",
+        "metadata",
+        "commit_timestamp",
+    )
+
+    def __init__(
+        self,
+        offset: int = 0,
+        metadata: str = "",
+        commit_timestamp: int = 0,
+    ) -> None:
+        self.offset = offset
+        self.metadata = metadata
+        self.commit_timestamp = commit_timestamp
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LegacyOffsetCommitValue:
@@ -80,15 +110,26 @@ class LegacyOffsetCommitValue:
         buf += _I64.pack(self.commit_timestamp)
 
 
-@attrs.define
-class OffsetCommitKey:
+class OffsetCommitKey(GeneratedMessage):
     api_key: ClassVar[int] = 1
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group: str = ""
-    topic: str = ""
-    partition: int = 0
+    __slots__ = (
+        "group",
+        "topic",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        group: str = "",
+        topic: str = "",
+        partition: int = 0,
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.partition = partition
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetCommitKey:
@@ -109,18 +150,35 @@ class OffsetCommitKey:
         buf += _I32.pack(self.partition)
 
 
-@attrs.define
-class OffsetCommitValue:
+class OffsetCommitValue(GeneratedMessage):
     api_key: ClassVar[int] = 1
     versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 4
 
-    offset: int = 0
-    leader_epoch: int = -1  # v3+
-    metadata: str = ""
-    commit_timestamp: int = 0
-    expire_timestamp: int = -1  # v1
-    topic_id: Uuid = NULL_UUID  # tag 0, v4+
+    __slots__ = (
+        "offset",
+        "leader_epoch",
+        "metadata",
+        "commit_timestamp",
+        "expire_timestamp",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        offset: int = 0,
+        leader_epoch: int = -1,  # v3+
+        metadata: str = "",
+        commit_timestamp: int = 0,
+        expire_timestamp: int = -1,  # v1
+        topic_id: Uuid = NULL_UUID,  # tag 0, v4+
+    ) -> None:
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.metadata = metadata
+        self.commit_timestamp = commit_timestamp
+        self.expire_timestamp = expire_timestamp
+        self.topic_id = topic_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetCommitValue:
@@ -204,13 +262,18 @@ class OffsetCommitValue:
                 w.end_tag(start)
 
 
-@attrs.define
-class GroupMetadataKey:
+class GroupMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 2
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group: str = ""
+    __slots__ = ("group",)
+
+    def __init__(
+        self,
+        group: str = "",
+    ) -> None:
+        self.group = group
 
     @classmethod
     def read(cls, r: Reader, version: int) -> GroupMetadataKey:
@@ -226,16 +289,37 @@ class GroupMetadataKey:
         w.string(self.group)
 
 
-@attrs.define
-class MemberMetadata:
-    member_id: str = ""
-    group_instance_id: str | None = None  # v3+
-    client_id: str = ""
-    client_host: str = ""
-    rebalance_timeout: int = -1  # v1+
-    session_timeout: int = 0
-    subscription: bytes = b""
-    assignment: bytes = b""
+class MemberMetadata(GeneratedMessage):
+    __slots__ = (
+        "member_id",
+        "group_instance_id",
+        "client_id",
+        "client_host",
+        "rebalance_timeout",
+        "session_timeout",
+        "subscription",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        member_id: str = "",
+        group_instance_id: str | None = None,  # v3+
+        client_id: str = "",
+        client_host: str = "",
+        rebalance_timeout: int = -1,  # v1+
+        session_timeout: int = 0,
+        subscription: bytes = b"",
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout = rebalance_timeout
+        self.session_timeout = session_timeout
+        self.subscription = subscription
+        self.assignment = assignment
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[MemberMetadata]:
@@ -366,18 +450,35 @@ class MemberMetadata:
                 w.blob(self.assignment)
 
 
-@attrs.define
-class GroupMetadataValue:
+class GroupMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 2
     versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 4
 
-    protocol_type: str = ""
-    generation: int = 0
-    protocol: str | None = ""
-    leader: str | None = ""
-    current_state_timestamp: int = -1  # v2+
-    members: list[MemberMetadata] = attrs.Factory(list)
+    __slots__ = (
+        "protocol_type",
+        "generation",
+        "protocol",
+        "leader",
+        "current_state_timestamp",
+        "members",
+    )
+
+    def __init__(
+        self,
+        protocol_type: str = "",
+        generation: int = 0,
+        protocol: str | None = "",
+        leader: str | None = "",
+        current_state_timestamp: int = -1,  # v2+
+        members: list[MemberMetadata] = FRESH,
+    ) -> None:
+        self.protocol_type = protocol_type
+        self.generation = generation
+        self.protocol = protocol
+        self.leader = leader
+        self.current_state_timestamp = current_state_timestamp
+        self.members = [] if members is FRESH else members
 
     @classmethod
     def read(cls, r: Reader, version: int) -> GroupMetadataValue:

@@ -8,17 +8,24 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32 = Struct(">i")
 
 
-@attrs.define
-class ConsumerProtocolAssignmentTopicPartition:
-    topic: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class ConsumerProtocolAssignmentTopicPartition(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerProtocolAssignmentTopicPartition:
@@ -36,13 +43,22 @@ class ConsumerProtocolAssignmentTopicPartition:
             w.int32s(self.partitions)
 
 
-@attrs.define
-class ConsumerProtocolAssignment:
+class ConsumerProtocolAssignment(GeneratedMessage):
     versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = None
 
-    assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = attrs.Factory(list)
-    user_data: bytes | None = None
+    __slots__ = (
+        "assigned_partitions",
+        "user_data",
+    )
+
+    def __init__(
+        self,
+        assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = FRESH,
+        user_data: bytes | None = None,
+    ) -> None:
+        self.assigned_partitions = [] if assigned_partitions is FRESH else assigned_partitions
+        self.user_data = user_data
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerProtocolAssignment:
@@ -62,10 +78,19 @@ class ConsumerProtocolAssignment:
         w.nullable_blob(self.user_data)
 
 
-@attrs.define
-class ConsumerProtocolSubscriptionTopicPartition:
-    topic: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class ConsumerProtocolSubscriptionTopicPartition(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerProtocolSubscriptionTopicPartition:
@@ -83,16 +108,31 @@ class ConsumerProtocolSubscriptionTopicPartition:
             w.int32s(self.partitions)
 
 
-@attrs.define
-class ConsumerProtocolSubscription:
+class ConsumerProtocolSubscription(GeneratedMessage):
     versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = None
 
-    topics: list[str] = attrs.Factory(list)
-    user_data: bytes | None = None
-    owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = attrs.Factory(list)  # v1+
-    generation_id: int = -1  # v2+
-    rack_id: str | None = None  # v3+
+    __slots__ = (
+        "topics",
+        "user_data",
+        "owned_partitions",
+        "generation_id",
+        "rack_id",
+    )
+
+    def __init__(
+        self,
+        topics: list[str] = FRESH,
+        user_data: bytes | None = None,
+        owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = FRESH,  # v1+
+        generation_id: int = -1,  # v2+
+        rack_id: str | None = None,  # v3+
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
+        self.user_data = user_data
+        self.owned_partitions = [] if owned_partitions is FRESH else owned_partitions
+        self.generation_id = generation_id
+        self.rack_id = rack_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerProtocolSubscription:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -38,12 +38,17 @@ _UI16_HEAD = Struct(">HB")
 _UI16_NO_TAGS = Struct(">Hx")
 
 
-@attrs.define
-class ControlRecordTypeSchema:
+class ControlRecordTypeSchema(GeneratedMessage):
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    type: int = 0
+    __slots__ = ("type",)
+
+    def __init__(
+        self,
+        type: int = 0,
+    ) -> None:
+        self.type = type
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ControlRecordTypeSchema:
@@ -60,12 +65,17 @@ class ControlRecordTypeSchema:
         buf += _I16.pack(self.type)
 
 
-@attrs.define
-class EndTxnMarker:
+class EndTxnMarker(GeneratedMessage):
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    coordinator_epoch: int = 0
+    __slots__ = ("coordinator_epoch",)
+
+    def __init__(
+        self,
+        coordinator_epoch: int = 0,
+    ) -> None:
+        self.coordinator_epoch = coordinator_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EndTxnMarker:
@@ -82,13 +92,22 @@ class EndTxnMarker:
         buf += _I32.pack(self.coordinator_epoch)
 
 
-@attrs.define
-class KRaftVersionRecord:
+class KRaftVersionRecord(GeneratedMessage):
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    version: int = 0
-    k_raft_version: int = 0
+    __slots__ = (
+        "version",
+        "k_raft_version",
+    )
+
+    def __init__(
+        self,
+        version: int = 0,
+        k_raft_version: int = 0,
+    ) -> None:
+        self.version = version
+        self.k_raft_version = k_raft_version
 
     @classmethod
     def read(cls, r: Reader, version: int) -> KRaftVersionRecord:
@@ -114,10 +133,19 @@ class KRaftVersionRecord:
         buf += _I16_I16_NO_TAGS.pack(self.version, self.k_raft_version)
 
 
-@attrs.define
-class LeaderChangeMessageVoter:
-    voter_id: int = 0
-    voter_directory_id: Uuid = NULL_UUID  # v1+
+class LeaderChangeMessageVoter(GeneratedMessage):
+    __slots__ = (
+        "voter_id",
+        "voter_directory_id",
+    )
+
+    def __init__(
+        self,
+        voter_id: int = 0,
+        voter_directory_id: Uuid = NULL_UUID,  # v1+
+    ) -> None:
+        self.voter_id = voter_id
+        self.voter_directory_id = voter_directory_id
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[LeaderChangeMessageVoter]:
@@ -159,15 +187,28 @@ class LeaderChangeMessageVoter:
                     raise UnsupportedField("LeaderChangeMessageVoter.voter_directory_id", version)
 
 
-@attrs.define
-class LeaderChangeMessage:
+class LeaderChangeMessage(GeneratedMessage):
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    version: int = 0
-    leader_id: int = 0
-    voters: list[LeaderChangeMessageVoter] = attrs.Factory(list)
-    granting_voters: list[LeaderChangeMessageVoter] = attrs.Factory(list)
+    __slots__ = (
+        "version",
+        "leader_id",
+        "voters",
+        "granting_voters",
+    )
+
+    def __init__(
+        self,
+        version: int = 0,
+        leader_id: int = 0,
+        voters: list[LeaderChangeMessageVoter] = FRESH,
+        granting_voters: list[LeaderChangeMessageVoter] = FRESH,
+    ) -> None:
+        self.version = version
+        self.leader_id = leader_id
+        self.voters = [] if voters is FRESH else voters
+        self.granting_voters = [] if granting_voters is FRESH else granting_voters
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaderChangeMessage:
@@ -220,12 +261,17 @@ class LeaderChangeMessage:
         buf.append(0)
 
 
-@attrs.define
-class SnapshotFooterRecord:
+class SnapshotFooterRecord(GeneratedMessage):
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    version: int = 0
+    __slots__ = ("version",)
+
+    def __init__(
+        self,
+        version: int = 0,
+    ) -> None:
+        self.version = version
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SnapshotFooterRecord:
@@ -251,13 +297,22 @@ class SnapshotFooterRecord:
         buf += _I16_NO_TAGS.pack(self.version)
 
 
-@attrs.define
-class SnapshotHeaderRecord:
+class SnapshotHeaderRecord(GeneratedMessage):
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    version: int = 0
-    last_contained_log_timestamp: int = 0
+    __slots__ = (
+        "version",
+        "last_contained_log_timestamp",
+    )
+
+    def __init__(
+        self,
+        version: int = 0,
+        last_contained_log_timestamp: int = 0,
+    ) -> None:
+        self.version = version
+        self.last_contained_log_timestamp = last_contained_log_timestamp
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SnapshotHeaderRecord:
@@ -283,11 +338,22 @@ class SnapshotHeaderRecord:
         buf += _I16_I64_NO_TAGS.pack(self.version, self.last_contained_log_timestamp)
 
 
-@attrs.define
-class Endpoint:
-    name: str = ""
-    host: str = ""
-    port: int = 0
+class Endpoint(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "host",
+        "port",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[Endpoint]:
@@ -339,10 +405,19 @@ class Endpoint:
             buf += _UI16_NO_TAGS.pack(self.port)
 
 
-@attrs.define
-class KRaftVersionFeature:
-    min_supported_version: int = 0
-    max_supported_version: int = 0
+class KRaftVersionFeature(GeneratedMessage):
+    __slots__ = (
+        "min_supported_version",
+        "max_supported_version",
+    )
+
+    def __init__(
+        self,
+        min_supported_version: int = 0,
+        max_supported_version: int = 0,
+    ) -> None:
+        self.min_supported_version = min_supported_version
+        self.max_supported_version = max_supported_version
 
     @classmethod
     def read(cls, r: Reader, version: int) -> KRaftVersionFeature:
@@ -361,12 +436,27 @@ class KRaftVersionFeature:
         buf += _I16_I16_NO_TAGS.pack(self.min_supported_version, self.max_supported_version)
 
 
-@attrs.define
-class VotersRecordVoter:
-    voter_id: int = 0
-    voter_directory_id: Uuid = NULL_UUID
-    endpoints: list[Endpoint] = attrs.Factory(list)
-    k_raft_version_feature: KRaftVersionFeature = attrs.Factory(KRaftVersionFeature)
+class VotersRecordVoter(GeneratedMessage):
+    __slots__ = (
+        "voter_id",
+        "voter_directory_id",
+        "endpoints",
+        "k_raft_version_feature",
+    )
+
+    def __init__(
+        self,
+        voter_id: int = 0,
+        voter_directory_id: Uuid = NULL_UUID,
+        endpoints: list[Endpoint] = FRESH,
+        k_raft_version_feature: KRaftVersionFeature = FRESH,
+    ) -> None:
+        self.voter_id = voter_id
+        self.voter_directory_id = voter_directory_id
+        self.endpoints = [] if endpoints is FRESH else endpoints
+        self.k_raft_version_feature = (
+            KRaftVersionFeature() if k_raft_version_feature is FRESH else k_raft_version_feature
+        )
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[VotersRecordVoter]:
@@ -413,13 +503,22 @@ class VotersRecordVoter:
             buf.append(0)
 
 
-@attrs.define
-class VotersRecord:
+class VotersRecord(GeneratedMessage):
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    version: int = 0
-    voters: list[VotersRecordVoter] = attrs.Factory(list)
+    __slots__ = (
+        "version",
+        "voters",
+    )
+
+    def __init__(
+        self,
+        version: int = 0,
+        voters: list[VotersRecordVoter] = FRESH,
+    ) -> None:
+        self.version = version
+        self.voters = [] if voters is FRESH else voters
 
     @classmethod
     def read(cls, r: Reader, version: int) -> VotersRecord:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -42,12 +42,25 @@ _UI16_I16_HEAD = Struct(">HhB")
 _UI16_I16_NO_TAGS = Struct(">Hhx")
 
 
-@attrs.define
-class BrokerEndpoint:
-    name: str = ""
-    host: str = ""
-    port: int = 0
-    security_protocol: int = 0
+class BrokerEndpoint(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "host",
+        "port",
+        "security_protocol",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+        security_protocol: int = 0,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.security_protocol = security_protocol
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[BrokerEndpoint]:
@@ -99,11 +112,22 @@ class BrokerEndpoint:
             buf += _UI16_I16_NO_TAGS.pack(self.port, self.security_protocol)
 
 
-@attrs.define
-class BrokerFeature:
-    name: str = ""
-    min_supported_version: int = 0
-    max_supported_version: int = 0
+class BrokerFeature(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "min_supported_version",
+        "max_supported_version",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        min_supported_version: int = 0,
+        max_supported_version: int = 0,
+    ) -> None:
+        self.name = name
+        self.min_supported_version = min_supported_version
+        self.max_supported_version = max_supported_version
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[BrokerFeature]:
@@ -144,23 +168,50 @@ class BrokerFeature:
             buf += _I16_I16_NO_TAGS.pack(self.min_supported_version, self.max_supported_version)
 
 
-@attrs.define
-class RegisterBrokerRecord:
+class RegisterBrokerRecord(GeneratedMessage):
     api_key: ClassVar[int] = 0
     versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 0
 
-    broker_id: int = 0
-    is_migrating_zk_broker: bool = False  # v2+
-    incarnation_id: Uuid = NULL_UUID
-    broker_epoch: int = 0
-    end_points: list[BrokerEndpoint] = attrs.Factory(list)
-    features: list[BrokerFeature] = attrs.Factory(list)
-    rack: str | None = ""
-    fenced: bool = True
-    in_controlled_shutdown: bool = False  # v1+
-    log_dirs: list[Uuid] = attrs.Factory(list)  # tag 0, v3+
-    cordoned_log_dirs: list[Uuid] | None = None  # tag 1, v4+
+    __slots__ = (
+        "broker_id",
+        "is_migrating_zk_broker",
+        "incarnation_id",
+        "broker_epoch",
+        "end_points",
+        "features",
+        "rack",
+        "fenced",
+        "in_controlled_shutdown",
+        "log_dirs",
+        "cordoned_log_dirs",
+    )
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        is_migrating_zk_broker: bool = False,  # v2+
+        incarnation_id: Uuid = NULL_UUID,
+        broker_epoch: int = 0,
+        end_points: list[BrokerEndpoint] = FRESH,
+        features: list[BrokerFeature] = FRESH,
+        rack: str | None = "",
+        fenced: bool = True,
+        in_controlled_shutdown: bool = False,  # v1+
+        log_dirs: list[Uuid] = FRESH,  # tag 0, v3+
+        cordoned_log_dirs: list[Uuid] | None = None,  # tag 1, v4+
+    ) -> None:
+        self.broker_id = broker_id
+        self.is_migrating_zk_broker = is_migrating_zk_broker
+        self.incarnation_id = incarnation_id
+        self.broker_epoch = broker_epoch
+        self.end_points = [] if end_points is FRESH else end_points
+        self.features = [] if features is FRESH else features
+        self.rack = rack
+        self.fenced = fenced
+        self.in_controlled_shutdown = in_controlled_shutdown
+        self.log_dirs = [] if log_dirs is FRESH else log_dirs
+        self.cordoned_log_dirs = cordoned_log_dirs
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RegisterBrokerRecord:
@@ -282,14 +333,23 @@ class RegisterBrokerRecord:
             w.end_tag(start)
 
 
-@attrs.define
-class UnregisterBrokerRecord:
+class UnregisterBrokerRecord(GeneratedMessage):
     api_key: ClassVar[int] = 1
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    broker_id: int = 0
-    broker_epoch: int = 0
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+    )
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = 0,
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> UnregisterBrokerRecord:
@@ -315,14 +375,23 @@ class UnregisterBrokerRecord:
         buf += _I32_I64_NO_TAGS.pack(self.broker_id, self.broker_epoch)
 
 
-@attrs.define
-class FenceBrokerRecord:
+class FenceBrokerRecord(GeneratedMessage):
     api_key: ClassVar[int] = 7
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    id: int = 0
-    epoch: int = 0
+    __slots__ = (
+        "id",
+        "epoch",
+    )
+
+    def __init__(
+        self,
+        id: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        self.id = id
+        self.epoch = epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FenceBrokerRecord:
@@ -348,14 +417,23 @@ class FenceBrokerRecord:
         buf += _I32_I64_NO_TAGS.pack(self.id, self.epoch)
 
 
-@attrs.define
-class UnfenceBrokerRecord:
+class UnfenceBrokerRecord(GeneratedMessage):
     api_key: ClassVar[int] = 8
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    id: int = 0
-    epoch: int = 0
+    __slots__ = (
+        "id",
+        "epoch",
+    )
+
+    def __init__(
+        self,
+        id: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        self.id = id
+        self.epoch = epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> UnfenceBrokerRecord:
@@ -381,18 +459,35 @@ class UnfenceBrokerRecord:
         buf += _I32_I64_NO_TAGS.pack(self.id, self.epoch)
 
 
-@attrs.define
-class BrokerRegistrationChangeRecord:
+class BrokerRegistrationChangeRecord(GeneratedMessage):
     api_key: ClassVar[int] = 17
     versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = 0
 
-    broker_id: int = 0
-    broker_epoch: int = 0
-    fenced: int = 0  # tag 0
-    in_controlled_shutdown: int = 0  # tag 1, v1+
-    log_dirs: list[Uuid] = attrs.Factory(list)  # tag 2, v2+
-    cordoned_log_dirs: list[Uuid] | None = None  # tag 3, v3+
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+        "fenced",
+        "in_controlled_shutdown",
+        "log_dirs",
+        "cordoned_log_dirs",
+    )
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = 0,
+        fenced: int = 0,  # tag 0
+        in_controlled_shutdown: int = 0,  # tag 1, v1+
+        log_dirs: list[Uuid] = FRESH,  # tag 2, v2+
+        cordoned_log_dirs: list[Uuid] | None = None,  # tag 3, v3+
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.fenced = fenced
+        self.in_controlled_shutdown = in_controlled_shutdown
+        self.log_dirs = [] if log_dirs is FRESH else log_dirs
+        self.cordoned_log_dirs = cordoned_log_dirs
 
     @classmethod
     def read(cls, r: Reader, version: int) -> BrokerRegistrationChangeRecord:
@@ -461,12 +556,25 @@ class BrokerRegistrationChangeRecord:
             w.end_tag(start)
 
 
-@attrs.define
-class ControllerEndpoint:
-    name: str = ""
-    host: str = ""
-    port: int = 0
-    security_protocol: int = 0
+class ControllerEndpoint(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "host",
+        "port",
+        "security_protocol",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+        security_protocol: int = 0,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.security_protocol = security_protocol
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ControllerEndpoint]:
@@ -518,11 +626,22 @@ class ControllerEndpoint:
             buf += _UI16_I16_NO_TAGS.pack(self.port, self.security_protocol)
 
 
-@attrs.define
-class ControllerFeature:
-    name: str = ""
-    min_supported_version: int = 0
-    max_supported_version: int = 0
+class ControllerFeature(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "min_supported_version",
+        "max_supported_version",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        min_supported_version: int = 0,
+        max_supported_version: int = 0,
+    ) -> None:
+        self.name = name
+        self.min_supported_version = min_supported_version
+        self.max_supported_version = max_supported_version
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ControllerFeature]:
@@ -563,17 +682,32 @@ class ControllerFeature:
             buf += _I16_I16_NO_TAGS.pack(self.min_supported_version, self.max_supported_version)
 
 
-@attrs.define
-class RegisterControllerRecord:
+class RegisterControllerRecord(GeneratedMessage):
     api_key: ClassVar[int] = 27
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    controller_id: int = 0
-    incarnation_id: Uuid = NULL_UUID
-    zk_migration_ready: bool = False
-    end_points: list[ControllerEndpoint] = attrs.Factory(list)
-    features: list[ControllerFeature] = attrs.Factory(list)
+    __slots__ = (
+        "controller_id",
+        "incarnation_id",
+        "zk_migration_ready",
+        "end_points",
+        "features",
+    )
+
+    def __init__(
+        self,
+        controller_id: int = 0,
+        incarnation_id: Uuid = NULL_UUID,
+        zk_migration_ready: bool = False,
+        end_points: list[ControllerEndpoint] = FRESH,
+        features: list[ControllerFeature] = FRESH,
+    ) -> None:
+        self.controller_id = controller_id
+        self.incarnation_id = incarnation_id
+        self.zk_migration_ready = zk_migration_ready
+        self.end_points = [] if end_points is FRESH else end_points
+        self.features = [] if features is FRESH else features
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RegisterControllerRecord:
@@ -628,13 +762,18 @@ class RegisterControllerRecord:
         buf.append(0)
 
 
-@attrs.define
-class UnregisterControllerRecord:
+class UnregisterControllerRecord(GeneratedMessage):
     api_key: ClassVar[int] = 29
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    controller_id: int = 0
+    __slots__ = ("controller_id",)
+
+    def __init__(
+        self,
+        controller_id: int = 0,
+    ) -> None:
+        self.controller_id = controller_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> UnregisterControllerRecord:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _F64_BOOL_HEAD = Struct(">d?B")
 _F64_BOOL_NO_TAGS = Struct(">d?x")
@@ -22,16 +20,29 @@ _I8 = Struct(">b")
 _I8_HEAD = Struct(">bB")
 
 
-@attrs.define
-class ConfigRecord:
+class ConfigRecord(GeneratedMessage):
     api_key: ClassVar[int] = 4
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    resource_type: int = 0
-    resource_name: str = ""
-    name: str = ""
-    value: str | None = ""
+    __slots__ = (
+        "resource_type",
+        "resource_name",
+        "name",
+        "value",
+    )
+
+    def __init__(
+        self,
+        resource_type: int = 0,
+        resource_name: str = "",
+        name: str = "",
+        value: str | None = "",
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.name = name
+        self.value = value
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConfigRecord:
@@ -98,14 +109,23 @@ class ConfigRecord:
         buf.append(0)
 
 
-@attrs.define
-class FeatureLevelRecord:
+class FeatureLevelRecord(GeneratedMessage):
     api_key: ClassVar[int] = 12
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    name: str = ""
-    feature_level: int = 0
+    __slots__ = (
+        "name",
+        "feature_level",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        feature_level: int = 0,
+    ) -> None:
+        self.name = name
+        self.feature_level = feature_level
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FeatureLevelRecord:
@@ -142,10 +162,19 @@ class FeatureLevelRecord:
         buf += _I16_NO_TAGS.pack(self.feature_level)
 
 
-@attrs.define
-class EntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
+class EntityData(GeneratedMessage):
+    __slots__ = (
+        "entity_type",
+        "entity_name",
+    )
+
+    def __init__(
+        self,
+        entity_type: str = "",
+        entity_name: str | None = "",
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[EntityData]:
@@ -204,16 +233,29 @@ class EntityData:
             buf.append(0)
 
 
-@attrs.define
-class ClientQuotaRecord:
+class ClientQuotaRecord(GeneratedMessage):
     api_key: ClassVar[int] = 14
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    entity: list[EntityData] = attrs.Factory(list)
-    key: str = ""
-    value: float = 0.0
-    remove: bool = False
+    __slots__ = (
+        "entity",
+        "key",
+        "value",
+        "remove",
+    )
+
+    def __init__(
+        self,
+        entity: list[EntityData] = FRESH,
+        key: str = "",
+        value: float = 0.0,
+        remove: bool = False,
+    ) -> None:
+        self.entity = [] if entity is FRESH else entity
+        self.key = key
+        self.value = value
+        self.remove = remove
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ClientQuotaRecord:
@@ -259,15 +301,26 @@ class ClientQuotaRecord:
         buf += _F64_BOOL_NO_TAGS.pack(self.value, self.remove)
 
 
-@attrs.define
-class ProducerIdsRecord:
+class ProducerIdsRecord(GeneratedMessage):
     api_key: ClassVar[int] = 15
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    broker_id: int = 0
-    broker_epoch: int = -1
-    next_producer_id: int = 0
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+        "next_producer_id",
+    )
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = -1,
+        next_producer_id: int = 0,
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.next_producer_id = next_producer_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ProducerIdsRecord:

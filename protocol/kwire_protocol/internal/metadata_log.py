@@ -8,19 +8,18 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I8_HEAD = Struct(">bB")
 _I8_NO_TAGS = Struct(">bx")
 
 
-@attrs.define
-class NoOpRecord:
+class NoOpRecord(GeneratedMessage):
     api_key: ClassVar[int] = 20
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
+
+    __slots__ = ()
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NoOpRecord:
@@ -46,13 +45,18 @@ class NoOpRecord:
         buf.append(0)
 
 
-@attrs.define
-class ZkMigrationStateRecord:
+class ZkMigrationStateRecord(GeneratedMessage):
     api_key: ClassVar[int] = 21
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    zk_migration_state: int = 0
+    __slots__ = ("zk_migration_state",)
+
+    def __init__(
+        self,
+        zk_migration_state: int = 0,
+    ) -> None:
+        self.zk_migration_state = zk_migration_state
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ZkMigrationStateRecord:
@@ -78,13 +82,18 @@ class ZkMigrationStateRecord:
         buf += _I8_NO_TAGS.pack(self.zk_migration_state)
 
 
-@attrs.define
-class BeginTransactionRecord:
+class BeginTransactionRecord(GeneratedMessage):
     api_key: ClassVar[int] = 23
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    name: str | None = None  # tag 0
+    __slots__ = ("name",)
+
+    def __init__(
+        self,
+        name: str | None = None,  # tag 0
+    ) -> None:
+        self.name = name
 
     @classmethod
     def read(cls, r: Reader, version: int) -> BeginTransactionRecord:
@@ -120,11 +129,12 @@ class BeginTransactionRecord:
             w.end_tag(start)
 
 
-@attrs.define
-class EndTransactionRecord:
+class EndTransactionRecord(GeneratedMessage):
     api_key: ClassVar[int] = 24
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
+
+    __slots__ = ()
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EndTransactionRecord:
@@ -150,13 +160,18 @@ class EndTransactionRecord:
         buf.append(0)
 
 
-@attrs.define
-class AbortTransactionRecord:
+class AbortTransactionRecord(GeneratedMessage):
     api_key: ClassVar[int] = 25
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    reason: str | None = None  # tag 0
+    __slots__ = ("reason",)
+
+    def __init__(
+        self,
+        reason: str | None = None,  # tag 0
+    ) -> None:
+        self.reason = reason
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AbortTransactionRecord:

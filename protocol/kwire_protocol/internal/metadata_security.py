@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32_HEAD = Struct(">iB")
 _I32_NO_TAGS = Struct(">ix")
@@ -25,19 +33,38 @@ _UUID_HEAD = Struct(">16sB")
 _UUID_I8_HEAD = Struct(">16sbB")
 
 
-@attrs.define
-class DelegationTokenRecord:
+class DelegationTokenRecord(GeneratedMessage):
     api_key: ClassVar[int] = 10
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    owner: str = ""
-    requester: str = ""
-    renewers: list[str] = attrs.Factory(list)
-    issue_timestamp: int = 0
-    max_timestamp: int = 0
-    expiration_timestamp: int = 0
-    token_id: str = ""
+    __slots__ = (
+        "owner",
+        "requester",
+        "renewers",
+        "issue_timestamp",
+        "max_timestamp",
+        "expiration_timestamp",
+        "token_id",
+    )
+
+    def __init__(
+        self,
+        owner: str = "",
+        requester: str = "",
+        renewers: list[str] = FRESH,
+        issue_timestamp: int = 0,
+        max_timestamp: int = 0,
+        expiration_timestamp: int = 0,
+        token_id: str = "",
+    ) -> None:
+        self.owner = owner
+        self.requester = requester
+        self.renewers = [] if renewers is FRESH else renewers
+        self.issue_timestamp = issue_timestamp
+        self.max_timestamp = max_timestamp
+        self.expiration_timestamp = expiration_timestamp
+        self.token_id = token_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DelegationTokenRecord:
@@ -105,18 +132,35 @@ class DelegationTokenRecord:
         buf.append(0)
 
 
-@attrs.define
-class UserScramCredentialRecord:
+class UserScramCredentialRecord(GeneratedMessage):
     api_key: ClassVar[int] = 11
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    name: str = ""
-    mechanism: int = 0
-    salt: bytes = b""
-    stored_key: bytes = b""
-    server_key: bytes = b""
-    iterations: int = 0
+    __slots__ = (
+        "name",
+        "mechanism",
+        "salt",
+        "stored_key",
+        "server_key",
+        "iterations",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        mechanism: int = 0,
+        salt: bytes = b"",
+        stored_key: bytes = b"",
+        server_key: bytes = b"",
+        iterations: int = 0,
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
+        self.salt = salt
+        self.stored_key = stored_key
+        self.server_key = server_key
+        self.iterations = iterations
 
     @classmethod
     def read(cls, r: Reader, version: int) -> UserScramCredentialRecord:
@@ -168,20 +212,41 @@ class UserScramCredentialRecord:
         buf += _I32_NO_TAGS.pack(self.iterations)
 
 
-@attrs.define
-class AccessControlEntryRecord:
+class AccessControlEntryRecord(GeneratedMessage):
     api_key: ClassVar[int] = 18
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    id: Uuid = NULL_UUID
-    resource_type: int = 0
-    resource_name: str = ""
-    pattern_type: int = 0
-    principal: str = ""
-    host: str = ""
-    operation: int = 0
-    permission_type: int = 0
+    __slots__ = (
+        "id",
+        "resource_type",
+        "resource_name",
+        "pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        id: Uuid = NULL_UUID,
+        resource_type: int = 0,
+        resource_name: str = "",
+        pattern_type: int = 0,
+        principal: str = "",
+        host: str = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.id = id
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.pattern_type = pattern_type
+        self.principal = principal
+        self.host = host
+        self.operation = operation
+        self.permission_type = permission_type
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AccessControlEntryRecord:
@@ -243,13 +308,18 @@ class AccessControlEntryRecord:
         buf += _I8_I8_NO_TAGS.pack(self.operation, self.permission_type)
 
 
-@attrs.define
-class RemoveAccessControlEntryRecord:
+class RemoveAccessControlEntryRecord(GeneratedMessage):
     api_key: ClassVar[int] = 19
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    id: Uuid = NULL_UUID
+    __slots__ = ("id",)
+
+    def __init__(
+        self,
+        id: Uuid = NULL_UUID,
+    ) -> None:
+        self.id = id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoveAccessControlEntryRecord:
@@ -276,14 +346,23 @@ class RemoveAccessControlEntryRecord:
         buf.append(0)
 
 
-@attrs.define
-class RemoveUserScramCredentialRecord:
+class RemoveUserScramCredentialRecord(GeneratedMessage):
     api_key: ClassVar[int] = 22
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    name: str = ""
-    mechanism: int = 0
+    __slots__ = (
+        "name",
+        "mechanism",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        mechanism: int = 0,
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoveUserScramCredentialRecord:
@@ -320,13 +399,18 @@ class RemoveUserScramCredentialRecord:
         buf += _I8_NO_TAGS.pack(self.mechanism)
 
 
-@attrs.define
-class RemoveDelegationTokenRecord:
+class RemoveDelegationTokenRecord(GeneratedMessage):
     api_key: ClassVar[int] = 26
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    token_id: str = ""
+    __slots__ = ("token_id",)
+
+    def __init__(
+        self,
+        token_id: str = "",
+    ) -> None:
+        self.token_id = token_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoveDelegationTokenRecord:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -29,14 +29,23 @@ _I32_UUID_HEAD = Struct(">i16sB")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class TopicRecord:
+class TopicRecord(GeneratedMessage):
     api_key: ClassVar[int] = 2
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    name: str = ""
-    topic_id: Uuid = NULL_UUID
+    __slots__ = (
+        "name",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        topic_id: Uuid = NULL_UUID,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicRecord:
@@ -74,25 +83,56 @@ class TopicRecord:
         buf.append(0)
 
 
-@attrs.define
-class PartitionRecord:
+class PartitionRecord(GeneratedMessage):
     api_key: ClassVar[int] = 3
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    partition_id: int = -1
-    topic_id: Uuid = NULL_UUID
-    replicas: list[int] = attrs.Factory(list)
-    isr: list[int] = attrs.Factory(list)
-    removing_replicas: list[int] = attrs.Factory(list)
-    adding_replicas: list[int] = attrs.Factory(list)
-    leader: int = -1
-    leader_recovery_state: int = 0  # tag 0
-    leader_epoch: int = -1
-    partition_epoch: int = -1
-    directories: list[Uuid] = attrs.Factory(list)  # v1+
-    eligible_leader_replicas: list[int] | None = None  # tag 1, v2+
-    last_known_elr: list[int] | None = None  # tag 2, v2+
+    __slots__ = (
+        "partition_id",
+        "topic_id",
+        "replicas",
+        "isr",
+        "removing_replicas",
+        "adding_replicas",
+        "leader",
+        "leader_recovery_state",
+        "leader_epoch",
+        "partition_epoch",
+        "directories",
+        "eligible_leader_replicas",
+        "last_known_elr",
+    )
+
+    def __init__(
+        self,
+        partition_id: int = -1,
+        topic_id: Uuid = NULL_UUID,
+        replicas: list[int] = FRESH,
+        isr: list[int] = FRESH,
+        removing_replicas: list[int] = FRESH,
+        adding_replicas: list[int] = FRESH,
+        leader: int = -1,
+        leader_recovery_state: int = 0,  # tag 0
+        leader_epoch: int = -1,
+        partition_epoch: int = -1,
+        directories: list[Uuid] = FRESH,  # v1+
+        eligible_leader_replicas: list[int] | None = None,  # tag 1, v2+
+        last_known_elr: list[int] | None = None,  # tag 2, v2+
+    ) -> None:
+        self.partition_id = partition_id
+        self.topic_id = topic_id
+        self.replicas = [] if replicas is FRESH else replicas
+        self.isr = [] if isr is FRESH else isr
+        self.removing_replicas = [] if removing_replicas is FRESH else removing_replicas
+        self.adding_replicas = [] if adding_replicas is FRESH else adding_replicas
+        self.leader = leader
+        self.leader_recovery_state = leader_recovery_state
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.directories = [] if directories is FRESH else directories
+        self.eligible_leader_replicas = eligible_leader_replicas
+        self.last_known_elr = last_known_elr
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionRecord:
@@ -192,23 +232,50 @@ class PartitionRecord:
             w.end_tag(start)
 
 
-@attrs.define
-class PartitionChangeRecord:
+class PartitionChangeRecord(GeneratedMessage):
     api_key: ClassVar[int] = 5
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    partition_id: int = -1
-    topic_id: Uuid = NULL_UUID
-    isr: list[int] | None = None  # tag 0
-    leader: int = -2  # tag 1
-    replicas: list[int] | None = None  # tag 2
-    removing_replicas: list[int] | None = None  # tag 3
-    adding_replicas: list[int] | None = None  # tag 4
-    leader_recovery_state: int = -1  # tag 5
-    directories: list[Uuid] | None = None  # tag 8, v1+
-    eligible_leader_replicas: list[int] | None = None  # tag 6, v2+
-    last_known_elr: list[int] | None = None  # tag 7, v2+
+    __slots__ = (
+        "partition_id",
+        "topic_id",
+        "isr",
+        "leader",
+        "replicas",
+        "removing_replicas",
+        "adding_replicas",
+        "leader_recovery_state",
+        "directories",
+        "eligible_leader_replicas",
+        "last_known_elr",
+    )
+
+    def __init__(
+        self,
+        partition_id: int = -1,
+        topic_id: Uuid = NULL_UUID,
+        isr: list[int] | None = None,  # tag 0
+        leader: int = -2,  # tag 1
+        replicas: list[int] | None = None,  # tag 2
+        removing_replicas: list[int] | None = None,  # tag 3
+        adding_replicas: list[int] | None = None,  # tag 4
+        leader_recovery_state: int = -1,  # tag 5
+        directories: list[Uuid] | None = None,  # tag 8, v1+
+        eligible_leader_replicas: list[int] | None = None,  # tag 6, v2+
+        last_known_elr: list[int] | None = None,  # tag 7, v2+
+    ) -> None:
+        self.partition_id = partition_id
+        self.topic_id = topic_id
+        self.isr = isr
+        self.leader = leader
+        self.replicas = replicas
+        self.removing_replicas = removing_replicas
+        self.adding_replicas = adding_replicas
+        self.leader_recovery_state = leader_recovery_state
+        self.directories = directories
+        self.eligible_leader_replicas = eligible_leader_replicas
+        self.last_known_elr = last_known_elr
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionChangeRecord:
@@ -323,13 +390,18 @@ class PartitionChangeRecord:
             w.end_tag(start)
 
 
-@attrs.define
-class RemoveTopicRecord:
+class RemoveTopicRecord(GeneratedMessage):
     api_key: ClassVar[int] = 9
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    topic_id: Uuid = NULL_UUID
+    __slots__ = ("topic_id",)
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+    ) -> None:
+        self.topic_id = topic_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoveTopicRecord:
@@ -356,13 +428,18 @@ class RemoveTopicRecord:
         buf.append(0)
 
 
-@attrs.define
-class ClearElrRecord:
+class ClearElrRecord(GeneratedMessage):
     api_key: ClassVar[int] = 28
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    topic_name: str = ""
+    __slots__ = ("topic_name",)
+
+    def __init__(
+        self,
+        topic_name: str = "",
+    ) -> None:
+        self.topic_name = topic_name
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ClearElrRecord:

@@ -8,22 +8,31 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _BOOL_HEAD = Struct(">?B")
 _BOOL_NO_TAGS = Struct(">?x")
 
 
-@attrs.define
-class DefaultPrincipalData:
+class DefaultPrincipalData(GeneratedMessage):
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    type: str = ""
-    name: str = ""
-    token_authenticated: bool = False
+    __slots__ = (
+        "type",
+        "name",
+        "token_authenticated",
+    )
+
+    def __init__(
+        self,
+        type: str = "",
+        name: str = "",
+        token_authenticated: bool = False,
+    ) -> None:
+        self.type = type
+        self.name = name
+        self.token_authenticated = token_authenticated
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DefaultPrincipalData:

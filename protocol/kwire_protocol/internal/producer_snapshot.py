@@ -8,24 +8,43 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I64_I16_I32_I64_I32_I64_I32_I64 = Struct(">qhiqiqiq")
 _UI32 = Struct(">I")
 
 
-@attrs.define
-class ProducerEntry:
-    producer_id: int = 0
-    epoch: int = 0
-    last_sequence: int = 0
-    last_offset: int = 0
-    offset_delta: int = 0
-    timestamp: int = 0
-    coordinator_epoch: int = 0
-    current_txn_first_offset: int = 0
+class ProducerEntry(GeneratedMessage):
+    __slots__ = (
+        "producer_id",
+        "epoch",
+        "last_sequence",
+        "last_offset",
+        "offset_delta",
+        "timestamp",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+    )
+
+    def __init__(
+        self,
+        producer_id: int = 0,
+        epoch: int = 0,
+        last_sequence: int = 0,
+        last_offset: int = 0,
+        offset_delta: int = 0,
+        timestamp: int = 0,
+        coordinator_epoch: int = 0,
+        current_txn_first_offset: int = 0,
+    ) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.last_sequence = last_sequence
+        self.last_offset = last_offset
+        self.offset_delta = offset_delta
+        self.timestamp = timestamp
+        self.coordinator_epoch = coordinator_epoch
+        self.current_txn_first_offset = current_txn_first_offset
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ProducerEntry:
@@ -59,13 +78,22 @@ class ProducerEntry:
             )
 
 
-@attrs.define
-class ProducerSnapshot:
+class ProducerSnapshot(GeneratedMessage):
     versions: ClassVar[range] = range(1, 2)
     flexible_since: ClassVar[int | None] = None
 
-    crc: int = 0
-    producer_entries: list[ProducerEntry] = attrs.Factory(list)
+    __slots__ = (
+        "crc",
+        "producer_entries",
+    )
+
+    def __init__(
+        self,
+        crc: int = 0,
+        producer_entries: list[ProducerEntry] = FRESH,
+    ) -> None:
+        self.crc = crc
+        self.producer_entries = [] if producer_entries is FRESH else producer_entries
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ProducerSnapshot:

@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32 = Struct(">i")
 _I32_I64 = Struct(">iq")
@@ -29,11 +37,22 @@ _UUID_I32_HEAD = Struct(">16siB")
 _UUID_I64_I64_I32_I64_I64_HEAD = Struct(">16sqqiqqB")
 
 
-@attrs.define
-class RemoteLogSegmentMetadataRecordTopicIdPartitionEntry:
-    name: str = ""
-    id: Uuid = NULL_UUID
-    partition: int = 0
+class RemoteLogSegmentMetadataRecordTopicIdPartitionEntry(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "id",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        id: Uuid = NULL_UUID,
+        partition: int = 0,
+    ) -> None:
+        self.name = name
+        self.id = id
+        self.partition = partition
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataRecordTopicIdPartitionEntry:
@@ -64,12 +83,21 @@ class RemoteLogSegmentMetadataRecordTopicIdPartitionEntry:
         buf += _I32_NO_TAGS.pack(self.partition)
 
 
-@attrs.define
-class RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry:
-    topic_id_partition: RemoteLogSegmentMetadataRecordTopicIdPartitionEntry = attrs.Factory(
-        RemoteLogSegmentMetadataRecordTopicIdPartitionEntry
+class RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry(GeneratedMessage):
+    __slots__ = (
+        "topic_id_partition",
+        "id",
     )
-    id: Uuid = NULL_UUID
+
+    def __init__(
+        self,
+        topic_id_partition: RemoteLogSegmentMetadataRecordTopicIdPartitionEntry = FRESH,
+        id: Uuid = NULL_UUID,
+    ) -> None:
+        self.topic_id_partition = (
+            RemoteLogSegmentMetadataRecordTopicIdPartitionEntry() if topic_id_partition is FRESH else topic_id_partition
+        )
+        self.id = id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry:
@@ -93,10 +121,19 @@ class RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry:
         buf.append(0)
 
 
-@attrs.define
-class RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry:
-    leader_epoch: int = 0
-    offset: int = 0
+class RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry(GeneratedMessage):
+    __slots__ = (
+        "leader_epoch",
+        "offset",
+    )
+
+    def __init__(
+        self,
+        leader_epoch: int = 0,
+        offset: int = 0,
+    ) -> None:
+        self.leader_epoch = leader_epoch
+        self.offset = offset
 
     @classmethod
     def read_array(
@@ -130,25 +167,54 @@ class RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry:
             buf += _I32_I64_NO_TAGS.pack(self.leader_epoch, self.offset)
 
 
-@attrs.define
-class RemoteLogSegmentMetadataRecord:
+class RemoteLogSegmentMetadataRecord(GeneratedMessage):
     api_key: ClassVar[int] = 0
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    remote_log_segment_id: RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry = attrs.Factory(
-        RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry
+    __slots__ = (
+        "remote_log_segment_id",
+        "start_offset",
+        "end_offset",
+        "broker_id",
+        "max_timestamp_ms",
+        "event_timestamp_ms",
+        "segment_leader_epochs",
+        "segment_size_in_bytes",
+        "custom_metadata",
+        "remote_log_segment_state",
+        "txn_index_empty",
     )
-    start_offset: int = 0
-    end_offset: int = 0
-    broker_id: int = 0
-    max_timestamp_ms: int = 0
-    event_timestamp_ms: int = 0
-    segment_leader_epochs: list[RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry] = attrs.Factory(list)
-    segment_size_in_bytes: int = 0
-    custom_metadata: bytes | None = None
-    remote_log_segment_state: int = 0
-    txn_index_empty: bool = False  # tag 0
+
+    def __init__(
+        self,
+        remote_log_segment_id: RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry = FRESH,
+        start_offset: int = 0,
+        end_offset: int = 0,
+        broker_id: int = 0,
+        max_timestamp_ms: int = 0,
+        event_timestamp_ms: int = 0,
+        segment_leader_epochs: list[RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry] = FRESH,
+        segment_size_in_bytes: int = 0,
+        custom_metadata: bytes | None = None,
+        remote_log_segment_state: int = 0,
+        txn_index_empty: bool = False,  # tag 0
+    ) -> None:
+        self.remote_log_segment_id = (
+            RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry()
+            if remote_log_segment_id is FRESH
+            else remote_log_segment_id
+        )
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.broker_id = broker_id
+        self.max_timestamp_ms = max_timestamp_ms
+        self.event_timestamp_ms = event_timestamp_ms
+        self.segment_leader_epochs = [] if segment_leader_epochs is FRESH else segment_leader_epochs
+        self.segment_size_in_bytes = segment_size_in_bytes
+        self.custom_metadata = custom_metadata
+        self.remote_log_segment_state = remote_log_segment_state
+        self.txn_index_empty = txn_index_empty
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataRecord:
@@ -224,11 +290,22 @@ class RemoteLogSegmentMetadataRecord:
             w.end_tag(start)
 
 
-@attrs.define
-class RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry:
-    name: str = ""
-    id: Uuid = NULL_UUID
-    partition: int = 0
+class RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "id",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        id: Uuid = NULL_UUID,
+        partition: int = 0,
+    ) -> None:
+        self.name = name
+        self.id = id
+        self.partition = partition
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry:
@@ -259,12 +336,23 @@ class RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry:
         buf += _I32_NO_TAGS.pack(self.partition)
 
 
-@attrs.define
-class RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry:
-    topic_id_partition: RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry = attrs.Factory(
-        RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry
+class RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry(GeneratedMessage):
+    __slots__ = (
+        "topic_id_partition",
+        "id",
     )
-    id: Uuid = NULL_UUID
+
+    def __init__(
+        self,
+        topic_id_partition: RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry = FRESH,
+        id: Uuid = NULL_UUID,
+    ) -> None:
+        self.topic_id_partition = (
+            RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry()
+            if topic_id_partition is FRESH
+            else topic_id_partition
+        )
+        self.id = id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry:
@@ -288,19 +376,36 @@ class RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry:
         buf.append(0)
 
 
-@attrs.define
-class RemoteLogSegmentMetadataUpdateRecord:
+class RemoteLogSegmentMetadataUpdateRecord(GeneratedMessage):
     api_key: ClassVar[int] = 1
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    remote_log_segment_id: RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry = attrs.Factory(
-        RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry
+    __slots__ = (
+        "remote_log_segment_id",
+        "broker_id",
+        "event_timestamp_ms",
+        "custom_metadata",
+        "remote_log_segment_state",
     )
-    broker_id: int = 0
-    event_timestamp_ms: int = 0
-    custom_metadata: bytes | None = None
-    remote_log_segment_state: int = 0
+
+    def __init__(
+        self,
+        remote_log_segment_id: RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry = FRESH,
+        broker_id: int = 0,
+        event_timestamp_ms: int = 0,
+        custom_metadata: bytes | None = None,
+        remote_log_segment_state: int = 0,
+    ) -> None:
+        self.remote_log_segment_id = (
+            RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry()
+            if remote_log_segment_id is FRESH
+            else remote_log_segment_id
+        )
+        self.broker_id = broker_id
+        self.event_timestamp_ms = event_timestamp_ms
+        self.custom_metadata = custom_metadata
+        self.remote_log_segment_state = remote_log_segment_state
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataUpdateRecord:
@@ -340,11 +445,22 @@ class RemoteLogSegmentMetadataUpdateRecord:
         buf += _I8_NO_TAGS.pack(self.remote_log_segment_state)
 
 
-@attrs.define
-class RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry:
-    name: str = ""
-    id: Uuid = NULL_UUID
-    partition: int = 0
+class RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "id",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        id: Uuid = NULL_UUID,
+        partition: int = 0,
+    ) -> None:
+        self.name = name
+        self.id = id
+        self.partition = partition
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry:
@@ -375,18 +491,33 @@ class RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry:
         buf += _I32_NO_TAGS.pack(self.partition)
 
 
-@attrs.define
-class RemotePartitionDeleteMetadataRecord:
+class RemotePartitionDeleteMetadataRecord(GeneratedMessage):
     api_key: ClassVar[int] = 2
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    topic_id_partition: RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry = attrs.Factory(
-        RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry
+    __slots__ = (
+        "topic_id_partition",
+        "broker_id",
+        "event_timestamp_ms",
+        "remote_partition_delete_state",
     )
-    broker_id: int = 0
-    event_timestamp_ms: int = 0
-    remote_partition_delete_state: int = 0
+
+    def __init__(
+        self,
+        topic_id_partition: RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry = FRESH,
+        broker_id: int = 0,
+        event_timestamp_ms: int = 0,
+        remote_partition_delete_state: int = 0,
+    ) -> None:
+        self.topic_id_partition = (
+            RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry()
+            if topic_id_partition is FRESH
+            else topic_id_partition
+        )
+        self.broker_id = broker_id
+        self.event_timestamp_ms = event_timestamp_ms
+        self.remote_partition_delete_state = remote_partition_delete_state
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemotePartitionDeleteMetadataRecord:
@@ -418,10 +549,19 @@ class RemotePartitionDeleteMetadataRecord:
         buf += _I32_I64_I8_NO_TAGS.pack(self.broker_id, self.event_timestamp_ms, self.remote_partition_delete_state)
 
 
-@attrs.define
-class RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry:
-    leader_epoch: int = 0
-    offset: int = 0
+class RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry(GeneratedMessage):
+    __slots__ = (
+        "leader_epoch",
+        "offset",
+    )
+
+    def __init__(
+        self,
+        leader_epoch: int = 0,
+        offset: int = 0,
+    ) -> None:
+        self.leader_epoch = leader_epoch
+        self.offset = offset
 
     @classmethod
     def read_array(
@@ -455,23 +595,50 @@ class RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry:
             buf += _I32_I64_NO_TAGS.pack(self.leader_epoch, self.offset)
 
 
-@attrs.define
-class RemoteLogSegmentMetadataSnapshotRecord:
+class RemoteLogSegmentMetadataSnapshotRecord(GeneratedMessage):
     api_key: ClassVar[int] = 3
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    segment_id: Uuid = NULL_UUID
-    start_offset: int = 0
-    end_offset: int = 0
-    broker_id: int = 0
-    max_timestamp_ms: int = 0
-    event_timestamp_ms: int = 0
-    segment_leader_epochs: list[RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry] = attrs.Factory(list)
-    segment_size_in_bytes: int = 0
-    custom_metadata: bytes | None = None
-    remote_log_segment_state: int = 0
-    txn_index_empty: bool = False  # tag 0
+    __slots__ = (
+        "segment_id",
+        "start_offset",
+        "end_offset",
+        "broker_id",
+        "max_timestamp_ms",
+        "event_timestamp_ms",
+        "segment_leader_epochs",
+        "segment_size_in_bytes",
+        "custom_metadata",
+        "remote_log_segment_state",
+        "txn_index_empty",
+    )
+
+    def __init__(
+        self,
+        segment_id: Uuid = NULL_UUID,
+        start_offset: int = 0,
+        end_offset: int = 0,
+        broker_id: int = 0,
+        max_timestamp_ms: int = 0,
+        event_timestamp_ms: int = 0,
+        segment_leader_epochs: list[RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry] = FRESH,
+        segment_size_in_bytes: int = 0,
+        custom_metadata: bytes | None = None,
+        remote_log_segment_state: int = 0,
+        txn_index_empty: bool = False,  # tag 0
+    ) -> None:
+        self.segment_id = segment_id
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.broker_id = broker_id
+        self.max_timestamp_ms = max_timestamp_ms
+        self.event_timestamp_ms = event_timestamp_ms
+        self.segment_leader_epochs = [] if segment_leader_epochs is FRESH else segment_leader_epochs
+        self.segment_size_in_bytes = segment_size_in_bytes
+        self.custom_metadata = custom_metadata
+        self.remote_log_segment_state = remote_log_segment_state
+        self.txn_index_empty = txn_index_empty
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataSnapshotRecord:

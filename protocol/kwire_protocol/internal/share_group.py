@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32 = Struct(">i")
 _I32_HEAD = Struct(">iB")
@@ -22,14 +30,23 @@ _UUID = Struct(">16s")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class ShareGroupMemberMetadataKey:
+class ShareGroupMemberMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 10
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    member_id: str = ""
+    __slots__ = (
+        "group_id",
+        "member_id",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupMemberMetadataKey:
@@ -47,16 +64,29 @@ class ShareGroupMemberMetadataKey:
         w.string(self.member_id)
 
 
-@attrs.define
-class ShareGroupMemberMetadataValue:
+class ShareGroupMemberMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 10
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    rack_id: str | None = ""
-    client_id: str = ""
-    client_host: str = ""
-    subscribed_topic_names: list[str] = attrs.Factory(list)
+    __slots__ = (
+        "rack_id",
+        "client_id",
+        "client_host",
+        "subscribed_topic_names",
+    )
+
+    def __init__(
+        self,
+        rack_id: str | None = "",
+        client_id: str = "",
+        client_host: str = "",
+        subscribed_topic_names: list[str] = FRESH,
+    ) -> None:
+        self.rack_id = rack_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = [] if subscribed_topic_names is FRESH else subscribed_topic_names
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupMemberMetadataValue:
@@ -128,13 +158,18 @@ class ShareGroupMemberMetadataValue:
         buf.append(0)
 
 
-@attrs.define
-class ShareGroupMetadataKey:
+class ShareGroupMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 11
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
+    __slots__ = ("group_id",)
+
+    def __init__(
+        self,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupMetadataKey:
@@ -150,14 +185,23 @@ class ShareGroupMetadataKey:
         w.string(self.group_id)
 
 
-@attrs.define
-class ShareGroupMetadataValue:
+class ShareGroupMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 11
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    epoch: int = 0
-    metadata_hash: int = 0
+    __slots__ = (
+        "epoch",
+        "metadata_hash",
+    )
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        metadata_hash: int = 0,
+    ) -> None:
+        self.epoch = epoch
+        self.metadata_hash = metadata_hash
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupMetadataValue:
@@ -183,13 +227,18 @@ class ShareGroupMetadataValue:
         buf += _I32_I64_NO_TAGS.pack(self.epoch, self.metadata_hash)
 
 
-@attrs.define
-class ShareGroupTargetAssignmentMetadataKey:
+class ShareGroupTargetAssignmentMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 12
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
+    __slots__ = ("group_id",)
+
+    def __init__(
+        self,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupTargetAssignmentMetadataKey:
@@ -205,14 +254,23 @@ class ShareGroupTargetAssignmentMetadataKey:
         w.string(self.group_id)
 
 
-@attrs.define
-class ShareGroupTargetAssignmentMetadataValue:
+class ShareGroupTargetAssignmentMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 12
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    assignment_epoch: int = 0
-    assignment_timestamp: int = 0  # tag 0
+    __slots__ = (
+        "assignment_epoch",
+        "assignment_timestamp",
+    )
+
+    def __init__(
+        self,
+        assignment_epoch: int = 0,
+        assignment_timestamp: int = 0,  # tag 0
+    ) -> None:
+        self.assignment_epoch = assignment_epoch
+        self.assignment_timestamp = assignment_timestamp
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupTargetAssignmentMetadataValue:
@@ -249,14 +307,23 @@ class ShareGroupTargetAssignmentMetadataValue:
             w.end_tag(start)
 
 
-@attrs.define
-class ShareGroupTargetAssignmentMemberKey:
+class ShareGroupTargetAssignmentMemberKey(GeneratedMessage):
     api_key: ClassVar[int] = 13
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    member_id: str = ""
+    __slots__ = (
+        "group_id",
+        "member_id",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupTargetAssignmentMemberKey:
@@ -274,10 +341,19 @@ class ShareGroupTargetAssignmentMemberKey:
         w.string(self.member_id)
 
 
-@attrs.define
-class TopicPartition:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[int] = attrs.Factory(list)
+class TopicPartition(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartition]:
@@ -315,13 +391,18 @@ class TopicPartition:
             buf.append(0)
 
 
-@attrs.define
-class ShareGroupTargetAssignmentMemberValue:
+class ShareGroupTargetAssignmentMemberValue(GeneratedMessage):
     api_key: ClassVar[int] = 13
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    topic_partitions: list[TopicPartition] = attrs.Factory(list)
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        topic_partitions: list[TopicPartition] = FRESH,
+    ) -> None:
+        self.topic_partitions = [] if topic_partitions is FRESH else topic_partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupTargetAssignmentMemberValue:
@@ -360,14 +441,23 @@ class ShareGroupTargetAssignmentMemberValue:
         buf.append(0)
 
 
-@attrs.define
-class ShareGroupCurrentMemberAssignmentKey:
+class ShareGroupCurrentMemberAssignmentKey(GeneratedMessage):
     api_key: ClassVar[int] = 14
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    member_id: str = ""
+    __slots__ = (
+        "group_id",
+        "member_id",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupCurrentMemberAssignmentKey:
@@ -385,10 +475,19 @@ class ShareGroupCurrentMemberAssignmentKey:
         w.string(self.member_id)
 
 
-@attrs.define
-class TopicPartitions:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[int] = attrs.Factory(list)
+class TopicPartitions(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartitions]:
@@ -426,16 +525,29 @@ class TopicPartitions:
             buf.append(0)
 
 
-@attrs.define
-class ShareGroupCurrentMemberAssignmentValue:
+class ShareGroupCurrentMemberAssignmentValue(GeneratedMessage):
     api_key: ClassVar[int] = 14
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    member_epoch: int = 0
-    previous_member_epoch: int = 0
-    state: int = 0
-    assigned_partitions: list[TopicPartitions] = attrs.Factory(list)
+    __slots__ = (
+        "member_epoch",
+        "previous_member_epoch",
+        "state",
+        "assigned_partitions",
+    )
+
+    def __init__(
+        self,
+        member_epoch: int = 0,
+        previous_member_epoch: int = 0,
+        state: int = 0,
+        assigned_partitions: list[TopicPartitions] = FRESH,
+    ) -> None:
+        self.member_epoch = member_epoch
+        self.previous_member_epoch = previous_member_epoch
+        self.state = state
+        self.assigned_partitions = [] if assigned_partitions is FRESH else assigned_partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupCurrentMemberAssignmentValue:
@@ -477,13 +589,18 @@ class ShareGroupCurrentMemberAssignmentValue:
         buf.append(0)
 
 
-@attrs.define
-class ShareGroupStatePartitionMetadataKey:
+class ShareGroupStatePartitionMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 15
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
+    __slots__ = ("group_id",)
+
+    def __init__(
+        self,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupStatePartitionMetadataKey:
@@ -499,11 +616,22 @@ class ShareGroupStatePartitionMetadataKey:
         w.string(self.group_id)
 
 
-@attrs.define
-class TopicPartitionsInfo:
-    topic_id: Uuid = NULL_UUID
-    topic_name: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class TopicPartitionsInfo(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "topic_name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        topic_name: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartitionsInfo]:
@@ -550,10 +678,19 @@ class TopicPartitionsInfo:
             buf.append(0)
 
 
-@attrs.define
-class TopicInfo:
-    topic_id: Uuid = NULL_UUID
-    topic_name: str = ""
+class TopicInfo(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "topic_name",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        topic_name: str = "",
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicInfo]:
@@ -595,15 +732,26 @@ class TopicInfo:
             buf.append(0)
 
 
-@attrs.define
-class ShareGroupStatePartitionMetadataValue:
+class ShareGroupStatePartitionMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 15
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    initializing_topics: list[TopicPartitionsInfo] = attrs.Factory(list)
-    initialized_topics: list[TopicPartitionsInfo] = attrs.Factory(list)
-    deleting_topics: list[TopicInfo] = attrs.Factory(list)
+    __slots__ = (
+        "initializing_topics",
+        "initialized_topics",
+        "deleting_topics",
+    )
+
+    def __init__(
+        self,
+        initializing_topics: list[TopicPartitionsInfo] = FRESH,
+        initialized_topics: list[TopicPartitionsInfo] = FRESH,
+        deleting_topics: list[TopicInfo] = FRESH,
+    ) -> None:
+        self.initializing_topics = [] if initializing_topics is FRESH else initializing_topics
+        self.initialized_topics = [] if initialized_topics is FRESH else initialized_topics
+        self.deleting_topics = [] if deleting_topics is FRESH else deleting_topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupStatePartitionMetadataValue:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, NULL_UUID, GeneratedMessage, Reader, UnsupportedVersion, Uuid, Writer
 
 _I32 = Struct(">i")
 _I32_I32_I32_I64_I64_I64 = Struct(">iiiqqq")
@@ -21,15 +19,26 @@ _I64_I64_I8_I16_HEAD = Struct(">qqbhB")
 _I64_I64_I8_I16_NO_TAGS = Struct(">qqbhx")
 
 
-@attrs.define
-class ShareSnapshotKey:
+class ShareSnapshotKey(GeneratedMessage):
     api_key: ClassVar[int] = 0
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    topic_id: Uuid = NULL_UUID
-    partition: int = 0
+    __slots__ = (
+        "group_id",
+        "topic_id",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topic_id: Uuid = NULL_UUID,
+        partition: int = 0,
+    ) -> None:
+        self.group_id = group_id
+        self.topic_id = topic_id
+        self.partition = partition
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareSnapshotKey:
@@ -50,12 +59,25 @@ class ShareSnapshotKey:
         buf += _I32.pack(self.partition)
 
 
-@attrs.define
-class ShareSnapshotValueStateBatch:
-    first_offset: int = 0
-    last_offset: int = 0
-    delivery_state: int = 0
-    delivery_count: int = 0
+class ShareSnapshotValueStateBatch(GeneratedMessage):
+    __slots__ = (
+        "first_offset",
+        "last_offset",
+        "delivery_state",
+        "delivery_count",
+    )
+
+    def __init__(
+        self,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        delivery_state: int = 0,
+        delivery_count: int = 0,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.delivery_state = delivery_state
+        self.delivery_count = delivery_count
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ShareSnapshotValueStateBatch]:
@@ -89,20 +111,41 @@ class ShareSnapshotValueStateBatch:
             )
 
 
-@attrs.define
-class ShareSnapshotValue:
+class ShareSnapshotValue(GeneratedMessage):
     api_key: ClassVar[int] = 0
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    snapshot_epoch: int = 0
-    state_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = 0
-    delivery_complete_count: int = -1  # tag 0
-    create_timestamp: int = 0
-    write_timestamp: int = 0
-    state_batches: list[ShareSnapshotValueStateBatch] = attrs.Factory(list)
+    __slots__ = (
+        "snapshot_epoch",
+        "state_epoch",
+        "leader_epoch",
+        "start_offset",
+        "delivery_complete_count",
+        "create_timestamp",
+        "write_timestamp",
+        "state_batches",
+    )
+
+    def __init__(
+        self,
+        snapshot_epoch: int = 0,
+        state_epoch: int = 0,
+        leader_epoch: int = 0,
+        start_offset: int = 0,
+        delivery_complete_count: int = -1,  # tag 0
+        create_timestamp: int = 0,
+        write_timestamp: int = 0,
+        state_batches: list[ShareSnapshotValueStateBatch] = FRESH,
+    ) -> None:
+        self.snapshot_epoch = snapshot_epoch
+        self.state_epoch = state_epoch
+        self.leader_epoch = leader_epoch
+        self.start_offset = start_offset
+        self.delivery_complete_count = delivery_complete_count
+        self.create_timestamp = create_timestamp
+        self.write_timestamp = write_timestamp
+        self.state_batches = [] if state_batches is FRESH else state_batches
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareSnapshotValue:
@@ -167,15 +210,26 @@ class ShareSnapshotValue:
             w.end_tag(start)
 
 
-@attrs.define
-class ShareUpdateKey:
+class ShareUpdateKey(GeneratedMessage):
     api_key: ClassVar[int] = 1
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    topic_id: Uuid = NULL_UUID
-    partition: int = 0
+    __slots__ = (
+        "group_id",
+        "topic_id",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topic_id: Uuid = NULL_UUID,
+        partition: int = 0,
+    ) -> None:
+        self.group_id = group_id
+        self.topic_id = topic_id
+        self.partition = partition
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareUpdateKey:
@@ -196,12 +250,25 @@ class ShareUpdateKey:
         buf += _I32.pack(self.partition)
 
 
-@attrs.define
-class ShareUpdateValueStateBatch:
-    first_offset: int = 0
-    last_offset: int = 0
-    delivery_state: int = 0
-    delivery_count: int = 0
+class ShareUpdateValueStateBatch(GeneratedMessage):
+    __slots__ = (
+        "first_offset",
+        "last_offset",
+        "delivery_state",
+        "delivery_count",
+    )
+
+    def __init__(
+        self,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        delivery_state: int = 0,
+        delivery_count: int = 0,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.delivery_state = delivery_state
+        self.delivery_count = delivery_count
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ShareUpdateValueStateBatch]:
@@ -235,17 +302,32 @@ class ShareUpdateValueStateBatch:
             )
 
 
-@attrs.define
-class ShareUpdateValue:
+class ShareUpdateValue(GeneratedMessage):
     api_key: ClassVar[int] = 1
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    snapshot_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = 0
-    delivery_complete_count: int = -1  # tag 0
-    state_batches: list[ShareUpdateValueStateBatch] = attrs.Factory(list)
+    __slots__ = (
+        "snapshot_epoch",
+        "leader_epoch",
+        "start_offset",
+        "delivery_complete_count",
+        "state_batches",
+    )
+
+    def __init__(
+        self,
+        snapshot_epoch: int = 0,
+        leader_epoch: int = 0,
+        start_offset: int = 0,
+        delivery_complete_count: int = -1,  # tag 0
+        state_batches: list[ShareUpdateValueStateBatch] = FRESH,
+    ) -> None:
+        self.snapshot_epoch = snapshot_epoch
+        self.leader_epoch = leader_epoch
+        self.start_offset = start_offset
+        self.delivery_complete_count = delivery_complete_count
+        self.state_batches = [] if state_batches is FRESH else state_batches
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareUpdateValue:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32 = Struct(">i")
 _I32_HEAD = Struct(">iB")
@@ -26,13 +24,18 @@ _UI16_HEAD = Struct(">HB")
 _UI16_NO_TAGS = Struct(">Hx")
 
 
-@attrs.define
-class StreamsGroupMetadataKey:
+class StreamsGroupMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 17
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
+    __slots__ = ("group_id",)
+
+    def __init__(
+        self,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupMetadataKey:
@@ -48,10 +51,19 @@ class StreamsGroupMetadataKey:
         w.string(self.group_id)
 
 
-@attrs.define
-class LastAssignmentConfig:
-    key: str = ""
-    value: str = ""
+class LastAssignmentConfig(GeneratedMessage):
+    __slots__ = (
+        "key",
+        "value",
+    )
+
+    def __init__(
+        self,
+        key: str = "",
+        value: str = "",
+    ) -> None:
+        self.key = key
+        self.value = value
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[LastAssignmentConfig]:
@@ -103,18 +115,35 @@ class LastAssignmentConfig:
             buf.append(0)
 
 
-@attrs.define
-class StreamsGroupMetadataValue:
+class StreamsGroupMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 17
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    epoch: int = 0
-    metadata_hash: int = 0
-    validated_topology_epoch: int = -1  # tag 0
-    last_assignment_configs: list[LastAssignmentConfig] | None = attrs.Factory(list)  # tag 1
-    stored_description_topology_epoch: int = -1  # tag 2
-    failed_description_topology_epoch: int = -1  # tag 3
+    __slots__ = (
+        "epoch",
+        "metadata_hash",
+        "validated_topology_epoch",
+        "last_assignment_configs",
+        "stored_description_topology_epoch",
+        "failed_description_topology_epoch",
+    )
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        metadata_hash: int = 0,
+        validated_topology_epoch: int = -1,  # tag 0
+        last_assignment_configs: list[LastAssignmentConfig] | None = FRESH,  # tag 1
+        stored_description_topology_epoch: int = -1,  # tag 2
+        failed_description_topology_epoch: int = -1,  # tag 3
+    ) -> None:
+        self.epoch = epoch
+        self.metadata_hash = metadata_hash
+        self.validated_topology_epoch = validated_topology_epoch
+        self.last_assignment_configs = [] if last_assignment_configs is FRESH else last_assignment_configs
+        self.stored_description_topology_epoch = stored_description_topology_epoch
+        self.failed_description_topology_epoch = failed_description_topology_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupMetadataValue:
@@ -178,14 +207,23 @@ class StreamsGroupMetadataValue:
             w.end_tag(start)
 
 
-@attrs.define
-class StreamsGroupMemberMetadataKey:
+class StreamsGroupMemberMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 19
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    member_id: str = ""
+    __slots__ = (
+        "group_id",
+        "member_id",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupMemberMetadataKey:
@@ -203,10 +241,19 @@ class StreamsGroupMemberMetadataKey:
         w.string(self.member_id)
 
 
-@attrs.define
-class Endpoint:
-    host: str = ""
-    port: int = 0
+class Endpoint(GeneratedMessage):
+    __slots__ = (
+        "host",
+        "port",
+    )
+
+    def __init__(
+        self,
+        host: str = "",
+        port: int = 0,
+    ) -> None:
+        self.host = host
+        self.port = port
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Endpoint:
@@ -236,10 +283,19 @@ class Endpoint:
         buf += _UI16_NO_TAGS.pack(self.port)
 
 
-@attrs.define
-class KeyValue:
-    key: str = ""
-    value: str = ""
+class KeyValue(GeneratedMessage):
+    __slots__ = (
+        "key",
+        "value",
+    )
+
+    def __init__(
+        self,
+        key: str = "",
+        value: str = "",
+    ) -> None:
+        self.key = key
+        self.value = value
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[KeyValue]:
@@ -291,21 +347,44 @@ class KeyValue:
             buf.append(0)
 
 
-@attrs.define
-class StreamsGroupMemberMetadataValue:
+class StreamsGroupMemberMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 19
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    instance_id: str | None = ""
-    rack_id: str | None = ""
-    client_id: str = ""
-    client_host: str = ""
-    rebalance_timeout_ms: int = -1
-    topology_epoch: int = 0
-    process_id: str = ""
-    user_endpoint: Endpoint | None = None
-    client_tags: list[KeyValue] = attrs.Factory(list)
+    __slots__ = (
+        "instance_id",
+        "rack_id",
+        "client_id",
+        "client_host",
+        "rebalance_timeout_ms",
+        "topology_epoch",
+        "process_id",
+        "user_endpoint",
+        "client_tags",
+    )
+
+    def __init__(
+        self,
+        instance_id: str | None = "",
+        rack_id: str | None = "",
+        client_id: str = "",
+        client_host: str = "",
+        rebalance_timeout_ms: int = -1,
+        topology_epoch: int = 0,
+        process_id: str = "",
+        user_endpoint: Endpoint | None = None,
+        client_tags: list[KeyValue] = FRESH,
+    ) -> None:
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.topology_epoch = topology_epoch
+        self.process_id = process_id
+        self.user_endpoint = user_endpoint
+        self.client_tags = [] if client_tags is FRESH else client_tags
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupMemberMetadataValue:
@@ -420,13 +499,18 @@ class StreamsGroupMemberMetadataValue:
         buf.append(0)
 
 
-@attrs.define
-class StreamsGroupTargetAssignmentMetadataKey:
+class StreamsGroupTargetAssignmentMetadataKey(GeneratedMessage):
     api_key: ClassVar[int] = 20
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
+    __slots__ = ("group_id",)
+
+    def __init__(
+        self,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupTargetAssignmentMetadataKey:
@@ -442,14 +526,23 @@ class StreamsGroupTargetAssignmentMetadataKey:
         w.string(self.group_id)
 
 
-@attrs.define
-class StreamsGroupTargetAssignmentMetadataValue:
+class StreamsGroupTargetAssignmentMetadataValue(GeneratedMessage):
     api_key: ClassVar[int] = 20
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    assignment_epoch: int = 0
-    assignment_timestamp: int = 0  # tag 0
+    __slots__ = (
+        "assignment_epoch",
+        "assignment_timestamp",
+    )
+
+    def __init__(
+        self,
+        assignment_epoch: int = 0,
+        assignment_timestamp: int = 0,  # tag 0
+    ) -> None:
+        self.assignment_epoch = assignment_epoch
+        self.assignment_timestamp = assignment_timestamp
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupTargetAssignmentMetadataValue:
@@ -486,14 +579,23 @@ class StreamsGroupTargetAssignmentMetadataValue:
             w.end_tag(start)
 
 
-@attrs.define
-class StreamsGroupTargetAssignmentMemberKey:
+class StreamsGroupTargetAssignmentMemberKey(GeneratedMessage):
     api_key: ClassVar[int] = 21
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    member_id: str = ""
+    __slots__ = (
+        "group_id",
+        "member_id",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupTargetAssignmentMemberKey:
@@ -511,10 +613,19 @@ class StreamsGroupTargetAssignmentMemberKey:
         w.string(self.member_id)
 
 
-@attrs.define
-class StreamsGroupTargetAssignmentMemberValueTaskIds:
-    subtopology_id: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class StreamsGroupTargetAssignmentMemberValueTaskIds(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[StreamsGroupTargetAssignmentMemberValueTaskIds]:
@@ -560,15 +671,26 @@ class StreamsGroupTargetAssignmentMemberValueTaskIds:
             buf.append(0)
 
 
-@attrs.define
-class StreamsGroupTargetAssignmentMemberValue:
+class StreamsGroupTargetAssignmentMemberValue(GeneratedMessage):
     api_key: ClassVar[int] = 21
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    active_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = attrs.Factory(list)
-    standby_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = attrs.Factory(list)
-    warmup_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = attrs.Factory(list)
+    __slots__ = (
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+    )
+
+    def __init__(
+        self,
+        active_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = FRESH,
+        standby_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = FRESH,
+        warmup_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = FRESH,
+    ) -> None:
+        self.active_tasks = [] if active_tasks is FRESH else active_tasks
+        self.standby_tasks = [] if standby_tasks is FRESH else standby_tasks
+        self.warmup_tasks = [] if warmup_tasks is FRESH else warmup_tasks
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupTargetAssignmentMemberValue:
@@ -639,14 +761,23 @@ class StreamsGroupTargetAssignmentMemberValue:
         buf.append(0)
 
 
-@attrs.define
-class StreamsGroupCurrentMemberAssignmentKey:
+class StreamsGroupCurrentMemberAssignmentKey(GeneratedMessage):
     api_key: ClassVar[int] = 22
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    member_id: str = ""
+    __slots__ = (
+        "group_id",
+        "member_id",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupCurrentMemberAssignmentKey:
@@ -664,11 +795,22 @@ class StreamsGroupCurrentMemberAssignmentKey:
         w.string(self.member_id)
 
 
-@attrs.define
-class StreamsGroupCurrentMemberAssignmentValueTaskIds:
-    subtopology_id: str = ""
-    partitions: list[int] = attrs.Factory(list)
-    assignment_epochs: list[int] | None = attrs.Factory(list)  # tag 0
+class StreamsGroupCurrentMemberAssignmentValueTaskIds(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "partitions",
+        "assignment_epochs",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partitions: list[int] = FRESH,
+        assignment_epochs: list[int] | None = FRESH,  # tag 0
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partitions = [] if partitions is FRESH else partitions
+        self.assignment_epochs = [] if assignment_epochs is FRESH else assignment_epochs
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[StreamsGroupCurrentMemberAssignmentValueTaskIds]:
@@ -729,21 +871,50 @@ class StreamsGroupCurrentMemberAssignmentValueTaskIds:
                 w.end_tag(start)
 
 
-@attrs.define
-class StreamsGroupCurrentMemberAssignmentValue:
+class StreamsGroupCurrentMemberAssignmentValue(GeneratedMessage):
     api_key: ClassVar[int] = 22
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    member_epoch: int = 0
-    previous_member_epoch: int = 0
-    state: int = 0
-    active_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = attrs.Factory(list)
-    standby_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = attrs.Factory(list)
-    warmup_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = attrs.Factory(list)
-    active_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = attrs.Factory(list)
-    standby_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = attrs.Factory(list)
-    warmup_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = attrs.Factory(list)
+    __slots__ = (
+        "member_epoch",
+        "previous_member_epoch",
+        "state",
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "active_tasks_pending_revocation",
+        "standby_tasks_pending_revocation",
+        "warmup_tasks_pending_revocation",
+    )
+
+    def __init__(
+        self,
+        member_epoch: int = 0,
+        previous_member_epoch: int = 0,
+        state: int = 0,
+        active_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = FRESH,
+        standby_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = FRESH,
+        warmup_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = FRESH,
+        active_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = FRESH,
+        standby_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = FRESH,
+        warmup_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = FRESH,
+    ) -> None:
+        self.member_epoch = member_epoch
+        self.previous_member_epoch = previous_member_epoch
+        self.state = state
+        self.active_tasks = [] if active_tasks is FRESH else active_tasks
+        self.standby_tasks = [] if standby_tasks is FRESH else standby_tasks
+        self.warmup_tasks = [] if warmup_tasks is FRESH else warmup_tasks
+        self.active_tasks_pending_revocation = (
+            [] if active_tasks_pending_revocation is FRESH else active_tasks_pending_revocation
+        )
+        self.standby_tasks_pending_revocation = (
+            [] if standby_tasks_pending_revocation is FRESH else standby_tasks_pending_revocation
+        )
+        self.warmup_tasks_pending_revocation = (
+            [] if warmup_tasks_pending_revocation is FRESH else warmup_tasks_pending_revocation
+        )
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupCurrentMemberAssignmentValue:
@@ -868,13 +1039,18 @@ class StreamsGroupCurrentMemberAssignmentValue:
         buf.append(0)
 
 
-@attrs.define
-class StreamsGroupTopologyKey:
+class StreamsGroupTopologyKey(GeneratedMessage):
     api_key: ClassVar[int] = 23
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
+    __slots__ = ("group_id",)
+
+    def __init__(
+        self,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupTopologyKey:
@@ -890,10 +1066,19 @@ class StreamsGroupTopologyKey:
         w.string(self.group_id)
 
 
-@attrs.define
-class TopicConfig:
-    key: str = ""
-    value: str = ""
+class TopicConfig(GeneratedMessage):
+    __slots__ = (
+        "key",
+        "value",
+    )
+
+    def __init__(
+        self,
+        key: str = "",
+        value: str = "",
+    ) -> None:
+        self.key = key
+        self.value = value
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicConfig]:
@@ -945,12 +1130,25 @@ class TopicConfig:
             buf.append(0)
 
 
-@attrs.define
-class TopicInfo:
-    name: str = ""
-    partitions: int = 0
-    replication_factor: int = 0
-    topic_configs: list[TopicConfig] = attrs.Factory(list)
+class TopicInfo(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+        "replication_factor",
+        "topic_configs",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: int = 0,
+        replication_factor: int = 0,
+        topic_configs: list[TopicConfig] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.replication_factor = replication_factor
+        self.topic_configs = [] if topic_configs is FRESH else topic_configs
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicInfo]:
@@ -1005,11 +1203,22 @@ class TopicInfo:
             buf.append(0)
 
 
-@attrs.define
-class CopartitionGroup:
-    source_topics: list[int] = attrs.Factory(list)
-    source_topic_regex: list[int] = attrs.Factory(list)
-    repartition_source_topics: list[int] = attrs.Factory(list)
+class CopartitionGroup(GeneratedMessage):
+    __slots__ = (
+        "source_topics",
+        "source_topic_regex",
+        "repartition_source_topics",
+    )
+
+    def __init__(
+        self,
+        source_topics: list[int] = FRESH,
+        source_topic_regex: list[int] = FRESH,
+        repartition_source_topics: list[int] = FRESH,
+    ) -> None:
+        self.source_topics = [] if source_topics is FRESH else source_topics
+        self.source_topic_regex = [] if source_topic_regex is FRESH else source_topic_regex
+        self.repartition_source_topics = [] if repartition_source_topics is FRESH else repartition_source_topics
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[CopartitionGroup]:
@@ -1054,15 +1263,34 @@ class CopartitionGroup:
             buf.append(0)
 
 
-@attrs.define
-class Subtopology:
-    subtopology_id: str = ""
-    source_topics: list[str] = attrs.Factory(list)
-    source_topic_regex: list[str] = attrs.Factory(list)
-    state_changelog_topics: list[TopicInfo] = attrs.Factory(list)
-    repartition_sink_topics: list[str] = attrs.Factory(list)
-    repartition_source_topics: list[TopicInfo] = attrs.Factory(list)
-    copartition_groups: list[CopartitionGroup] = attrs.Factory(list)
+class Subtopology(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "source_topics",
+        "source_topic_regex",
+        "state_changelog_topics",
+        "repartition_sink_topics",
+        "repartition_source_topics",
+        "copartition_groups",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        source_topics: list[str] = FRESH,
+        source_topic_regex: list[str] = FRESH,
+        state_changelog_topics: list[TopicInfo] = FRESH,
+        repartition_sink_topics: list[str] = FRESH,
+        repartition_source_topics: list[TopicInfo] = FRESH,
+        copartition_groups: list[CopartitionGroup] = FRESH,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.source_topics = [] if source_topics is FRESH else source_topics
+        self.source_topic_regex = [] if source_topic_regex is FRESH else source_topic_regex
+        self.state_changelog_topics = [] if state_changelog_topics is FRESH else state_changelog_topics
+        self.repartition_sink_topics = [] if repartition_sink_topics is FRESH else repartition_sink_topics
+        self.repartition_source_topics = [] if repartition_source_topics is FRESH else repartition_source_topics
+        self.copartition_groups = [] if copartition_groups is FRESH else copartition_groups
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[Subtopology]:
@@ -1160,14 +1388,23 @@ class Subtopology:
             buf.append(0)
 
 
-@attrs.define
-class StreamsGroupTopologyValue:
+class StreamsGroupTopologyValue(GeneratedMessage):
     api_key: ClassVar[int] = 23
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    epoch: int = 0
-    subtopologies: list[Subtopology] = attrs.Factory(list)
+    __slots__ = (
+        "epoch",
+        "subtopologies",
+    )
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        subtopologies: list[Subtopology] = FRESH,
+    ) -> None:
+        self.epoch = epoch
+        self.subtopologies = [] if subtopologies is FRESH else subtopologies
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupTopologyValue:

@@ -8,22 +8,33 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I64_I64_I64_I64 = Struct(">qqqq")
 
 
-@attrs.define
-class AbortedTxn:
+class AbortedTxn(GeneratedMessage):
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    producer_id: int = 0
-    first_offset: int = 0
-    last_offset: int = 0
-    last_stable_offset: int = 0
+    __slots__ = (
+        "producer_id",
+        "first_offset",
+        "last_offset",
+        "last_stable_offset",
+    )
+
+    def __init__(
+        self,
+        producer_id: int = 0,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        last_stable_offset: int = 0,
+    ) -> None:
+        self.producer_id = producer_id
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.last_stable_offset = last_stable_offset
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AbortedTxn:

@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I64_I16_I32_I8 = Struct(">qhib")
 _I64_I16_I32_I8_HEAD = Struct(">qhibB")
@@ -18,13 +25,18 @@ _I64_I64 = Struct(">qq")
 _I64_I64_HEAD = Struct(">qqB")
 
 
-@attrs.define
-class TransactionLogKey:
+class TransactionLogKey(GeneratedMessage):
     api_key: ClassVar[int] = 0
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    transactional_id: str = ""
+    __slots__ = ("transactional_id",)
+
+    def __init__(
+        self,
+        transactional_id: str = "",
+    ) -> None:
+        self.transactional_id = transactional_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TransactionLogKey:
@@ -40,10 +52,19 @@ class TransactionLogKey:
         w.string(self.transactional_id)
 
 
-@attrs.define
-class PartitionsSchema:
-    topic: str = ""
-    partition_ids: list[int] = attrs.Factory(list)
+class PartitionsSchema(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "partition_ids",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",
+        partition_ids: list[int] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.partition_ids = [] if partition_ids is FRESH else partition_ids
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionsSchema]:
@@ -104,23 +125,50 @@ class PartitionsSchema:
                 w.int32s(self.partition_ids)
 
 
-@attrs.define
-class TransactionLogValue:
+class TransactionLogValue(GeneratedMessage):
     api_key: ClassVar[int] = 0
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
-    producer_id: int = 0
-    previous_producer_id: int = -1  # tag 0, v1+
-    next_producer_id: int = -1  # tag 1, v1+
-    producer_epoch: int = 0
-    next_producer_epoch: int = -1  # tag 3, v1+
-    transaction_timeout_ms: int = 0
-    transaction_status: int = 0
-    transaction_partitions: list[PartitionsSchema] | None = attrs.Factory(list)
-    transaction_last_update_timestamp_ms: int = 0
-    transaction_start_timestamp_ms: int = 0
-    client_transaction_version: int = 0  # tag 2, v1+
+    __slots__ = (
+        "producer_id",
+        "previous_producer_id",
+        "next_producer_id",
+        "producer_epoch",
+        "next_producer_epoch",
+        "transaction_timeout_ms",
+        "transaction_status",
+        "transaction_partitions",
+        "transaction_last_update_timestamp_ms",
+        "transaction_start_timestamp_ms",
+        "client_transaction_version",
+    )
+
+    def __init__(
+        self,
+        producer_id: int = 0,
+        previous_producer_id: int = -1,  # tag 0, v1+
+        next_producer_id: int = -1,  # tag 1, v1+
+        producer_epoch: int = 0,
+        next_producer_epoch: int = -1,  # tag 3, v1+
+        transaction_timeout_ms: int = 0,
+        transaction_status: int = 0,
+        transaction_partitions: list[PartitionsSchema] | None = FRESH,
+        transaction_last_update_timestamp_ms: int = 0,
+        transaction_start_timestamp_ms: int = 0,
+        client_transaction_version: int = 0,  # tag 2, v1+
+    ) -> None:
+        self.producer_id = producer_id
+        self.previous_producer_id = previous_producer_id
+        self.next_producer_id = next_producer_id
+        self.producer_epoch = producer_epoch
+        self.next_producer_epoch = next_producer_epoch
+        self.transaction_timeout_ms = transaction_timeout_ms
+        self.transaction_status = transaction_status
+        self.transaction_partitions = [] if transaction_partitions is FRESH else transaction_partitions
+        self.transaction_last_update_timestamp_ms = transaction_last_update_timestamp_ms
+        self.transaction_start_timestamp_ms = transaction_start_timestamp_ms
+        self.client_transaction_version = client_transaction_version
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TransactionLogValue:

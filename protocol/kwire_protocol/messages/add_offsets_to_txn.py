@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32_I16 = Struct(">ih")
 _I32_I16_NO_TAGS = Struct(">ihx")
@@ -18,16 +16,29 @@ _I64_I16 = Struct(">qh")
 _I64_I16_HEAD = Struct(">qhB")
 
 
-@attrs.define
-class AddOffsetsToTxnRequest:
+class AddOffsetsToTxnRequest(GeneratedMessage):
     api_key: ClassVar[int] = 25
     versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 3
 
-    transactional_id: str = ""
-    producer_id: int = 0
-    producer_epoch: int = 0
-    group_id: str = ""
+    __slots__ = (
+        "transactional_id",
+        "producer_id",
+        "producer_epoch",
+        "group_id",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str = "",
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        group_id: str = "",
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.group_id = group_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddOffsetsToTxnRequest:
@@ -92,14 +103,23 @@ class AddOffsetsToTxnRequest:
             w.string(self.group_id)
 
 
-@attrs.define
-class AddOffsetsToTxnResponse:
+class AddOffsetsToTxnResponse(GeneratedMessage):
     api_key: ClassVar[int] = 25
     versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 3
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddOffsetsToTxnResponse:

@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
@@ -21,10 +28,19 @@ _I64_I16_BOOL_HEAD = Struct(">qh?B")
 _I64_I16_HEAD = Struct(">qhB")
 
 
-@attrs.define
-class AddPartitionsToTxnTopic:
-    name: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class AddPartitionsToTxnTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AddPartitionsToTxnTopic]:
@@ -85,13 +101,28 @@ class AddPartitionsToTxnTopic:
                 w.int32s(self.partitions)
 
 
-@attrs.define
-class AddPartitionsToTxnTransaction:
-    transactional_id: str = ""
-    producer_id: int = 0
-    producer_epoch: int = 0
-    verify_only: bool = False
-    topics: list[AddPartitionsToTxnTopic] = attrs.Factory(list)
+class AddPartitionsToTxnTransaction(GeneratedMessage):
+    __slots__ = (
+        "transactional_id",
+        "producer_id",
+        "producer_epoch",
+        "verify_only",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str = "",
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        verify_only: bool = False,
+        topics: list[AddPartitionsToTxnTopic] = FRESH,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.verify_only = verify_only
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AddPartitionsToTxnTransaction]:
@@ -146,17 +177,32 @@ class AddPartitionsToTxnTransaction:
             buf.append(0)
 
 
-@attrs.define
-class AddPartitionsToTxnRequest:
+class AddPartitionsToTxnRequest(GeneratedMessage):
     api_key: ClassVar[int] = 24
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
-    transactions: list[AddPartitionsToTxnTransaction] = attrs.Factory(list)  # v4+
-    v3_and_below_transactional_id: str = ""  # v0-3
-    v3_and_below_producer_id: int = 0  # v0-3
-    v3_and_below_producer_epoch: int = 0  # v0-3
-    v3_and_below_topics: list[AddPartitionsToTxnTopic] = attrs.Factory(list)  # v0-3
+    __slots__ = (
+        "transactions",
+        "v3_and_below_transactional_id",
+        "v3_and_below_producer_id",
+        "v3_and_below_producer_epoch",
+        "v3_and_below_topics",
+    )
+
+    def __init__(
+        self,
+        transactions: list[AddPartitionsToTxnTransaction] = FRESH,  # v4+
+        v3_and_below_transactional_id: str = "",  # v0-3
+        v3_and_below_producer_id: int = 0,  # v0-3
+        v3_and_below_producer_epoch: int = 0,  # v0-3
+        v3_and_below_topics: list[AddPartitionsToTxnTopic] = FRESH,  # v0-3
+    ) -> None:
+        self.transactions = [] if transactions is FRESH else transactions
+        self.v3_and_below_transactional_id = v3_and_below_transactional_id
+        self.v3_and_below_producer_id = v3_and_below_producer_id
+        self.v3_and_below_producer_epoch = v3_and_below_producer_epoch
+        self.v3_and_below_topics = [] if v3_and_below_topics is FRESH else v3_and_below_topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnRequest:
@@ -265,10 +311,19 @@ class AddPartitionsToTxnRequest:
             AddPartitionsToTxnTopic.write_array(self.v3_and_below_topics, w, version)
 
 
-@attrs.define
-class AddPartitionsToTxnPartitionResult:
-    partition_index: int = 0
-    partition_error_code: int = 0
+class AddPartitionsToTxnPartitionResult(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "partition_error_code",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        partition_error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.partition_error_code = partition_error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnPartitionResult:
@@ -296,10 +351,19 @@ class AddPartitionsToTxnPartitionResult:
                 buf += _I32_I16.pack(self.partition_index, self.partition_error_code)
 
 
-@attrs.define
-class AddPartitionsToTxnTopicResult:
-    name: str = ""
-    results_by_partition: list[AddPartitionsToTxnPartitionResult] = attrs.Factory(list)
+class AddPartitionsToTxnTopicResult(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "results_by_partition",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        results_by_partition: list[AddPartitionsToTxnPartitionResult] = FRESH,
+    ) -> None:
+        self.name = name
+        self.results_by_partition = [] if results_by_partition is FRESH else results_by_partition
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnTopicResult:
@@ -339,10 +403,19 @@ class AddPartitionsToTxnTopicResult:
                 AddPartitionsToTxnPartitionResult.write_array(self.results_by_partition, w, version)
 
 
-@attrs.define
-class AddPartitionsToTxnResult:
-    transactional_id: str = ""
-    topic_results: list[AddPartitionsToTxnTopicResult] = attrs.Factory(list)
+class AddPartitionsToTxnResult(GeneratedMessage):
+    __slots__ = (
+        "transactional_id",
+        "topic_results",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str = "",
+        topic_results: list[AddPartitionsToTxnTopicResult] = FRESH,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.topic_results = [] if topic_results is FRESH else topic_results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnResult:
@@ -369,16 +442,31 @@ class AddPartitionsToTxnResult:
             buf.append(0)
 
 
-@attrs.define
-class AddPartitionsToTxnResponse:
+class AddPartitionsToTxnResponse(GeneratedMessage):
     api_key: ClassVar[int] = 24
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
-    throttle_time_ms: int = 0
-    error_code: int = 0  # v4+
-    results_by_transaction: list[AddPartitionsToTxnResult] = attrs.Factory(list)  # v4+
-    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = attrs.Factory(list)  # v0-3
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "results_by_transaction",
+        "results_by_topic_v3_and_below",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,  # v4+
+        results_by_transaction: list[AddPartitionsToTxnResult] = FRESH,  # v4+
+        results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = FRESH,  # v0-3
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.results_by_transaction = [] if results_by_transaction is FRESH else results_by_transaction
+        self.results_by_topic_v3_and_below = (
+            [] if results_by_topic_v3_and_below is FRESH else results_by_topic_v3_and_below
+        )
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnResponse:

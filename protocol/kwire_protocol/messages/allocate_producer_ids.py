@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32_I16_I64_I32 = Struct(">ihqi")
 _I32_I16_I64_I32_NO_TAGS = Struct(">ihqix")
@@ -18,14 +16,23 @@ _I32_I64_HEAD = Struct(">iqB")
 _I32_I64_NO_TAGS = Struct(">iqx")
 
 
-@attrs.define
-class AllocateProducerIdsRequest:
+class AllocateProducerIdsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 67
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    broker_id: int = 0
-    broker_epoch: int = -1
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+    )
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = -1,
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AllocateProducerIdsRequest:
@@ -51,16 +58,29 @@ class AllocateProducerIdsRequest:
         buf += _I32_I64_NO_TAGS.pack(self.broker_id, self.broker_epoch)
 
 
-@attrs.define
-class AllocateProducerIdsResponse:
+class AllocateProducerIdsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 67
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    producer_id_start: int = 0
-    producer_id_len: int = 0
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "producer_id_start",
+        "producer_id_len",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        producer_id_start: int = 0,
+        producer_id_len: int = 0,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.producer_id_start = producer_id_start
+        self.producer_id_len = producer_id_len
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AllocateProducerIdsResponse:

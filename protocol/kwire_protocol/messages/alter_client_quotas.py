@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _BOOL = Struct(">?")
 _BOOL_HEAD = Struct(">?B")
@@ -22,10 +20,19 @@ _I16 = Struct(">h")
 _I32 = Struct(">i")
 
 
-@attrs.define
-class AlterClientQuotasRequestEntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
+class AlterClientQuotasRequestEntityData(GeneratedMessage):
+    __slots__ = (
+        "entity_type",
+        "entity_name",
+    )
+
+    def __init__(
+        self,
+        entity_type: str = "",
+        entity_name: str | None = "",
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AlterClientQuotasRequestEntityData]:
@@ -98,11 +105,22 @@ class AlterClientQuotasRequestEntityData:
                 w.nullable_string(self.entity_name)
 
 
-@attrs.define
-class OpData:
-    key: str = ""
-    value: float = 0.0
-    remove: bool = False
+class OpData(GeneratedMessage):
+    __slots__ = (
+        "key",
+        "value",
+        "remove",
+    )
+
+    def __init__(
+        self,
+        key: str = "",
+        value: float = 0.0,
+        remove: bool = False,
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.remove = remove
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[OpData]:
@@ -157,10 +175,19 @@ class OpData:
                 buf += _F64_BOOL.pack(self.value, self.remove)
 
 
-@attrs.define
-class AlterClientQuotasRequestEntryData:
-    entity: list[AlterClientQuotasRequestEntityData] = attrs.Factory(list)
-    ops: list[OpData] = attrs.Factory(list)
+class AlterClientQuotasRequestEntryData(GeneratedMessage):
+    __slots__ = (
+        "entity",
+        "ops",
+    )
+
+    def __init__(
+        self,
+        entity: list[AlterClientQuotasRequestEntityData] = FRESH,
+        ops: list[OpData] = FRESH,
+    ) -> None:
+        self.entity = [] if entity is FRESH else entity
+        self.ops = [] if ops is FRESH else ops
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AlterClientQuotasRequestEntryData]:
@@ -226,14 +253,23 @@ class AlterClientQuotasRequestEntryData:
                 OpData.write_array(self.ops, w, version)
 
 
-@attrs.define
-class AlterClientQuotasRequest:
+class AlterClientQuotasRequest(GeneratedMessage):
     api_key: ClassVar[int] = 49
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
-    entries: list[AlterClientQuotasRequestEntryData] = attrs.Factory(list)
-    validate_only: bool = False
+    __slots__ = (
+        "entries",
+        "validate_only",
+    )
+
+    def __init__(
+        self,
+        entries: list[AlterClientQuotasRequestEntryData] = FRESH,
+        validate_only: bool = False,
+    ) -> None:
+        self.entries = [] if entries is FRESH else entries
+        self.validate_only = validate_only
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterClientQuotasRequest:
@@ -285,10 +321,19 @@ class AlterClientQuotasRequest:
             buf += _BOOL.pack(self.validate_only)
 
 
-@attrs.define
-class AlterClientQuotasResponseEntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
+class AlterClientQuotasResponseEntityData(GeneratedMessage):
+    __slots__ = (
+        "entity_type",
+        "entity_name",
+    )
+
+    def __init__(
+        self,
+        entity_type: str = "",
+        entity_name: str | None = "",
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterClientQuotasResponseEntityData:
@@ -326,11 +371,22 @@ class AlterClientQuotasResponseEntityData:
                 w.nullable_string(self.entity_name)
 
 
-@attrs.define
-class AlterClientQuotasResponseEntryData:
-    error_code: int = 0
-    error_message: str | None = ""
-    entity: list[AlterClientQuotasResponseEntityData] = attrs.Factory(list)
+class AlterClientQuotasResponseEntryData(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "entity",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        entity: list[AlterClientQuotasResponseEntityData] = FRESH,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.entity = [] if entity is FRESH else entity
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterClientQuotasResponseEntryData:
@@ -373,14 +429,23 @@ class AlterClientQuotasResponseEntryData:
                 AlterClientQuotasResponseEntityData.write_array(self.entity, w, version)
 
 
-@attrs.define
-class AlterClientQuotasResponse:
+class AlterClientQuotasResponse(GeneratedMessage):
     api_key: ClassVar[int] = 49
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
-    throttle_time_ms: int = 0
-    entries: list[AlterClientQuotasResponseEntryData] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "entries",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        entries: list[AlterClientQuotasResponseEntryData] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.entries = [] if entries is FRESH else entries
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterClientQuotasResponse:

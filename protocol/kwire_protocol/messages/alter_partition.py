@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32_I16 = Struct(">ih")
 _I32_I16_I32_I32 = Struct(">ihii")
@@ -25,10 +33,19 @@ _I8_I32_NO_TAGS = Struct(">bix")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class BrokerState:
-    broker_id: int = 0
-    broker_epoch: int = -1
+class BrokerState(GeneratedMessage):
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+    )
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = -1,
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[BrokerState]:
@@ -58,14 +75,31 @@ class BrokerState:
             buf += _I32_I64_NO_TAGS.pack(self.broker_id, self.broker_epoch)
 
 
-@attrs.define
-class AlterPartitionRequestPartitionData:
-    partition_index: int = 0
-    leader_epoch: int = 0
-    new_isr: list[int] = attrs.Factory(list)  # v2
-    new_isr_with_epochs: list[BrokerState] = attrs.Factory(list)  # v3+
-    leader_recovery_state: int = 0
-    partition_epoch: int = 0
+class AlterPartitionRequestPartitionData(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "leader_epoch",
+        "new_isr",
+        "new_isr_with_epochs",
+        "leader_recovery_state",
+        "partition_epoch",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        leader_epoch: int = 0,
+        new_isr: list[int] = FRESH,  # v2
+        new_isr_with_epochs: list[BrokerState] = FRESH,  # v3+
+        leader_recovery_state: int = 0,
+        partition_epoch: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.leader_epoch = leader_epoch
+        self.new_isr = [] if new_isr is FRESH else new_isr
+        self.new_isr_with_epochs = [] if new_isr_with_epochs is FRESH else new_isr_with_epochs
+        self.leader_recovery_state = leader_recovery_state
+        self.partition_epoch = partition_epoch
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AlterPartitionRequestPartitionData]:
@@ -126,10 +160,19 @@ class AlterPartitionRequestPartitionData:
             buf += _I8_I32_NO_TAGS.pack(self.leader_recovery_state, self.partition_epoch)
 
 
-@attrs.define
-class AlterPartitionRequestTopicData:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[AlterPartitionRequestPartitionData] = attrs.Factory(list)
+class AlterPartitionRequestTopicData(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[AlterPartitionRequestPartitionData] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AlterPartitionRequestTopicData]:
@@ -173,15 +216,26 @@ class AlterPartitionRequestTopicData:
             buf.append(0)
 
 
-@attrs.define
-class AlterPartitionRequest:
+class AlterPartitionRequest(GeneratedMessage):
     api_key: ClassVar[int] = 56
     versions: ClassVar[range] = range(2, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    broker_id: int = 0
-    broker_epoch: int = -1
-    topics: list[AlterPartitionRequestTopicData] = attrs.Factory(list)
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = -1,
+        topics: list[AlterPartitionRequestTopicData] = FRESH,
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterPartitionRequest:
@@ -221,15 +275,34 @@ class AlterPartitionRequest:
         buf.append(0)
 
 
-@attrs.define
-class AlterPartitionResponsePartitionData:
-    partition_index: int = 0
-    error_code: int = 0
-    leader_id: int = 0
-    leader_epoch: int = 0
-    isr: list[int] = attrs.Factory(list)
-    leader_recovery_state: int = 0
-    partition_epoch: int = 0
+class AlterPartitionResponsePartitionData(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "leader_id",
+        "leader_epoch",
+        "isr",
+        "leader_recovery_state",
+        "partition_epoch",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+        isr: list[int] = FRESH,
+        leader_recovery_state: int = 0,
+        partition_epoch: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.isr = [] if isr is FRESH else isr
+        self.leader_recovery_state = leader_recovery_state
+        self.partition_epoch = partition_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterPartitionResponsePartitionData:
@@ -255,10 +328,19 @@ class AlterPartitionResponsePartitionData:
             buf += _I8_I32_NO_TAGS.pack(self.leader_recovery_state, self.partition_epoch)
 
 
-@attrs.define
-class AlterPartitionResponseTopicData:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[AlterPartitionResponsePartitionData] = attrs.Factory(list)
+class AlterPartitionResponseTopicData(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[AlterPartitionResponsePartitionData] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterPartitionResponseTopicData:
@@ -285,15 +367,26 @@ class AlterPartitionResponseTopicData:
             buf.append(0)
 
 
-@attrs.define
-class AlterPartitionResponse:
+class AlterPartitionResponse(GeneratedMessage):
     api_key: ClassVar[int] = 56
     versions: ClassVar[range] = range(2, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    topics: list[AlterPartitionResponseTopicData] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        topics: list[AlterPartitionResponseTopicData] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterPartitionResponse:

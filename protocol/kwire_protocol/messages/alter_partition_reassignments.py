@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I32 = Struct(">i")
 _I32_BOOL = Struct(">i?")
@@ -20,10 +27,19 @@ _I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 
 
-@attrs.define
-class ReassignablePartition:
-    partition_index: int = 0
-    replicas: list[int] | None = None
+class ReassignablePartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "replicas",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        replicas: list[int] | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.replicas = replicas
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ReassignablePartition]:
@@ -65,10 +81,19 @@ class ReassignablePartition:
             buf.append(0)
 
 
-@attrs.define
-class ReassignableTopic:
-    name: str = ""
-    partitions: list[ReassignablePartition] = attrs.Factory(list)
+class ReassignableTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[ReassignablePartition] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ReassignableTopic]:
@@ -122,15 +147,26 @@ class ReassignableTopic:
             buf.append(0)
 
 
-@attrs.define
-class AlterPartitionReassignmentsRequest:
+class AlterPartitionReassignmentsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 45
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    timeout_ms: int = 60000
-    allow_replication_factor_change: bool = True  # v1+
-    topics: list[ReassignableTopic] = attrs.Factory(list)
+    __slots__ = (
+        "timeout_ms",
+        "allow_replication_factor_change",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        timeout_ms: int = 60000,
+        allow_replication_factor_change: bool = True,  # v1+
+        topics: list[ReassignableTopic] = FRESH,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterPartitionReassignmentsRequest:
@@ -180,11 +216,22 @@ class AlterPartitionReassignmentsRequest:
         buf.append(0)
 
 
-@attrs.define
-class ReassignablePartitionResponse:
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
+class ReassignablePartitionResponse(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReassignablePartitionResponse:
@@ -211,10 +258,19 @@ class ReassignablePartitionResponse:
             buf.append(0)
 
 
-@attrs.define
-class ReassignableTopicResponse:
-    name: str = ""
-    partitions: list[ReassignablePartitionResponse] = attrs.Factory(list)
+class ReassignableTopicResponse(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[ReassignablePartitionResponse] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReassignableTopicResponse:
@@ -241,17 +297,32 @@ class ReassignableTopicResponse:
             buf.append(0)
 
 
-@attrs.define
-class AlterPartitionReassignmentsResponse:
+class AlterPartitionReassignmentsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 45
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    allow_replication_factor_change: bool = True  # v1+
-    error_code: int = 0
-    error_message: str | None = ""
-    responses: list[ReassignableTopicResponse] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "allow_replication_factor_change",
+        "error_code",
+        "error_message",
+        "responses",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        allow_replication_factor_change: bool = True,  # v1+
+        error_code: int = 0,
+        error_message: str | None = "",
+        responses: list[ReassignableTopicResponse] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = [] if responses is FRESH else responses
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterPartitionReassignmentsResponse:

@@ -8,19 +8,26 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
 _I32_I16_NO_TAGS = Struct(">ihx")
 
 
-@attrs.define
-class AlterReplicaLogDirTopic:
-    name: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class AlterReplicaLogDirTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AlterReplicaLogDirTopic]:
@@ -81,10 +88,19 @@ class AlterReplicaLogDirTopic:
                 w.int32s(self.partitions)
 
 
-@attrs.define
-class AlterReplicaLogDir:
-    path: str = ""
-    topics: list[AlterReplicaLogDirTopic] = attrs.Factory(list)
+class AlterReplicaLogDir(GeneratedMessage):
+    __slots__ = (
+        "path",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        path: str = "",
+        topics: list[AlterReplicaLogDirTopic] = FRESH,
+    ) -> None:
+        self.path = path
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AlterReplicaLogDir]:
@@ -150,13 +166,18 @@ class AlterReplicaLogDir:
                 AlterReplicaLogDirTopic.write_array(self.topics, w, version)
 
 
-@attrs.define
-class AlterReplicaLogDirsRequest:
+class AlterReplicaLogDirsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 34
     versions: ClassVar[range] = range(1, 3)
     flexible_since: ClassVar[int | None] = 2
 
-    dirs: list[AlterReplicaLogDir] = attrs.Factory(list)
+    __slots__ = ("dirs",)
+
+    def __init__(
+        self,
+        dirs: list[AlterReplicaLogDir] = FRESH,
+    ) -> None:
+        self.dirs = [] if dirs is FRESH else dirs
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterReplicaLogDirsRequest:
@@ -202,10 +223,19 @@ class AlterReplicaLogDirsRequest:
             AlterReplicaLogDir.write_array(self.dirs, w, version)
 
 
-@attrs.define
-class AlterReplicaLogDirPartitionResult:
-    partition_index: int = 0
-    error_code: int = 0
+class AlterReplicaLogDirPartitionResult(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterReplicaLogDirPartitionResult:
@@ -233,10 +263,19 @@ class AlterReplicaLogDirPartitionResult:
                 buf += _I32_I16.pack(self.partition_index, self.error_code)
 
 
-@attrs.define
-class AlterReplicaLogDirTopicResult:
-    topic_name: str = ""
-    partitions: list[AlterReplicaLogDirPartitionResult] = attrs.Factory(list)
+class AlterReplicaLogDirTopicResult(GeneratedMessage):
+    __slots__ = (
+        "topic_name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        partitions: list[AlterReplicaLogDirPartitionResult] = FRESH,
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterReplicaLogDirTopicResult:
@@ -274,14 +313,23 @@ class AlterReplicaLogDirTopicResult:
                 AlterReplicaLogDirPartitionResult.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class AlterReplicaLogDirsResponse:
+class AlterReplicaLogDirsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 34
     versions: ClassVar[range] = range(1, 3)
     flexible_since: ClassVar[int | None] = 2
 
-    throttle_time_ms: int = 0
-    results: list[AlterReplicaLogDirTopicResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "results",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        results: list[AlterReplicaLogDirTopicResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterReplicaLogDirsResponse:

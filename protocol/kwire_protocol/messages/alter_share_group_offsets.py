@@ -8,19 +8,36 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32_I16 = Struct(">ih")
 _I32_I64_HEAD = Struct(">iqB")
 _I32_I64_NO_TAGS = Struct(">iqx")
 
 
-@attrs.define
-class AlterShareGroupOffsetsRequestPartition:
-    partition_index: int = 0
-    start_offset: int = 0
+class AlterShareGroupOffsetsRequestPartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "start_offset",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        start_offset: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.start_offset = start_offset
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AlterShareGroupOffsetsRequestPartition]:
@@ -50,10 +67,19 @@ class AlterShareGroupOffsetsRequestPartition:
             buf += _I32_I64_NO_TAGS.pack(self.partition_index, self.start_offset)
 
 
-@attrs.define
-class AlterShareGroupOffsetsRequestTopic:
-    topic_name: str = ""
-    partitions: list[AlterShareGroupOffsetsRequestPartition] = attrs.Factory(list)
+class AlterShareGroupOffsetsRequestTopic(GeneratedMessage):
+    __slots__ = (
+        "topic_name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        partitions: list[AlterShareGroupOffsetsRequestPartition] = FRESH,
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AlterShareGroupOffsetsRequestTopic]:
@@ -107,14 +133,23 @@ class AlterShareGroupOffsetsRequestTopic:
             buf.append(0)
 
 
-@attrs.define
-class AlterShareGroupOffsetsRequest:
+class AlterShareGroupOffsetsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 91
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    group_id: str = ""
-    topics: list[AlterShareGroupOffsetsRequestTopic] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[AlterShareGroupOffsetsRequestTopic] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterShareGroupOffsetsRequest:
@@ -164,11 +199,22 @@ class AlterShareGroupOffsetsRequest:
         buf.append(0)
 
 
-@attrs.define
-class AlterShareGroupOffsetsResponsePartition:
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = None
+class AlterShareGroupOffsetsResponsePartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterShareGroupOffsetsResponsePartition:
@@ -195,11 +241,22 @@ class AlterShareGroupOffsetsResponsePartition:
             buf.append(0)
 
 
-@attrs.define
-class AlterShareGroupOffsetsResponseTopic:
-    topic_name: str = ""
-    topic_id: Uuid = NULL_UUID
-    partitions: list[AlterShareGroupOffsetsResponsePartition] = attrs.Factory(list)
+class AlterShareGroupOffsetsResponseTopic(GeneratedMessage):
+    __slots__ = (
+        "topic_name",
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[AlterShareGroupOffsetsResponsePartition] = FRESH,
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterShareGroupOffsetsResponseTopic:
@@ -228,16 +285,29 @@ class AlterShareGroupOffsetsResponseTopic:
             buf.append(0)
 
 
-@attrs.define
-class AlterShareGroupOffsetsResponse:
+class AlterShareGroupOffsetsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 91
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    responses: list[AlterShareGroupOffsetsResponseTopic] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "responses",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        responses: list[AlterShareGroupOffsetsResponseTopic] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = [] if responses is FRESH else responses
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterShareGroupOffsetsResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -19,10 +17,19 @@ _I8_I32 = Struct(">bi")
 _I8_NO_TAGS = Struct(">bx")
 
 
-@attrs.define
-class ScramCredentialDeletion:
-    name: str = ""
-    mechanism: int = 0
+class ScramCredentialDeletion(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "mechanism",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        mechanism: int = 0,
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ScramCredentialDeletion]:
@@ -63,13 +70,28 @@ class ScramCredentialDeletion:
             buf += _I8_NO_TAGS.pack(self.mechanism)
 
 
-@attrs.define
-class ScramCredentialUpsertion:
-    name: str = ""
-    mechanism: int = 0
-    iterations: int = 0
-    salt: bytes = b""
-    salted_password: bytes = b""
+class ScramCredentialUpsertion(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "mechanism",
+        "iterations",
+        "salt",
+        "salted_password",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        mechanism: int = 0,
+        iterations: int = 0,
+        salt: bytes = b"",
+        salted_password: bytes = b"",
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
+        self.iterations = iterations
+        self.salt = salt
+        self.salted_password = salted_password
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ScramCredentialUpsertion]:
@@ -121,14 +143,23 @@ class ScramCredentialUpsertion:
             buf.append(0)
 
 
-@attrs.define
-class AlterUserScramCredentialsRequest:
+class AlterUserScramCredentialsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 51
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    deletions: list[ScramCredentialDeletion] = attrs.Factory(list)
-    upsertions: list[ScramCredentialUpsertion] = attrs.Factory(list)
+    __slots__ = (
+        "deletions",
+        "upsertions",
+    )
+
+    def __init__(
+        self,
+        deletions: list[ScramCredentialDeletion] = FRESH,
+        upsertions: list[ScramCredentialUpsertion] = FRESH,
+    ) -> None:
+        self.deletions = [] if deletions is FRESH else deletions
+        self.upsertions = [] if upsertions is FRESH else upsertions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterUserScramCredentialsRequest:
@@ -180,11 +211,22 @@ class AlterUserScramCredentialsRequest:
         buf.append(0)
 
 
-@attrs.define
-class AlterUserScramCredentialsResult:
-    user: str = ""
-    error_code: int = 0
-    error_message: str | None = ""
+class AlterUserScramCredentialsResult(GeneratedMessage):
+    __slots__ = (
+        "user",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        user: str = "",
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.user = user
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterUserScramCredentialsResult:
@@ -213,14 +255,23 @@ class AlterUserScramCredentialsResult:
             buf.append(0)
 
 
-@attrs.define
-class AlterUserScramCredentialsResponse:
+class AlterUserScramCredentialsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 51
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    results: list[AlterUserScramCredentialsResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "results",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        results: list[AlterUserScramCredentialsResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterUserScramCredentialsResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 _I16_I16 = Struct(">hh")
@@ -22,16 +20,29 @@ _I32_HEAD = Struct(">iB")
 _I32_NO_TAGS = Struct(">ix")
 
 
-@attrs.define
-class ApiVersionsRequest:
+class ApiVersionsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 18
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
-    client_software_name: str = ""  # v3+
-    client_software_version: str = ""  # v3+
-    cluster_id: str | None = None  # v5+
-    node_id: int = -1  # v5+
+    __slots__ = (
+        "client_software_name",
+        "client_software_version",
+        "cluster_id",
+        "node_id",
+    )
+
+    def __init__(
+        self,
+        client_software_name: str = "",  # v3+
+        client_software_version: str = "",  # v3+
+        cluster_id: str | None = None,  # v5+
+        node_id: int = -1,  # v5+
+    ) -> None:
+        self.client_software_name = client_software_name
+        self.client_software_version = client_software_version
+        self.cluster_id = cluster_id
+        self.node_id = node_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ApiVersionsRequest:
@@ -126,11 +137,22 @@ class ApiVersionsRequest:
             buf += _I32_NO_TAGS.pack(self.node_id)
 
 
-@attrs.define
-class ApiVersion:
-    api_key: int = 0
-    min_version: int = 0
-    max_version: int = 0
+class ApiVersion(GeneratedMessage):
+    __slots__ = (
+        "api_key",
+        "min_version",
+        "max_version",
+    )
+
+    def __init__(
+        self,
+        api_key: int = 0,
+        min_version: int = 0,
+        max_version: int = 0,
+    ) -> None:
+        self.api_key = api_key
+        self.min_version = min_version
+        self.max_version = max_version
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ApiVersion:
@@ -158,11 +180,22 @@ class ApiVersion:
                 buf += _I16_I16_I16.pack(self.api_key, self.min_version, self.max_version)
 
 
-@attrs.define
-class SupportedFeatureKey:
-    name: str = ""
-    min_version: int = 0
-    max_version: int = 0
+class SupportedFeatureKey(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "min_version",
+        "max_version",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        min_version: int = 0,
+        max_version: int = 0,
+    ) -> None:
+        self.name = name
+        self.min_version = min_version
+        self.max_version = max_version
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SupportedFeatureKey:
@@ -185,11 +218,22 @@ class SupportedFeatureKey:
             buf += _I16_I16_NO_TAGS.pack(self.min_version, self.max_version)
 
 
-@attrs.define
-class FinalizedFeatureKey:
-    name: str = ""
-    max_version_level: int = 0
-    min_version_level: int = 0
+class FinalizedFeatureKey(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "max_version_level",
+        "min_version_level",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        max_version_level: int = 0,
+        min_version_level: int = 0,
+    ) -> None:
+        self.name = name
+        self.max_version_level = max_version_level
+        self.min_version_level = min_version_level
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FinalizedFeatureKey:
@@ -212,19 +256,38 @@ class FinalizedFeatureKey:
             buf += _I16_I16_NO_TAGS.pack(self.max_version_level, self.min_version_level)
 
 
-@attrs.define
-class ApiVersionsResponse:
+class ApiVersionsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 18
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
-    error_code: int = 0
-    api_keys: list[ApiVersion] = attrs.Factory(list)
-    throttle_time_ms: int = 0  # v1+
-    supported_features: list[SupportedFeatureKey] = attrs.Factory(list)  # tag 0, v3+
-    finalized_features_epoch: int = -1  # tag 1, v3+
-    finalized_features: list[FinalizedFeatureKey] = attrs.Factory(list)  # tag 2, v3+
-    zk_migration_ready: bool = False  # tag 3, v3+
+    __slots__ = (
+        "error_code",
+        "api_keys",
+        "throttle_time_ms",
+        "supported_features",
+        "finalized_features_epoch",
+        "finalized_features",
+        "zk_migration_ready",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        api_keys: list[ApiVersion] = FRESH,
+        throttle_time_ms: int = 0,  # v1+
+        supported_features: list[SupportedFeatureKey] = FRESH,  # tag 0, v3+
+        finalized_features_epoch: int = -1,  # tag 1, v3+
+        finalized_features: list[FinalizedFeatureKey] = FRESH,  # tag 2, v3+
+        zk_migration_ready: bool = False,  # tag 3, v3+
+    ) -> None:
+        self.error_code = error_code
+        self.api_keys = [] if api_keys is FRESH else api_keys
+        self.throttle_time_ms = throttle_time_ms
+        self.supported_features = [] if supported_features is FRESH else supported_features
+        self.finalized_features_epoch = finalized_features_epoch
+        self.finalized_features = [] if finalized_features is FRESH else finalized_features
+        self.zk_migration_ready = zk_migration_ready
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ApiVersionsResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, NULL_UUID, GeneratedMessage, Reader, UnsupportedVersion, Uuid, Writer
 
 _I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
@@ -21,9 +19,14 @@ _I32_NO_TAGS = Struct(">ix")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class AssignReplicasToDirsRequestPartitionData:
-    partition_index: int = 0
+class AssignReplicasToDirsRequestPartitionData(GeneratedMessage):
+    __slots__ = ("partition_index",)
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AssignReplicasToDirsRequestPartitionData]:
@@ -53,10 +56,19 @@ class AssignReplicasToDirsRequestPartitionData:
             buf += _I32_NO_TAGS.pack(self.partition_index)
 
 
-@attrs.define
-class AssignReplicasToDirsRequestTopicData:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[AssignReplicasToDirsRequestPartitionData] = attrs.Factory(list)
+class AssignReplicasToDirsRequestTopicData(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[AssignReplicasToDirsRequestPartitionData] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AssignReplicasToDirsRequestTopicData]:
@@ -100,10 +112,19 @@ class AssignReplicasToDirsRequestTopicData:
             buf.append(0)
 
 
-@attrs.define
-class AssignReplicasToDirsRequestDirectoryData:
-    id: Uuid = NULL_UUID
-    topics: list[AssignReplicasToDirsRequestTopicData] = attrs.Factory(list)
+class AssignReplicasToDirsRequestDirectoryData(GeneratedMessage):
+    __slots__ = (
+        "id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        id: Uuid = NULL_UUID,
+        topics: list[AssignReplicasToDirsRequestTopicData] = FRESH,
+    ) -> None:
+        self.id = id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AssignReplicasToDirsRequestDirectoryData]:
@@ -147,15 +168,26 @@ class AssignReplicasToDirsRequestDirectoryData:
             buf.append(0)
 
 
-@attrs.define
-class AssignReplicasToDirsRequest:
+class AssignReplicasToDirsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 73
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    broker_id: int = 0
-    broker_epoch: int = -1
-    directories: list[AssignReplicasToDirsRequestDirectoryData] = attrs.Factory(list)
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+        "directories",
+    )
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = -1,
+        directories: list[AssignReplicasToDirsRequestDirectoryData] = FRESH,
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.directories = [] if directories is FRESH else directories
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AssignReplicasToDirsRequest:
@@ -195,10 +227,19 @@ class AssignReplicasToDirsRequest:
         buf.append(0)
 
 
-@attrs.define
-class AssignReplicasToDirsResponsePartitionData:
-    partition_index: int = 0
-    error_code: int = 0
+class AssignReplicasToDirsResponsePartitionData(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AssignReplicasToDirsResponsePartitionData:
@@ -219,10 +260,19 @@ class AssignReplicasToDirsResponsePartitionData:
             buf += _I32_I16_NO_TAGS.pack(self.partition_index, self.error_code)
 
 
-@attrs.define
-class AssignReplicasToDirsResponseTopicData:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[AssignReplicasToDirsResponsePartitionData] = attrs.Factory(list)
+class AssignReplicasToDirsResponseTopicData(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[AssignReplicasToDirsResponsePartitionData] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AssignReplicasToDirsResponseTopicData:
@@ -251,10 +301,19 @@ class AssignReplicasToDirsResponseTopicData:
             buf.append(0)
 
 
-@attrs.define
-class AssignReplicasToDirsResponseDirectoryData:
-    id: Uuid = NULL_UUID
-    topics: list[AssignReplicasToDirsResponseTopicData] = attrs.Factory(list)
+class AssignReplicasToDirsResponseDirectoryData(GeneratedMessage):
+    __slots__ = (
+        "id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        id: Uuid = NULL_UUID,
+        topics: list[AssignReplicasToDirsResponseTopicData] = FRESH,
+    ) -> None:
+        self.id = id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AssignReplicasToDirsResponseDirectoryData:
@@ -281,15 +340,26 @@ class AssignReplicasToDirsResponseDirectoryData:
             buf.append(0)
 
 
-@attrs.define
-class AssignReplicasToDirsResponse:
+class AssignReplicasToDirsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 73
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    directories: list[AssignReplicasToDirsResponseDirectoryData] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "directories",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        directories: list[AssignReplicasToDirsResponseDirectoryData] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.directories = [] if directories is FRESH else directories
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AssignReplicasToDirsResponse:

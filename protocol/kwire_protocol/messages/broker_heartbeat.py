@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32_I16_BOOL_BOOL_BOOL = Struct(">ih???")
 _I32_I16_BOOL_BOOL_BOOL_NO_TAGS = Struct(">ih???x")
@@ -18,19 +25,38 @@ _I32_I64_I64_BOOL_BOOL = Struct(">iqq??")
 _I32_I64_I64_BOOL_BOOL_HEAD = Struct(">iqq??B")
 
 
-@attrs.define
-class BrokerHeartbeatRequest:
+class BrokerHeartbeatRequest(GeneratedMessage):
     api_key: ClassVar[int] = 63
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    broker_id: int = 0
-    broker_epoch: int = -1
-    current_metadata_offset: int = 0
-    want_fence: bool = False
-    want_shut_down: bool = False
-    offline_log_dirs: list[Uuid] = attrs.Factory(list)  # tag 0, v1+
-    cordoned_log_dirs: list[Uuid] | None = None  # tag 1, v2+
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+        "current_metadata_offset",
+        "want_fence",
+        "want_shut_down",
+        "offline_log_dirs",
+        "cordoned_log_dirs",
+    )
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = -1,
+        current_metadata_offset: int = 0,
+        want_fence: bool = False,
+        want_shut_down: bool = False,
+        offline_log_dirs: list[Uuid] = FRESH,  # tag 0, v1+
+        cordoned_log_dirs: list[Uuid] | None = None,  # tag 1, v2+
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.current_metadata_offset = current_metadata_offset
+        self.want_fence = want_fence
+        self.want_shut_down = want_shut_down
+        self.offline_log_dirs = [] if offline_log_dirs is FRESH else offline_log_dirs
+        self.cordoned_log_dirs = cordoned_log_dirs
 
     @classmethod
     def read(cls, r: Reader, version: int) -> BrokerHeartbeatRequest:
@@ -92,17 +118,32 @@ class BrokerHeartbeatRequest:
             w.end_tag(start)
 
 
-@attrs.define
-class BrokerHeartbeatResponse:
+class BrokerHeartbeatResponse(GeneratedMessage):
     api_key: ClassVar[int] = 63
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    is_caught_up: bool = False
-    is_fenced: bool = True
-    should_shut_down: bool = False
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "is_caught_up",
+        "is_fenced",
+        "should_shut_down",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        is_caught_up: bool = False,
+        is_fenced: bool = True,
+        should_shut_down: bool = False,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.is_caught_up = is_caught_up
+        self.is_fenced = is_fenced
+        self.should_shut_down = should_shut_down
 
     @classmethod
     def read(cls, r: Reader, version: int) -> BrokerHeartbeatResponse:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -37,12 +37,25 @@ _UI16_I16_NO_TAGS = Struct(">Hhx")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class Listener:
-    name: str = ""
-    host: str = ""
-    port: int = 0
-    security_protocol: int = 0
+class Listener(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "host",
+        "port",
+        "security_protocol",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+        security_protocol: int = 0,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.security_protocol = security_protocol
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[Listener]:
@@ -94,11 +107,22 @@ class Listener:
             buf += _UI16_I16_NO_TAGS.pack(self.port, self.security_protocol)
 
 
-@attrs.define
-class Feature:
-    name: str = ""
-    min_supported_version: int = 0
-    max_supported_version: int = 0
+class Feature(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "min_supported_version",
+        "max_supported_version",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        min_supported_version: int = 0,
+        max_supported_version: int = 0,
+    ) -> None:
+        self.name = name
+        self.min_supported_version = min_supported_version
+        self.max_supported_version = max_supported_version
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[Feature]:
@@ -139,21 +163,44 @@ class Feature:
             buf += _I16_I16_NO_TAGS.pack(self.min_supported_version, self.max_supported_version)
 
 
-@attrs.define
-class BrokerRegistrationRequest:
+class BrokerRegistrationRequest(GeneratedMessage):
     api_key: ClassVar[int] = 62
     versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 0
 
-    broker_id: int = 0
-    cluster_id: str = ""
-    incarnation_id: Uuid = NULL_UUID
-    listeners: list[Listener] = attrs.Factory(list)
-    features: list[Feature] = attrs.Factory(list)
-    rack: str | None = ""
-    is_migrating_zk_broker: bool = False  # v1+
-    log_dirs: list[Uuid] = attrs.Factory(list)  # v2+
-    previous_broker_epoch: int = -1  # v3+
+    __slots__ = (
+        "broker_id",
+        "cluster_id",
+        "incarnation_id",
+        "listeners",
+        "features",
+        "rack",
+        "is_migrating_zk_broker",
+        "log_dirs",
+        "previous_broker_epoch",
+    )
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        cluster_id: str = "",
+        incarnation_id: Uuid = NULL_UUID,
+        listeners: list[Listener] = FRESH,
+        features: list[Feature] = FRESH,
+        rack: str | None = "",
+        is_migrating_zk_broker: bool = False,  # v1+
+        log_dirs: list[Uuid] = FRESH,  # v2+
+        previous_broker_epoch: int = -1,  # v3+
+    ) -> None:
+        self.broker_id = broker_id
+        self.cluster_id = cluster_id
+        self.incarnation_id = incarnation_id
+        self.listeners = [] if listeners is FRESH else listeners
+        self.features = [] if features is FRESH else features
+        self.rack = rack
+        self.is_migrating_zk_broker = is_migrating_zk_broker
+        self.log_dirs = [] if log_dirs is FRESH else log_dirs
+        self.previous_broker_epoch = previous_broker_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> BrokerRegistrationRequest:
@@ -291,15 +338,26 @@ class BrokerRegistrationRequest:
             buf += _I64_NO_TAGS.pack(self.previous_broker_epoch)
 
 
-@attrs.define
-class BrokerRegistrationResponse:
+class BrokerRegistrationResponse(GeneratedMessage):
     api_key: ClassVar[int] = 62
     versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    broker_epoch: int = -1
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "broker_epoch",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        broker_epoch: int = -1,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.broker_epoch = broker_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> BrokerRegistrationResponse:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -28,10 +28,19 @@ _I32_I32 = Struct(">ii")
 _UUID = Struct(">16s")
 
 
-@attrs.define
-class ConsumerGroupHeartbeatRequestTopicPartitions:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[int] = attrs.Factory(list)
+class ConsumerGroupHeartbeatRequestTopicPartitions(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
@@ -69,22 +78,47 @@ class ConsumerGroupHeartbeatRequestTopicPartitions:
             buf.append(0)
 
 
-@attrs.define
-class ConsumerGroupHeartbeatRequest:
+class ConsumerGroupHeartbeatRequest(GeneratedMessage):
     api_key: ClassVar[int] = 68
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    group_id: str = ""
-    member_id: str = ""
-    member_epoch: int = 0
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    subscribed_topic_names: list[str] | None = None
-    subscribed_topic_regex: str | None = None  # v1+
-    server_assignor: str | None = None
-    topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "member_epoch",
+        "instance_id",
+        "rack_id",
+        "rebalance_timeout_ms",
+        "subscribed_topic_names",
+        "subscribed_topic_regex",
+        "server_assignor",
+        "topic_partitions",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        member_epoch: int = 0,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        subscribed_topic_names: list[str] | None = None,
+        subscribed_topic_regex: str | None = None,  # v1+
+        server_assignor: str | None = None,
+        topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.subscribed_topic_names = subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.server_assignor = server_assignor
+        self.topic_partitions = topic_partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupHeartbeatRequest:
@@ -249,10 +283,19 @@ class ConsumerGroupHeartbeatRequest:
         buf.append(0)
 
 
-@attrs.define
-class ConsumerGroupHeartbeatResponseTopicPartitions:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[int] = attrs.Factory(list)
+class ConsumerGroupHeartbeatResponseTopicPartitions(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupHeartbeatResponseTopicPartitions:
@@ -277,9 +320,14 @@ class ConsumerGroupHeartbeatResponseTopicPartitions:
             buf.append(0)
 
 
-@attrs.define
-class Assignment:
-    topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = attrs.Factory(list)
+class Assignment(GeneratedMessage):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = FRESH,
+    ) -> None:
+        self.topic_partitions = [] if topic_partitions is FRESH else topic_partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Assignment:
@@ -299,19 +347,38 @@ class Assignment:
         buf.append(0)
 
 
-@attrs.define
-class ConsumerGroupHeartbeatResponse:
+class ConsumerGroupHeartbeatResponse(GeneratedMessage):
     api_key: ClassVar[int] = 68
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    member_id: str | None = None
-    member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    assignment: Assignment | None = None
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "member_id",
+        "member_epoch",
+        "heartbeat_interval_ms",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int = 0,
+        heartbeat_interval_ms: int = 0,
+        assignment: Assignment | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.assignment = assignment
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupHeartbeatResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -21,15 +19,34 @@ _I8_I8_HEAD = Struct(">bbB")
 _I8_I8_NO_TAGS = Struct(">bbx")
 
 
-@attrs.define
-class AclCreation:
-    resource_type: int = 0
-    resource_name: str = ""
-    resource_pattern_type: int = 3
-    principal: str = ""
-    host: str = ""
-    operation: int = 0
-    permission_type: int = 0
+class AclCreation(GeneratedMessage):
+    __slots__ = (
+        "resource_type",
+        "resource_name",
+        "resource_pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        resource_type: int = 0,
+        resource_name: str = "",
+        resource_pattern_type: int = 3,
+        principal: str = "",
+        host: str = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.resource_pattern_type = resource_pattern_type
+        self.principal = principal
+        self.host = host
+        self.operation = operation
+        self.permission_type = permission_type
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AclCreation]:
@@ -116,13 +133,18 @@ class AclCreation:
                 buf += _I8_I8.pack(self.operation, self.permission_type)
 
 
-@attrs.define
-class CreateAclsRequest:
+class CreateAclsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 30
     versions: ClassVar[range] = range(1, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    creations: list[AclCreation] = attrs.Factory(list)
+    __slots__ = ("creations",)
+
+    def __init__(
+        self,
+        creations: list[AclCreation] = FRESH,
+    ) -> None:
+        self.creations = [] if creations is FRESH else creations
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreateAclsRequest:
@@ -170,10 +192,19 @@ class CreateAclsRequest:
             AclCreation.write_array(self.creations, w, version)
 
 
-@attrs.define
-class AclCreationResult:
-    error_code: int = 0
-    error_message: str | None = ""
+class AclCreationResult(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AclCreationResult:
@@ -209,14 +240,23 @@ class AclCreationResult:
                 w.nullable_string(self.error_message)
 
 
-@attrs.define
-class CreateAclsResponse:
+class CreateAclsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 30
     versions: ClassVar[range] = range(1, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    throttle_time_ms: int = 0
-    results: list[AclCreationResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "results",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        results: list[AclCreationResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreateAclsResponse:

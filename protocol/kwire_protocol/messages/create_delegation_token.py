@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -21,10 +28,19 @@ _I64_I64_I64 = Struct(">qqq")
 _I64_NO_TAGS = Struct(">qx")
 
 
-@attrs.define
-class CreatableRenewers:
-    principal_type: str = ""
-    principal_name: str = ""
+class CreatableRenewers(GeneratedMessage):
+    __slots__ = (
+        "principal_type",
+        "principal_name",
+    )
+
+    def __init__(
+        self,
+        principal_type: str = "",
+        principal_name: str = "",
+    ) -> None:
+        self.principal_type = principal_type
+        self.principal_name = principal_name
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[CreatableRenewers]:
@@ -90,16 +106,29 @@ class CreatableRenewers:
                 w.string(self.principal_name)
 
 
-@attrs.define
-class CreateDelegationTokenRequest:
+class CreateDelegationTokenRequest(GeneratedMessage):
     api_key: ClassVar[int] = 38
     versions: ClassVar[range] = range(1, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    owner_principal_type: str | None = ""  # v3+
-    owner_principal_name: str | None = ""  # v3+
-    renewers: list[CreatableRenewers] = attrs.Factory(list)
-    max_lifetime_ms: int = 0
+    __slots__ = (
+        "owner_principal_type",
+        "owner_principal_name",
+        "renewers",
+        "max_lifetime_ms",
+    )
+
+    def __init__(
+        self,
+        owner_principal_type: str | None = "",  # v3+
+        owner_principal_name: str | None = "",  # v3+
+        renewers: list[CreatableRenewers] = FRESH,
+        max_lifetime_ms: int = 0,
+    ) -> None:
+        self.owner_principal_type = owner_principal_type
+        self.owner_principal_name = owner_principal_name
+        self.renewers = [] if renewers is FRESH else renewers
+        self.max_lifetime_ms = max_lifetime_ms
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreateDelegationTokenRequest:
@@ -199,23 +228,50 @@ class CreateDelegationTokenRequest:
             buf += _I64.pack(self.max_lifetime_ms)
 
 
-@attrs.define
-class CreateDelegationTokenResponse:
+class CreateDelegationTokenResponse(GeneratedMessage):
     api_key: ClassVar[int] = 38
     versions: ClassVar[range] = range(1, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    error_code: int = 0
-    principal_type: str = ""
-    principal_name: str = ""
-    token_requester_principal_type: str = ""  # v3+
-    token_requester_principal_name: str = ""  # v3+
-    issue_timestamp_ms: int = 0
-    expiry_timestamp_ms: int = 0
-    max_timestamp_ms: int = 0
-    token_id: str = ""
-    hmac: bytes = b""
-    throttle_time_ms: int = 0
+    __slots__ = (
+        "error_code",
+        "principal_type",
+        "principal_name",
+        "token_requester_principal_type",
+        "token_requester_principal_name",
+        "issue_timestamp_ms",
+        "expiry_timestamp_ms",
+        "max_timestamp_ms",
+        "token_id",
+        "hmac",
+        "throttle_time_ms",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        principal_type: str = "",
+        principal_name: str = "",
+        token_requester_principal_type: str = "",  # v3+
+        token_requester_principal_name: str = "",  # v3+
+        issue_timestamp_ms: int = 0,
+        expiry_timestamp_ms: int = 0,
+        max_timestamp_ms: int = 0,
+        token_id: str = "",
+        hmac: bytes = b"",
+        throttle_time_ms: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.principal_type = principal_type
+        self.principal_name = principal_name
+        self.token_requester_principal_type = token_requester_principal_type
+        self.token_requester_principal_name = token_requester_principal_name
+        self.issue_timestamp_ms = issue_timestamp_ms
+        self.expiry_timestamp_ms = expiry_timestamp_ms
+        self.max_timestamp_ms = max_timestamp_ms
+        self.token_id = token_id
+        self.hmac = hmac
+        self.throttle_time_ms = throttle_time_ms
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreateDelegationTokenResponse:

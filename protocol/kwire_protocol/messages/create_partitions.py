@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -20,9 +18,14 @@ _I32_BOOL_NO_TAGS = Struct(">i?x")
 _I32_HEAD = Struct(">iB")
 
 
-@attrs.define
-class CreatePartitionsAssignment:
-    broker_ids: list[int] = attrs.Factory(list)
+class CreatePartitionsAssignment(GeneratedMessage):
+    __slots__ = ("broker_ids",)
+
+    def __init__(
+        self,
+        broker_ids: list[int] = FRESH,
+    ) -> None:
+        self.broker_ids = [] if broker_ids is FRESH else broker_ids
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[CreatePartitionsAssignment]:
@@ -70,11 +73,22 @@ class CreatePartitionsAssignment:
                 w.int32s(self.broker_ids)
 
 
-@attrs.define
-class CreatePartitionsTopic:
-    name: str = ""
-    count: int = 0
-    assignments: list[CreatePartitionsAssignment] | None = attrs.Factory(list)
+class CreatePartitionsTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "count",
+        "assignments",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        count: int = 0,
+        assignments: list[CreatePartitionsAssignment] | None = FRESH,
+    ) -> None:
+        self.name = name
+        self.count = count
+        self.assignments = [] if assignments is FRESH else assignments
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[CreatePartitionsTopic]:
@@ -151,15 +165,26 @@ class CreatePartitionsTopic:
                     CreatePartitionsAssignment.write_array(self.assignments, w, version)
 
 
-@attrs.define
-class CreatePartitionsRequest:
+class CreatePartitionsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 37
     versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = 2
 
-    topics: list[CreatePartitionsTopic] = attrs.Factory(list)
-    timeout_ms: int = 0
-    validate_only: bool = False
+    __slots__ = (
+        "topics",
+        "timeout_ms",
+        "validate_only",
+    )
+
+    def __init__(
+        self,
+        topics: list[CreatePartitionsTopic] = FRESH,
+        timeout_ms: int = 0,
+        validate_only: bool = False,
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
+        self.timeout_ms = timeout_ms
+        self.validate_only = validate_only
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreatePartitionsRequest:
@@ -209,11 +234,22 @@ class CreatePartitionsRequest:
             buf += _I32_BOOL.pack(self.timeout_ms, self.validate_only)
 
 
-@attrs.define
-class CreatePartitionsTopicResult:
-    name: str = ""
-    error_code: int = 0
-    error_message: str | None = None
+class CreatePartitionsTopicResult(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.name = name
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreatePartitionsTopicResult:
@@ -257,14 +293,23 @@ class CreatePartitionsTopicResult:
                 w.nullable_string(self.error_message)
 
 
-@attrs.define
-class CreatePartitionsResponse:
+class CreatePartitionsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 37
     versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = 2
 
-    throttle_time_ms: int = 0
-    results: list[CreatePartitionsTopicResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "results",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        results: list[CreatePartitionsTopicResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreatePartitionsResponse:

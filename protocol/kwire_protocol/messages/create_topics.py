@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _BOOL_I8_BOOL = Struct(">?b?")
 _BOOL_I8_BOOL_NO_TAGS = Struct(">?b?x")
@@ -23,10 +31,19 @@ _I32_I16 = Struct(">ih")
 _I32_I16_HEAD = Struct(">ihB")
 
 
-@attrs.define
-class CreatableReplicaAssignment:
-    partition_index: int = 0
-    broker_ids: list[int] = attrs.Factory(list)
+class CreatableReplicaAssignment(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "broker_ids",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        broker_ids: list[int] = FRESH,
+    ) -> None:
+        self.partition_index = partition_index
+        self.broker_ids = [] if broker_ids is FRESH else broker_ids
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[CreatableReplicaAssignment]:
@@ -78,10 +95,19 @@ class CreatableReplicaAssignment:
                 w.int32s(self.broker_ids)
 
 
-@attrs.define
-class CreatableTopicConfig:
-    name: str = ""
-    value: str | None = ""
+class CreatableTopicConfig(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "value",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        value: str | None = "",
+    ) -> None:
+        self.name = name
+        self.value = value
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[CreatableTopicConfig]:
@@ -154,13 +180,28 @@ class CreatableTopicConfig:
                 w.nullable_string(self.value)
 
 
-@attrs.define
-class CreatableTopic:
-    name: str = ""
-    num_partitions: int = 0
-    replication_factor: int = 0
-    assignments: list[CreatableReplicaAssignment] = attrs.Factory(list)
-    configs: list[CreatableTopicConfig] = attrs.Factory(list)
+class CreatableTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "num_partitions",
+        "replication_factor",
+        "assignments",
+        "configs",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        num_partitions: int = 0,
+        replication_factor: int = 0,
+        assignments: list[CreatableReplicaAssignment] = FRESH,
+        configs: list[CreatableTopicConfig] = FRESH,
+    ) -> None:
+        self.name = name
+        self.num_partitions = num_partitions
+        self.replication_factor = replication_factor
+        self.assignments = [] if assignments is FRESH else assignments
+        self.configs = [] if configs is FRESH else configs
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[CreatableTopic]:
@@ -245,15 +286,26 @@ class CreatableTopic:
                 CreatableTopicConfig.write_array(self.configs, w, version)
 
 
-@attrs.define
-class CreateTopicsRequest:
+class CreateTopicsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 19
     versions: ClassVar[range] = range(2, 8)
     flexible_since: ClassVar[int | None] = 5
 
-    topics: list[CreatableTopic] = attrs.Factory(list)
-    timeout_ms: int = 60000
-    validate_only: bool = False
+    __slots__ = (
+        "topics",
+        "timeout_ms",
+        "validate_only",
+    )
+
+    def __init__(
+        self,
+        topics: list[CreatableTopic] = FRESH,
+        timeout_ms: int = 60000,
+        validate_only: bool = False,
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
+        self.timeout_ms = timeout_ms
+        self.validate_only = validate_only
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreateTopicsRequest:
@@ -303,13 +355,28 @@ class CreateTopicsRequest:
             buf += _I32_BOOL.pack(self.timeout_ms, self.validate_only)
 
 
-@attrs.define
-class CreatableTopicConfigs:
-    name: str = ""
-    value: str | None = ""
-    read_only: bool = False
-    config_source: int = -1
-    is_sensitive: bool = False
+class CreatableTopicConfigs(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "value",
+        "read_only",
+        "config_source",
+        "is_sensitive",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        value: str | None = "",
+        read_only: bool = False,
+        config_source: int = -1,
+        is_sensitive: bool = False,
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.read_only = read_only
+        self.config_source = config_source
+        self.is_sensitive = is_sensitive
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreatableTopicConfigs:
@@ -337,16 +404,37 @@ class CreatableTopicConfigs:
             buf += _BOOL_I8_BOOL_NO_TAGS.pack(self.read_only, self.config_source, self.is_sensitive)
 
 
-@attrs.define
-class CreatableTopicResult:
-    name: str = ""
-    topic_id: Uuid = NULL_UUID  # v7+
-    error_code: int = 0
-    error_message: str | None = ""
-    topic_config_error_code: int = 0  # tag 0, v5+
-    num_partitions: int = -1  # v5+
-    replication_factor: int = -1  # v5+
-    configs: list[CreatableTopicConfigs] | None = attrs.Factory(list)  # v5+
+class CreatableTopicResult(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "topic_id",
+        "error_code",
+        "error_message",
+        "topic_config_error_code",
+        "num_partitions",
+        "replication_factor",
+        "configs",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        topic_id: Uuid = NULL_UUID,  # v7+
+        error_code: int = 0,
+        error_message: str | None = "",
+        topic_config_error_code: int = 0,  # tag 0, v5+
+        num_partitions: int = -1,  # v5+
+        replication_factor: int = -1,  # v5+
+        configs: list[CreatableTopicConfigs] | None = FRESH,  # v5+
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.error_code = error_code
+        self.error_message = error_message
+        self.topic_config_error_code = topic_config_error_code
+        self.num_partitions = num_partitions
+        self.replication_factor = replication_factor
+        self.configs = [] if configs is FRESH else configs
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreatableTopicResult:
@@ -420,14 +508,23 @@ class CreatableTopicResult:
                 w.nullable_string(self.error_message)
 
 
-@attrs.define
-class CreateTopicsResponse:
+class CreateTopicsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 19
     versions: ClassVar[range] = range(2, 8)
     flexible_since: ClassVar[int | None] = 5
 
-    throttle_time_ms: int = 0
-    topics: list[CreatableTopicResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[CreatableTopicResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreateTopicsResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -21,15 +19,34 @@ _I8_I8_HEAD = Struct(">bbB")
 _I8_I8_NO_TAGS = Struct(">bbx")
 
 
-@attrs.define
-class DeleteAclsFilter:
-    resource_type_filter: int = 0
-    resource_name_filter: str | None = ""
-    pattern_type_filter: int = 3
-    principal_filter: str | None = ""
-    host_filter: str | None = ""
-    operation: int = 0
-    permission_type: int = 0
+class DeleteAclsFilter(GeneratedMessage):
+    __slots__ = (
+        "resource_type_filter",
+        "resource_name_filter",
+        "pattern_type_filter",
+        "principal_filter",
+        "host_filter",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        resource_type_filter: int = 0,
+        resource_name_filter: str | None = "",
+        pattern_type_filter: int = 3,
+        principal_filter: str | None = "",
+        host_filter: str | None = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.resource_type_filter = resource_type_filter
+        self.resource_name_filter = resource_name_filter
+        self.pattern_type_filter = pattern_type_filter
+        self.principal_filter = principal_filter
+        self.host_filter = host_filter
+        self.operation = operation
+        self.permission_type = permission_type
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DeleteAclsFilter]:
@@ -133,13 +150,18 @@ class DeleteAclsFilter:
                 buf += _I8_I8.pack(self.operation, self.permission_type)
 
 
-@attrs.define
-class DeleteAclsRequest:
+class DeleteAclsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 31
     versions: ClassVar[range] = range(1, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    filters: list[DeleteAclsFilter] = attrs.Factory(list)
+    __slots__ = ("filters",)
+
+    def __init__(
+        self,
+        filters: list[DeleteAclsFilter] = FRESH,
+    ) -> None:
+        self.filters = [] if filters is FRESH else filters
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteAclsRequest:
@@ -187,17 +209,40 @@ class DeleteAclsRequest:
             DeleteAclsFilter.write_array(self.filters, w, version)
 
 
-@attrs.define
-class DeleteAclsMatchingAcl:
-    error_code: int = 0
-    error_message: str | None = ""
-    resource_type: int = 0
-    resource_name: str = ""
-    pattern_type: int = 3
-    principal: str = ""
-    host: str = ""
-    operation: int = 0
-    permission_type: int = 0
+class DeleteAclsMatchingAcl(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "resource_type",
+        "resource_name",
+        "pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        resource_type: int = 0,
+        resource_name: str = "",
+        pattern_type: int = 3,
+        principal: str = "",
+        host: str = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.pattern_type = pattern_type
+        self.principal = principal
+        self.host = host
+        self.operation = operation
+        self.permission_type = permission_type
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteAclsMatchingAcl:
@@ -260,11 +305,22 @@ class DeleteAclsMatchingAcl:
                 buf += _I8_I8.pack(self.operation, self.permission_type)
 
 
-@attrs.define
-class DeleteAclsFilterResult:
-    error_code: int = 0
-    error_message: str | None = ""
-    matching_acls: list[DeleteAclsMatchingAcl] = attrs.Factory(list)
+class DeleteAclsFilterResult(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "matching_acls",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        matching_acls: list[DeleteAclsMatchingAcl] = FRESH,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.matching_acls = [] if matching_acls is FRESH else matching_acls
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteAclsFilterResult:
@@ -307,14 +363,23 @@ class DeleteAclsFilterResult:
                 DeleteAclsMatchingAcl.write_array(self.matching_acls, w, version)
 
 
-@attrs.define
-class DeleteAclsResponse:
+class DeleteAclsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 31
     versions: ClassVar[range] = range(1, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    throttle_time_ms: int = 0
-    filter_results: list[DeleteAclsFilterResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "filter_results",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        filter_results: list[DeleteAclsFilterResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.filter_results = [] if filter_results is FRESH else filter_results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteAclsResponse:

@@ -8,22 +8,25 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 _I16_NO_TAGS = Struct(">hx")
 _I32 = Struct(">i")
 
 
-@attrs.define
-class DeleteGroupsRequest:
+class DeleteGroupsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 42
     versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = 2
 
-    groups_names: list[str] = attrs.Factory(list)
+    __slots__ = ("groups_names",)
+
+    def __init__(
+        self,
+        groups_names: list[str] = FRESH,
+    ) -> None:
+        self.groups_names = [] if groups_names is FRESH else groups_names
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteGroupsRequest:
@@ -68,11 +71,22 @@ class DeleteGroupsRequest:
                 w.string(groups_name)
 
 
-@attrs.define
-class DeletableGroupResult:
-    group_id: str = ""
-    error_code: int = 0
-    error_message: str | None = None  # v3+
+class DeletableGroupResult(GeneratedMessage):
+    __slots__ = (
+        "group_id",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        error_code: int = 0,
+        error_message: str | None = None,  # v3+
+    ) -> None:
+        self.group_id = group_id
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeletableGroupResult:
@@ -120,14 +134,23 @@ class DeletableGroupResult:
                 buf.append(0)
 
 
-@attrs.define
-class DeleteGroupsResponse:
+class DeleteGroupsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 42
     versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = 2
 
-    throttle_time_ms: int = 0
-    results: list[DeletableGroupResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "results",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        results: list[DeletableGroupResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteGroupsResponse:

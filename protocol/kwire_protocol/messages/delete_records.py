@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32 = Struct(">i")
 _I32_HEAD = Struct(">iB")
@@ -22,10 +20,19 @@ _I32_I64_NO_TAGS = Struct(">iqx")
 _I32_NO_TAGS = Struct(">ix")
 
 
-@attrs.define
-class DeleteRecordsPartition:
-    partition_index: int = 0
-    offset: int = 0
+class DeleteRecordsPartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "offset",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        offset: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.offset = offset
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DeleteRecordsPartition]:
@@ -67,10 +74,19 @@ class DeleteRecordsPartition:
                 buf += _I32_I64.pack(self.partition_index, self.offset)
 
 
-@attrs.define
-class DeleteRecordsTopic:
-    name: str = ""
-    partitions: list[DeleteRecordsPartition] = attrs.Factory(list)
+class DeleteRecordsTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[DeleteRecordsPartition] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DeleteRecordsTopic]:
@@ -138,14 +154,23 @@ class DeleteRecordsTopic:
                 DeleteRecordsPartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class DeleteRecordsRequest:
+class DeleteRecordsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 21
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
-    topics: list[DeleteRecordsTopic] = attrs.Factory(list)
-    timeout_ms: int = 0
+    __slots__ = (
+        "topics",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        topics: list[DeleteRecordsTopic] = FRESH,
+        timeout_ms: int = 0,
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
+        self.timeout_ms = timeout_ms
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteRecordsRequest:
@@ -195,11 +220,22 @@ class DeleteRecordsRequest:
             buf += _I32.pack(self.timeout_ms)
 
 
-@attrs.define
-class DeleteRecordsPartitionResult:
-    partition_index: int = 0
-    low_watermark: int = 0
-    error_code: int = 0
+class DeleteRecordsPartitionResult(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "low_watermark",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        low_watermark: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.low_watermark = low_watermark
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteRecordsPartitionResult:
@@ -227,10 +263,19 @@ class DeleteRecordsPartitionResult:
                 buf += _I32_I64_I16.pack(self.partition_index, self.low_watermark, self.error_code)
 
 
-@attrs.define
-class DeleteRecordsTopicResult:
-    name: str = ""
-    partitions: list[DeleteRecordsPartitionResult] = attrs.Factory(list)
+class DeleteRecordsTopicResult(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[DeleteRecordsPartitionResult] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteRecordsTopicResult:
@@ -268,14 +313,23 @@ class DeleteRecordsTopicResult:
                 DeleteRecordsPartitionResult.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class DeleteRecordsResponse:
+class DeleteRecordsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 21
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
-    throttle_time_ms: int = 0
-    topics: list[DeleteRecordsTopicResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[DeleteRecordsTopicResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteRecordsResponse:

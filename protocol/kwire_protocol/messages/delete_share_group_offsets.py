@@ -8,17 +8,30 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I16 = Struct(">h")
 _I32_I16 = Struct(">ih")
 
 
-@attrs.define
-class DeleteShareGroupOffsetsRequestTopic:
-    topic_name: str = ""
+class DeleteShareGroupOffsetsRequestTopic(GeneratedMessage):
+    __slots__ = ("topic_name",)
+
+    def __init__(
+        self,
+        topic_name: str = "",
+    ) -> None:
+        self.topic_name = topic_name
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DeleteShareGroupOffsetsRequestTopic]:
@@ -59,14 +72,23 @@ class DeleteShareGroupOffsetsRequestTopic:
             buf.append(0)
 
 
-@attrs.define
-class DeleteShareGroupOffsetsRequest:
+class DeleteShareGroupOffsetsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 92
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    group_id: str = ""
-    topics: list[DeleteShareGroupOffsetsRequestTopic] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[DeleteShareGroupOffsetsRequestTopic] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteShareGroupOffsetsRequest:
@@ -116,12 +138,25 @@ class DeleteShareGroupOffsetsRequest:
         buf.append(0)
 
 
-@attrs.define
-class DeleteShareGroupOffsetsResponseTopic:
-    topic_name: str = ""
-    topic_id: Uuid = NULL_UUID
-    error_code: int = 0
-    error_message: str | None = None
+class DeleteShareGroupOffsetsResponseTopic(GeneratedMessage):
+    __slots__ = (
+        "topic_name",
+        "topic_id",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        topic_id: Uuid = NULL_UUID,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteShareGroupOffsetsResponseTopic:
@@ -152,16 +187,29 @@ class DeleteShareGroupOffsetsResponseTopic:
             buf.append(0)
 
 
-@attrs.define
-class DeleteShareGroupOffsetsResponse:
+class DeleteShareGroupOffsetsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 92
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    responses: list[DeleteShareGroupOffsetsResponseTopic] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "responses",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        responses: list[DeleteShareGroupOffsetsResponseTopic] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = [] if responses is FRESH else responses
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteShareGroupOffsetsResponse:

@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
@@ -18,9 +26,14 @@ _I32_NO_TAGS = Struct(">ix")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class PartitionData:
-    partition: int = 0
+class PartitionData(GeneratedMessage):
+    __slots__ = ("partition",)
+
+    def __init__(
+        self,
+        partition: int = 0,
+    ) -> None:
+        self.partition = partition
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionData]:
@@ -50,10 +63,19 @@ class PartitionData:
             buf += _I32_NO_TAGS.pack(self.partition)
 
 
-@attrs.define
-class DeleteStateData:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionData] = attrs.Factory(list)
+class DeleteStateData(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionData] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DeleteStateData]:
@@ -95,14 +117,23 @@ class DeleteStateData:
             buf.append(0)
 
 
-@attrs.define
-class DeleteShareGroupStateRequest:
+class DeleteShareGroupStateRequest(GeneratedMessage):
     api_key: ClassVar[int] = 86
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    group_id: str = ""
-    topics: list[DeleteStateData] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[DeleteStateData] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteShareGroupStateRequest:
@@ -150,11 +181,22 @@ class DeleteShareGroupStateRequest:
         buf.append(0)
 
 
-@attrs.define
-class PartitionResult:
-    partition: int = 0
-    error_code: int = 0
-    error_message: str | None = None
+class PartitionResult(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResult:
@@ -181,10 +223,19 @@ class PartitionResult:
             buf.append(0)
 
 
-@attrs.define
-class DeleteStateResult:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionResult] = attrs.Factory(list)
+class DeleteStateResult(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionResult] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteStateResult:
@@ -211,13 +262,18 @@ class DeleteStateResult:
             buf.append(0)
 
 
-@attrs.define
-class DeleteShareGroupStateResponse:
+class DeleteShareGroupStateResponse(GeneratedMessage):
     api_key: ClassVar[int] = 86
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    results: list[DeleteStateResult] = attrs.Factory(list)
+    __slots__ = ("results",)
+
+    def __init__(
+        self,
+        results: list[DeleteStateResult] = FRESH,
+    ) -> None:
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteShareGroupStateResponse:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -30,10 +30,19 @@ _I32_NO_TAGS = Struct(">ix")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class DeleteTopicState:
-    name: str | None = None
-    topic_id: Uuid = NULL_UUID
+class DeleteTopicState(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        name: str | None = None,
+        topic_id: Uuid = NULL_UUID,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DeleteTopicState]:
@@ -80,15 +89,26 @@ class DeleteTopicState:
             buf.append(0)
 
 
-@attrs.define
-class DeleteTopicsRequest:
+class DeleteTopicsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 20
     versions: ClassVar[range] = range(1, 7)
     flexible_since: ClassVar[int | None] = 4
 
-    topics: list[DeleteTopicState] = attrs.Factory(list)  # v6+
-    topic_names: list[str] = attrs.Factory(list)  # v1-5
-    timeout_ms: int = 0
+    __slots__ = (
+        "topics",
+        "topic_names",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        topics: list[DeleteTopicState] = FRESH,  # v6+
+        topic_names: list[str] = FRESH,  # v1-5
+        timeout_ms: int = 0,
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
+        self.topic_names = [] if topic_names is FRESH else topic_names
+        self.timeout_ms = timeout_ms
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteTopicsRequest:
@@ -157,12 +177,25 @@ class DeleteTopicsRequest:
             buf += _I32.pack(self.timeout_ms)
 
 
-@attrs.define
-class DeletableTopicResult:
-    name: str | None = ""  # null v6+
-    topic_id: Uuid = NULL_UUID  # v6+
-    error_code: int = 0
-    error_message: str | None = None  # v5+
+class DeletableTopicResult(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "topic_id",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        name: str | None = "",  # null v6+
+        topic_id: Uuid = NULL_UUID,  # v6+
+        error_code: int = 0,
+        error_message: str | None = None,  # v5+
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeletableTopicResult:
@@ -223,14 +256,23 @@ class DeletableTopicResult:
                 buf.append(0)
 
 
-@attrs.define
-class DeleteTopicsResponse:
+class DeleteTopicsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 20
     versions: ClassVar[range] = range(1, 7)
     flexible_since: ClassVar[int | None] = 4
 
-    throttle_time_ms: int = 0
-    responses: list[DeletableTopicResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "responses",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        responses: list[DeletableTopicResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = [] if responses is FRESH else responses
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteTopicsResponse:

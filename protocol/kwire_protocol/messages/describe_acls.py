@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32_I16 = Struct(">ih")
 _I8 = Struct(">b")
@@ -20,19 +18,38 @@ _I8_I8_HEAD = Struct(">bbB")
 _I8_I8_NO_TAGS = Struct(">bbx")
 
 
-@attrs.define
-class DescribeAclsRequest:
+class DescribeAclsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 29
     versions: ClassVar[range] = range(1, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    resource_type_filter: int = 0
-    resource_name_filter: str | None = ""
-    pattern_type_filter: int = 3
-    principal_filter: str | None = ""
-    host_filter: str | None = ""
-    operation: int = 0
-    permission_type: int = 0
+    __slots__ = (
+        "resource_type_filter",
+        "resource_name_filter",
+        "pattern_type_filter",
+        "principal_filter",
+        "host_filter",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        resource_type_filter: int = 0,
+        resource_name_filter: str | None = "",
+        pattern_type_filter: int = 3,
+        principal_filter: str | None = "",
+        host_filter: str | None = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.resource_type_filter = resource_type_filter
+        self.resource_name_filter = resource_name_filter
+        self.pattern_type_filter = pattern_type_filter
+        self.principal_filter = principal_filter
+        self.host_filter = host_filter
+        self.operation = operation
+        self.permission_type = permission_type
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeAclsRequest:
@@ -131,12 +148,25 @@ class DescribeAclsRequest:
             buf += _I8_I8.pack(self.operation, self.permission_type)
 
 
-@attrs.define
-class AclDescription:
-    principal: str = ""
-    host: str = ""
-    operation: int = 0
-    permission_type: int = 0
+class AclDescription(GeneratedMessage):
+    __slots__ = (
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        principal: str = "",
+        host: str = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.principal = principal
+        self.host = host
+        self.operation = operation
+        self.permission_type = permission_type
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AclDescription:
@@ -174,12 +204,25 @@ class AclDescription:
                 buf += _I8_I8.pack(self.operation, self.permission_type)
 
 
-@attrs.define
-class DescribeAclsResource:
-    resource_type: int = 0
-    resource_name: str = ""
-    pattern_type: int = 3
-    acls: list[AclDescription] = attrs.Factory(list)
+class DescribeAclsResource(GeneratedMessage):
+    __slots__ = (
+        "resource_type",
+        "resource_name",
+        "pattern_type",
+        "acls",
+    )
+
+    def __init__(
+        self,
+        resource_type: int = 0,
+        resource_name: str = "",
+        pattern_type: int = 3,
+        acls: list[AclDescription] = FRESH,
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.pattern_type = pattern_type
+        self.acls = [] if acls is FRESH else acls
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeAclsResource:
@@ -225,16 +268,29 @@ class DescribeAclsResource:
                 AclDescription.write_array(self.acls, w, version)
 
 
-@attrs.define
-class DescribeAclsResponse:
+class DescribeAclsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 29
     versions: ClassVar[range] = range(1, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    resources: list[DescribeAclsResource] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "resources",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        resources: list[DescribeAclsResource] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resources = [] if resources is FRESH else resources
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeAclsResponse:

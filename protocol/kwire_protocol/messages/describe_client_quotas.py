@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _BOOL = Struct(">?")
 _BOOL_HEAD = Struct(">?B")
@@ -22,11 +20,22 @@ _I8 = Struct(">b")
 _I8_HEAD = Struct(">bB")
 
 
-@attrs.define
-class ComponentData:
-    entity_type: str = ""
-    match_type: int = 0
-    match: str | None = ""
+class ComponentData(GeneratedMessage):
+    __slots__ = (
+        "entity_type",
+        "match_type",
+        "match",
+    )
+
+    def __init__(
+        self,
+        entity_type: str = "",
+        match_type: int = 0,
+        match: str | None = "",
+    ) -> None:
+        self.entity_type = entity_type
+        self.match_type = match_type
+        self.match = match
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ComponentData]:
@@ -103,14 +112,23 @@ class ComponentData:
                 w.nullable_string(self.match)
 
 
-@attrs.define
-class DescribeClientQuotasRequest:
+class DescribeClientQuotasRequest(GeneratedMessage):
     api_key: ClassVar[int] = 48
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
-    components: list[ComponentData] = attrs.Factory(list)
-    strict: bool = False
+    __slots__ = (
+        "components",
+        "strict",
+    )
+
+    def __init__(
+        self,
+        components: list[ComponentData] = FRESH,
+        strict: bool = False,
+    ) -> None:
+        self.components = [] if components is FRESH else components
+        self.strict = strict
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeClientQuotasRequest:
@@ -160,10 +178,19 @@ class DescribeClientQuotasRequest:
             buf += _BOOL.pack(self.strict)
 
 
-@attrs.define
-class EntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
+class EntityData(GeneratedMessage):
+    __slots__ = (
+        "entity_type",
+        "entity_name",
+    )
+
+    def __init__(
+        self,
+        entity_type: str = "",
+        entity_name: str | None = "",
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EntityData:
@@ -201,10 +228,19 @@ class EntityData:
                 w.nullable_string(self.entity_name)
 
 
-@attrs.define
-class ValueData:
-    key: str = ""
-    value: float = 0.0
+class ValueData(GeneratedMessage):
+    __slots__ = (
+        "key",
+        "value",
+    )
+
+    def __init__(
+        self,
+        key: str = "",
+        value: float = 0.0,
+    ) -> None:
+        self.key = key
+        self.value = value
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ValueData:
@@ -238,10 +274,19 @@ class ValueData:
                 buf += _F64.pack(self.value)
 
 
-@attrs.define
-class EntryData:
-    entity: list[EntityData] = attrs.Factory(list)
-    values: list[ValueData] = attrs.Factory(list)
+class EntryData(GeneratedMessage):
+    __slots__ = (
+        "entity",
+        "values",
+    )
+
+    def __init__(
+        self,
+        entity: list[EntityData] = FRESH,
+        values: list[ValueData] = FRESH,
+    ) -> None:
+        self.entity = [] if entity is FRESH else entity
+        self.values = [] if values is FRESH else values
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EntryData:
@@ -282,16 +327,29 @@ class EntryData:
                 ValueData.write_array(self.values, w, version)
 
 
-@attrs.define
-class DescribeClientQuotasResponse:
+class DescribeClientQuotasResponse(GeneratedMessage):
     api_key: ClassVar[int] = 48
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    entries: list[EntryData] | None = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "entries",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        entries: list[EntryData] | None = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.entries = [] if entries is FRESH else entries
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeClientQuotasResponse:

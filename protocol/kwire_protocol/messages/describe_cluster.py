@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, GeneratedMessage, Reader, UnsupportedField, UnsupportedVersion, Writer
 
 _BOOL_HEAD = Struct(">?B")
 _BOOL_I8_BOOL_HEAD = Struct(">?b?B")
@@ -24,15 +22,26 @@ _I32_NO_TAGS = Struct(">ix")
 _I8 = Struct(">b")
 
 
-@attrs.define
-class DescribeClusterRequest:
+class DescribeClusterRequest(GeneratedMessage):
     api_key: ClassVar[int] = 60
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    include_cluster_authorized_operations: bool = False
-    endpoint_type: int = 1  # v1+
-    include_fenced_brokers: bool = False  # v2+
+    __slots__ = (
+        "include_cluster_authorized_operations",
+        "endpoint_type",
+        "include_fenced_brokers",
+    )
+
+    def __init__(
+        self,
+        include_cluster_authorized_operations: bool = False,
+        endpoint_type: int = 1,  # v1+
+        include_fenced_brokers: bool = False,  # v2+
+    ) -> None:
+        self.include_cluster_authorized_operations = include_cluster_authorized_operations
+        self.endpoint_type = endpoint_type
+        self.include_fenced_brokers = include_fenced_brokers
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeClusterRequest:
@@ -85,13 +94,28 @@ class DescribeClusterRequest:
             buf += _BOOL_NO_TAGS.pack(self.include_cluster_authorized_operations)
 
 
-@attrs.define
-class DescribeClusterBroker:
-    broker_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
-    is_fenced: bool = False  # v2+
+class DescribeClusterBroker(GeneratedMessage):
+    __slots__ = (
+        "broker_id",
+        "host",
+        "port",
+        "rack",
+        "is_fenced",
+    )
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+        is_fenced: bool = False,  # v2+
+    ) -> None:
+        self.broker_id = broker_id
+        self.host = host
+        self.port = port
+        self.rack = rack
+        self.is_fenced = is_fenced
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeClusterBroker:
@@ -135,20 +159,41 @@ class DescribeClusterBroker:
                     raise UnsupportedField("DescribeClusterBroker.is_fenced", version)
 
 
-@attrs.define
-class DescribeClusterResponse:
+class DescribeClusterResponse(GeneratedMessage):
     api_key: ClassVar[int] = 60
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    endpoint_type: int = 1  # v1+
-    cluster_id: str = ""
-    controller_id: int = -1
-    brokers: list[DescribeClusterBroker] = attrs.Factory(list)
-    cluster_authorized_operations: int = -2147483648
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "endpoint_type",
+        "cluster_id",
+        "controller_id",
+        "brokers",
+        "cluster_authorized_operations",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        endpoint_type: int = 1,  # v1+
+        cluster_id: str = "",
+        controller_id: int = -1,
+        brokers: list[DescribeClusterBroker] = FRESH,
+        cluster_authorized_operations: int = -2147483648,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.endpoint_type = endpoint_type
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self.brokers = [] if brokers is FRESH else brokers
+        self.cluster_authorized_operations = cluster_authorized_operations
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeClusterResponse:

@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _BOOL = Struct(">?")
 _BOOL_BOOL = Struct(">??")
@@ -24,11 +31,22 @@ _I8_HEAD = Struct(">bB")
 _I8_NO_TAGS = Struct(">bx")
 
 
-@attrs.define
-class DescribeConfigsResource:
-    resource_type: int = 0
-    resource_name: str = ""
-    configuration_keys: list[str] | None = attrs.Factory(list)
+class DescribeConfigsResource(GeneratedMessage):
+    __slots__ = (
+        "resource_type",
+        "resource_name",
+        "configuration_keys",
+    )
+
+    def __init__(
+        self,
+        resource_type: int = 0,
+        resource_name: str = "",
+        configuration_keys: list[str] | None = FRESH,
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configuration_keys = [] if configuration_keys is FRESH else configuration_keys
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeConfigsResource]:
@@ -101,15 +119,26 @@ class DescribeConfigsResource:
                         w.string(configuration_key)
 
 
-@attrs.define
-class DescribeConfigsRequest:
+class DescribeConfigsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 32
     versions: ClassVar[range] = range(1, 5)
     flexible_since: ClassVar[int | None] = 4
 
-    resources: list[DescribeConfigsResource] = attrs.Factory(list)
-    include_synonyms: bool = False
-    include_documentation: bool = False  # v3+
+    __slots__ = (
+        "resources",
+        "include_synonyms",
+        "include_documentation",
+    )
+
+    def __init__(
+        self,
+        resources: list[DescribeConfigsResource] = FRESH,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,  # v3+
+    ) -> None:
+        self.resources = [] if resources is FRESH else resources
+        self.include_synonyms = include_synonyms
+        self.include_documentation = include_documentation
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeConfigsRequest:
@@ -171,11 +200,22 @@ class DescribeConfigsRequest:
             buf += _BOOL.pack(self.include_synonyms)
 
 
-@attrs.define
-class DescribeConfigsSynonym:
-    name: str = ""
-    value: str | None = ""
-    source: int = 0
+class DescribeConfigsSynonym(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "value",
+        "source",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        value: str | None = "",
+        source: int = 0,
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.source = source
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeConfigsSynonym:
@@ -216,16 +256,37 @@ class DescribeConfigsSynonym:
                 buf += _I8.pack(self.source)
 
 
-@attrs.define
-class DescribeConfigsResourceResult:
-    name: str = ""
-    value: str | None = ""
-    read_only: bool = False
-    config_source: int = -1
-    is_sensitive: bool = False
-    synonyms: list[DescribeConfigsSynonym] = attrs.Factory(list)
-    config_type: int = 0  # v3+
-    documentation: str | None = ""  # v3+
+class DescribeConfigsResourceResult(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "value",
+        "read_only",
+        "config_source",
+        "is_sensitive",
+        "synonyms",
+        "config_type",
+        "documentation",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        value: str | None = "",
+        read_only: bool = False,
+        config_source: int = -1,
+        is_sensitive: bool = False,
+        synonyms: list[DescribeConfigsSynonym] = FRESH,
+        config_type: int = 0,  # v3+
+        documentation: str | None = "",  # v3+
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.read_only = read_only
+        self.config_source = config_source
+        self.is_sensitive = is_sensitive
+        self.synonyms = [] if synonyms is FRESH else synonyms
+        self.config_type = config_type
+        self.documentation = documentation
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeConfigsResourceResult:
@@ -296,13 +357,28 @@ class DescribeConfigsResourceResult:
                 w.nullable_string(self.documentation)
 
 
-@attrs.define
-class DescribeConfigsResult:
-    error_code: int = 0
-    error_message: str | None = ""
-    resource_type: int = 0
-    resource_name: str = ""
-    configs: list[DescribeConfigsResourceResult] = attrs.Factory(list)
+class DescribeConfigsResult(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "resource_type",
+        "resource_name",
+        "configs",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        resource_type: int = 0,
+        resource_name: str = "",
+        configs: list[DescribeConfigsResourceResult] = FRESH,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configs = [] if configs is FRESH else configs
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeConfigsResult:
@@ -355,14 +431,23 @@ class DescribeConfigsResult:
                 DescribeConfigsResourceResult.write_array(self.configs, w, version)
 
 
-@attrs.define
-class DescribeConfigsResponse:
+class DescribeConfigsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 32
     versions: ClassVar[range] = range(1, 5)
     flexible_since: ClassVar[int | None] = 4
 
-    throttle_time_ms: int = 0
-    results: list[DescribeConfigsResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "results",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        results: list[DescribeConfigsResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeConfigsResponse:

@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -18,10 +25,19 @@ _I32_NO_TAGS = Struct(">ix")
 _I64_I64_I64 = Struct(">qqq")
 
 
-@attrs.define
-class DescribeDelegationTokenOwner:
-    principal_type: str = ""
-    principal_name: str = ""
+class DescribeDelegationTokenOwner(GeneratedMessage):
+    __slots__ = (
+        "principal_type",
+        "principal_name",
+    )
+
+    def __init__(
+        self,
+        principal_type: str = "",
+        principal_name: str = "",
+    ) -> None:
+        self.principal_type = principal_type
+        self.principal_name = principal_name
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeDelegationTokenOwner]:
@@ -87,13 +103,18 @@ class DescribeDelegationTokenOwner:
                 w.string(self.principal_name)
 
 
-@attrs.define
-class DescribeDelegationTokenRequest:
+class DescribeDelegationTokenRequest(GeneratedMessage):
     api_key: ClassVar[int] = 41
     versions: ClassVar[range] = range(1, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    owners: list[DescribeDelegationTokenOwner] | None = attrs.Factory(list)
+    __slots__ = ("owners",)
+
+    def __init__(
+        self,
+        owners: list[DescribeDelegationTokenOwner] | None = FRESH,
+    ) -> None:
+        self.owners = [] if owners is FRESH else owners
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeDelegationTokenRequest:
@@ -150,10 +171,19 @@ class DescribeDelegationTokenRequest:
                 DescribeDelegationTokenOwner.write_array(self.owners, w, version)
 
 
-@attrs.define
-class DescribedDelegationTokenRenewer:
-    principal_type: str = ""
-    principal_name: str = ""
+class DescribedDelegationTokenRenewer(GeneratedMessage):
+    __slots__ = (
+        "principal_type",
+        "principal_name",
+    )
+
+    def __init__(
+        self,
+        principal_type: str = "",
+        principal_name: str = "",
+    ) -> None:
+        self.principal_type = principal_type
+        self.principal_name = principal_name
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribedDelegationTokenRenewer:
@@ -188,18 +218,43 @@ class DescribedDelegationTokenRenewer:
                 w.string(self.principal_name)
 
 
-@attrs.define
-class DescribedDelegationToken:
-    principal_type: str = ""
-    principal_name: str = ""
-    token_requester_principal_type: str = ""  # v3+
-    token_requester_principal_name: str = ""  # v3+
-    issue_timestamp: int = 0
-    expiry_timestamp: int = 0
-    max_timestamp: int = 0
-    token_id: str = ""
-    hmac: bytes = b""
-    renewers: list[DescribedDelegationTokenRenewer] = attrs.Factory(list)
+class DescribedDelegationToken(GeneratedMessage):
+    __slots__ = (
+        "principal_type",
+        "principal_name",
+        "token_requester_principal_type",
+        "token_requester_principal_name",
+        "issue_timestamp",
+        "expiry_timestamp",
+        "max_timestamp",
+        "token_id",
+        "hmac",
+        "renewers",
+    )
+
+    def __init__(
+        self,
+        principal_type: str = "",
+        principal_name: str = "",
+        token_requester_principal_type: str = "",  # v3+
+        token_requester_principal_name: str = "",  # v3+
+        issue_timestamp: int = 0,
+        expiry_timestamp: int = 0,
+        max_timestamp: int = 0,
+        token_id: str = "",
+        hmac: bytes = b"",
+        renewers: list[DescribedDelegationTokenRenewer] = FRESH,
+    ) -> None:
+        self.principal_type = principal_type
+        self.principal_name = principal_name
+        self.token_requester_principal_type = token_requester_principal_type
+        self.token_requester_principal_name = token_requester_principal_name
+        self.issue_timestamp = issue_timestamp
+        self.expiry_timestamp = expiry_timestamp
+        self.max_timestamp = max_timestamp
+        self.token_id = token_id
+        self.hmac = hmac
+        self.renewers = [] if renewers is FRESH else renewers
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribedDelegationToken:
@@ -269,15 +324,26 @@ class DescribedDelegationToken:
                 DescribedDelegationTokenRenewer.write_array(self.renewers, w, version)
 
 
-@attrs.define
-class DescribeDelegationTokenResponse:
+class DescribeDelegationTokenResponse(GeneratedMessage):
     api_key: ClassVar[int] = 41
     versions: ClassVar[range] = range(1, 4)
     flexible_since: ClassVar[int | None] = 2
 
-    error_code: int = 0
-    tokens: list[DescribedDelegationToken] = attrs.Factory(list)
-    throttle_time_ms: int = 0
+    __slots__ = (
+        "error_code",
+        "tokens",
+        "throttle_time_ms",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        tokens: list[DescribedDelegationToken] = FRESH,
+        throttle_time_ms: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.tokens = [] if tokens is FRESH else tokens
+        self.throttle_time_ms = throttle_time_ms
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeDelegationTokenResponse:

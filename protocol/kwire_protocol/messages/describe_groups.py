@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, GeneratedMessage, Reader, UnsupportedField, UnsupportedVersion, Writer
 
 _BOOL = Struct(">?")
 _BOOL_HEAD = Struct(">?B")
@@ -20,14 +18,23 @@ _I32 = Struct(">i")
 _I32_NO_TAGS = Struct(">ix")
 
 
-@attrs.define
-class DescribeGroupsRequest:
+class DescribeGroupsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 15
     versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 5
 
-    groups: list[str] = attrs.Factory(list)
-    include_authorized_operations: bool = False  # v3+
+    __slots__ = (
+        "groups",
+        "include_authorized_operations",
+    )
+
+    def __init__(
+        self,
+        groups: list[str] = FRESH,
+        include_authorized_operations: bool = False,  # v3+
+    ) -> None:
+        self.groups = [] if groups is FRESH else groups
+        self.include_authorized_operations = include_authorized_operations
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeGroupsRequest:
@@ -82,14 +89,31 @@ class DescribeGroupsRequest:
                 raise UnsupportedField("DescribeGroupsRequest.include_authorized_operations", version)
 
 
-@attrs.define
-class DescribedGroupMember:
-    member_id: str = ""
-    group_instance_id: str | None = None  # v4+
-    client_id: str = ""
-    client_host: str = ""
-    member_metadata: bytes = b""
-    member_assignment: bytes = b""
+class DescribedGroupMember(GeneratedMessage):
+    __slots__ = (
+        "member_id",
+        "group_instance_id",
+        "client_id",
+        "client_host",
+        "member_metadata",
+        "member_assignment",
+    )
+
+    def __init__(
+        self,
+        member_id: str = "",
+        group_instance_id: str | None = None,  # v4+
+        client_id: str = "",
+        client_host: str = "",
+        member_metadata: bytes = b"",
+        member_assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.member_metadata = member_metadata
+        self.member_assignment = member_assignment
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribedGroupMember:
@@ -153,16 +177,37 @@ class DescribedGroupMember:
                 w.blob(self.member_assignment)
 
 
-@attrs.define
-class DescribedGroup:
-    error_code: int = 0
-    error_message: str | None = None  # v6+
-    group_id: str = ""
-    group_state: str = ""
-    protocol_type: str = ""
-    protocol_data: str = ""
-    members: list[DescribedGroupMember] = attrs.Factory(list)
-    authorized_operations: int = -2147483648  # v3+
+class DescribedGroup(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "group_id",
+        "group_state",
+        "protocol_type",
+        "protocol_data",
+        "members",
+        "authorized_operations",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = None,  # v6+
+        group_id: str = "",
+        group_state: str = "",
+        protocol_type: str = "",
+        protocol_data: str = "",
+        members: list[DescribedGroupMember] = FRESH,
+        authorized_operations: int = -2147483648,  # v3+
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.protocol_type = protocol_type
+        self.protocol_data = protocol_data
+        self.members = [] if members is FRESH else members
+        self.authorized_operations = authorized_operations
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribedGroup:
@@ -237,14 +282,23 @@ class DescribedGroup:
                     raise UnsupportedField("DescribedGroup.authorized_operations", version)
 
 
-@attrs.define
-class DescribeGroupsResponse:
+class DescribeGroupsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 15
     versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 5
 
-    throttle_time_ms: int = 0  # v1+
-    groups: list[DescribedGroup] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "groups",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,  # v1+
+        groups: list[DescribedGroup] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = [] if groups is FRESH else groups
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeGroupsResponse:

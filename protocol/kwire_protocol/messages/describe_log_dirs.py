@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -23,10 +21,19 @@ _I64_I64_BOOL_NO_TAGS = Struct(">qq?x")
 _I64_I64_NO_TAGS = Struct(">qqx")
 
 
-@attrs.define
-class DescribableLogDirTopic:
-    topic: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class DescribableLogDirTopic(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DescribableLogDirTopic]:
@@ -87,13 +94,18 @@ class DescribableLogDirTopic:
                 w.int32s(self.partitions)
 
 
-@attrs.define
-class DescribeLogDirsRequest:
+class DescribeLogDirsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 35
     versions: ClassVar[range] = range(1, 6)
     flexible_since: ClassVar[int | None] = 2
 
-    topics: list[DescribableLogDirTopic] | None = attrs.Factory(list)
+    __slots__ = ("topics",)
+
+    def __init__(
+        self,
+        topics: list[DescribableLogDirTopic] | None = FRESH,
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeLogDirsRequest:
@@ -148,12 +160,25 @@ class DescribeLogDirsRequest:
                 DescribableLogDirTopic.write_array(self.topics, w, version)
 
 
-@attrs.define
-class DescribeLogDirsPartition:
-    partition_index: int = 0
-    partition_size: int = 0
-    offset_lag: int = 0
-    is_future_key: bool = False
+class DescribeLogDirsPartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "partition_size",
+        "offset_lag",
+        "is_future_key",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        partition_size: int = 0,
+        offset_lag: int = 0,
+        is_future_key: bool = False,
+    ) -> None:
+        self.partition_index = partition_index
+        self.partition_size = partition_size
+        self.offset_lag = offset_lag
+        self.is_future_key = is_future_key
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeLogDirsPartition:
@@ -185,10 +210,19 @@ class DescribeLogDirsPartition:
                 )
 
 
-@attrs.define
-class DescribeLogDirsTopic:
-    name: str = ""
-    partitions: list[DescribeLogDirsPartition] = attrs.Factory(list)
+class DescribeLogDirsTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[DescribeLogDirsPartition] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeLogDirsTopic:
@@ -226,14 +260,31 @@ class DescribeLogDirsTopic:
                 DescribeLogDirsPartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class DescribeLogDirsResult:
-    error_code: int = 0
-    log_dir: str = ""
-    topics: list[DescribeLogDirsTopic] = attrs.Factory(list)
-    total_bytes: int = -1  # v4+
-    usable_bytes: int = -1  # v4+
-    is_cordoned: bool = False  # v5+
+class DescribeLogDirsResult(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "log_dir",
+        "topics",
+        "total_bytes",
+        "usable_bytes",
+        "is_cordoned",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        log_dir: str = "",
+        topics: list[DescribeLogDirsTopic] = FRESH,
+        total_bytes: int = -1,  # v4+
+        usable_bytes: int = -1,  # v4+
+        is_cordoned: bool = False,  # v5+
+    ) -> None:
+        self.error_code = error_code
+        self.log_dir = log_dir
+        self.topics = [] if topics is FRESH else topics
+        self.total_bytes = total_bytes
+        self.usable_bytes = usable_bytes
+        self.is_cordoned = is_cordoned
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeLogDirsResult:
@@ -294,15 +345,26 @@ class DescribeLogDirsResult:
                 buf += _I64_I64_NO_TAGS.pack(self.total_bytes, self.usable_bytes)
 
 
-@attrs.define
-class DescribeLogDirsResponse:
+class DescribeLogDirsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 35
     versions: ClassVar[range] = range(1, 6)
     flexible_since: ClassVar[int | None] = 2
 
-    throttle_time_ms: int = 0
-    error_code: int = 0  # v3+
-    results: list[DescribeLogDirsResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "results",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,  # v3+
+        results: list[DescribeLogDirsResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeLogDirsResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
@@ -18,10 +16,19 @@ _I64_I32_I32_I64_I32_I64 = Struct(">qiiqiq")
 _I64_I32_I32_I64_I32_I64_NO_TAGS = Struct(">qiiqiqx")
 
 
-@attrs.define
-class TopicRequest:
-    name: str = ""
-    partition_indexes: list[int] = attrs.Factory(list)
+class TopicRequest(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partition_indexes",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partition_indexes: list[int] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partition_indexes = [] if partition_indexes is FRESH else partition_indexes
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicRequest]:
@@ -67,13 +74,18 @@ class TopicRequest:
             buf.append(0)
 
 
-@attrs.define
-class DescribeProducersRequest:
+class DescribeProducersRequest(GeneratedMessage):
     api_key: ClassVar[int] = 61
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    topics: list[TopicRequest] = attrs.Factory(list)
+    __slots__ = ("topics",)
+
+    def __init__(
+        self,
+        topics: list[TopicRequest] = FRESH,
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeProducersRequest:
@@ -108,14 +120,31 @@ class DescribeProducersRequest:
         buf.append(0)
 
 
-@attrs.define
-class ProducerState:
-    producer_id: int = 0
-    producer_epoch: int = 0
-    last_sequence: int = -1
-    last_timestamp: int = -1
-    coordinator_epoch: int = 0
-    current_txn_start_offset: int = -1
+class ProducerState(GeneratedMessage):
+    __slots__ = (
+        "producer_id",
+        "producer_epoch",
+        "last_sequence",
+        "last_timestamp",
+        "coordinator_epoch",
+        "current_txn_start_offset",
+    )
+
+    def __init__(
+        self,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        last_sequence: int = -1,
+        last_timestamp: int = -1,
+        coordinator_epoch: int = 0,
+        current_txn_start_offset: int = -1,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.last_sequence = last_sequence
+        self.last_timestamp = last_timestamp
+        self.coordinator_epoch = coordinator_epoch
+        self.current_txn_start_offset = current_txn_start_offset
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ProducerState:
@@ -150,12 +179,25 @@ class ProducerState:
             )
 
 
-@attrs.define
-class PartitionResponse:
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    active_producers: list[ProducerState] = attrs.Factory(list)
+class PartitionResponse(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "error_message",
+        "active_producers",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        active_producers: list[ProducerState] = FRESH,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+        self.active_producers = [] if active_producers is FRESH else active_producers
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResponse:
@@ -187,10 +229,19 @@ class PartitionResponse:
             buf.append(0)
 
 
-@attrs.define
-class TopicResponse:
-    name: str = ""
-    partitions: list[PartitionResponse] = attrs.Factory(list)
+class TopicResponse(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[PartitionResponse] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicResponse:
@@ -217,14 +268,23 @@ class TopicResponse:
             buf.append(0)
 
 
-@attrs.define
-class DescribeProducersResponse:
+class DescribeProducersResponse(GeneratedMessage):
     api_key: ClassVar[int] = 61
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    topics: list[TopicResponse] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[TopicResponse] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeProducersResponse:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -33,9 +33,14 @@ _I64_NO_TAGS = Struct(">qx")
 _UI16_NO_TAGS = Struct(">Hx")
 
 
-@attrs.define
-class DescribeQuorumRequestPartitionData:
-    partition_index: int = 0
+class DescribeQuorumRequestPartitionData(GeneratedMessage):
+    __slots__ = ("partition_index",)
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeQuorumRequestPartitionData]:
@@ -65,10 +70,19 @@ class DescribeQuorumRequestPartitionData:
             buf += _I32_NO_TAGS.pack(self.partition_index)
 
 
-@attrs.define
-class DescribeQuorumRequestTopicData:
-    topic_name: str = ""
-    partitions: list[DescribeQuorumRequestPartitionData] = attrs.Factory(list)
+class DescribeQuorumRequestTopicData(GeneratedMessage):
+    __slots__ = (
+        "topic_name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        partitions: list[DescribeQuorumRequestPartitionData] = FRESH,
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeQuorumRequestTopicData]:
@@ -122,13 +136,18 @@ class DescribeQuorumRequestTopicData:
             buf.append(0)
 
 
-@attrs.define
-class DescribeQuorumRequest:
+class DescribeQuorumRequest(GeneratedMessage):
     api_key: ClassVar[int] = 55
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    topics: list[DescribeQuorumRequestTopicData] = attrs.Factory(list)
+    __slots__ = ("topics",)
+
+    def __init__(
+        self,
+        topics: list[DescribeQuorumRequestTopicData] = FRESH,
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeQuorumRequest:
@@ -167,13 +186,28 @@ class DescribeQuorumRequest:
         buf.append(0)
 
 
-@attrs.define
-class ReplicaState:
-    replica_id: int = 0
-    replica_directory_id: Uuid = NULL_UUID  # v2+
-    log_end_offset: int = 0
-    last_fetch_timestamp: int = -1  # v1+
-    last_caught_up_timestamp: int = -1  # v1+
+class ReplicaState(GeneratedMessage):
+    __slots__ = (
+        "replica_id",
+        "replica_directory_id",
+        "log_end_offset",
+        "last_fetch_timestamp",
+        "last_caught_up_timestamp",
+    )
+
+    def __init__(
+        self,
+        replica_id: int = 0,
+        replica_directory_id: Uuid = NULL_UUID,  # v2+
+        log_end_offset: int = 0,
+        last_fetch_timestamp: int = -1,  # v1+
+        last_caught_up_timestamp: int = -1,  # v1+
+    ) -> None:
+        self.replica_id = replica_id
+        self.replica_directory_id = replica_directory_id
+        self.log_end_offset = log_end_offset
+        self.last_fetch_timestamp = last_fetch_timestamp
+        self.last_caught_up_timestamp = last_caught_up_timestamp
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReplicaState:
@@ -215,16 +249,37 @@ class ReplicaState:
                 buf += _I64_NO_TAGS.pack(self.log_end_offset)
 
 
-@attrs.define
-class DescribeQuorumResponsePartitionData:
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = ""  # v2+
-    leader_id: int = 0
-    leader_epoch: int = 0
-    high_watermark: int = 0
-    current_voters: list[ReplicaState] = attrs.Factory(list)
-    observers: list[ReplicaState] = attrs.Factory(list)
+class DescribeQuorumResponsePartitionData(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "error_message",
+        "leader_id",
+        "leader_epoch",
+        "high_watermark",
+        "current_voters",
+        "observers",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",  # v2+
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+        high_watermark: int = 0,
+        current_voters: list[ReplicaState] = FRESH,
+        observers: list[ReplicaState] = FRESH,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.high_watermark = high_watermark
+        self.current_voters = [] if current_voters is FRESH else current_voters
+        self.observers = [] if observers is FRESH else observers
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeQuorumResponsePartitionData:
@@ -267,10 +322,19 @@ class DescribeQuorumResponsePartitionData:
             buf.append(0)
 
 
-@attrs.define
-class DescribeQuorumResponseTopicData:
-    topic_name: str = ""
-    partitions: list[DescribeQuorumResponsePartitionData] = attrs.Factory(list)
+class DescribeQuorumResponseTopicData(GeneratedMessage):
+    __slots__ = (
+        "topic_name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        partitions: list[DescribeQuorumResponsePartitionData] = FRESH,
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeQuorumResponseTopicData:
@@ -297,11 +361,22 @@ class DescribeQuorumResponseTopicData:
             buf.append(0)
 
 
-@attrs.define
-class Listener:
-    name: str = ""
-    host: str = ""
-    port: int = 0
+class Listener(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "host",
+        "port",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Listener:
@@ -326,10 +401,19 @@ class Listener:
             buf += _UI16_NO_TAGS.pack(self.port)
 
 
-@attrs.define
-class Node:
-    node_id: int = 0
-    listeners: list[Listener] = attrs.Factory(list)
+class Node(GeneratedMessage):
+    __slots__ = (
+        "node_id",
+        "listeners",
+    )
+
+    def __init__(
+        self,
+        node_id: int = 0,
+        listeners: list[Listener] = FRESH,
+    ) -> None:
+        self.node_id = node_id
+        self.listeners = [] if listeners is FRESH else listeners
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Node:
@@ -356,16 +440,29 @@ class Node:
             buf.append(0)
 
 
-@attrs.define
-class DescribeQuorumResponse:
+class DescribeQuorumResponse(GeneratedMessage):
     api_key: ClassVar[int] = 55
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    error_code: int = 0
-    error_message: str | None = ""  # v2+
-    topics: list[DescribeQuorumResponseTopicData] = attrs.Factory(list)
-    nodes: list[Node] = attrs.Factory(list)  # v2+
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "topics",
+        "nodes",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",  # v2+
+        topics: list[DescribeQuorumResponseTopicData] = FRESH,
+        nodes: list[Node] = FRESH,  # v2+
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.topics = [] if topics is FRESH else topics
+        self.nodes = [] if nodes is FRESH else nodes
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeQuorumResponse:

@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -18,10 +26,19 @@ _I32_I64_I32_I16 = Struct(">iqih")
 _I32_I64_I32_I64_I16 = Struct(">iqiqh")
 
 
-@attrs.define
-class DescribeShareGroupOffsetsRequestTopic:
-    topic_name: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class DescribeShareGroupOffsetsRequestTopic(GeneratedMessage):
+    __slots__ = (
+        "topic_name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeShareGroupOffsetsRequestTopic]:
@@ -67,10 +84,19 @@ class DescribeShareGroupOffsetsRequestTopic:
             buf.append(0)
 
 
-@attrs.define
-class DescribeShareGroupOffsetsRequestGroup:
-    group_id: str = ""
-    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = attrs.Factory(list)
+class DescribeShareGroupOffsetsRequestGroup(GeneratedMessage):
+    __slots__ = (
+        "group_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[DescribeShareGroupOffsetsRequestTopic] | None = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeShareGroupOffsetsRequestGroup]:
@@ -125,13 +151,18 @@ class DescribeShareGroupOffsetsRequestGroup:
             buf.append(0)
 
 
-@attrs.define
-class DescribeShareGroupOffsetsRequest:
+class DescribeShareGroupOffsetsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 90
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    groups: list[DescribeShareGroupOffsetsRequestGroup] = attrs.Factory(list)
+    __slots__ = ("groups",)
+
+    def __init__(
+        self,
+        groups: list[DescribeShareGroupOffsetsRequestGroup] = FRESH,
+    ) -> None:
+        self.groups = [] if groups is FRESH else groups
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsRequest:
@@ -170,14 +201,31 @@ class DescribeShareGroupOffsetsRequest:
         buf.append(0)
 
 
-@attrs.define
-class DescribeShareGroupOffsetsResponsePartition:
-    partition_index: int = 0
-    start_offset: int = 0
-    leader_epoch: int = 0
-    lag: int = -1  # v1+
-    error_code: int = 0
-    error_message: str | None = None
+class DescribeShareGroupOffsetsResponsePartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "start_offset",
+        "leader_epoch",
+        "lag",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        start_offset: int = 0,
+        leader_epoch: int = 0,
+        lag: int = -1,  # v1+
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.start_offset = start_offset
+        self.leader_epoch = leader_epoch
+        self.lag = lag
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsResponsePartition:
@@ -217,11 +265,22 @@ class DescribeShareGroupOffsetsResponsePartition:
             buf.append(0)
 
 
-@attrs.define
-class DescribeShareGroupOffsetsResponseTopic:
-    topic_name: str = ""
-    topic_id: Uuid = NULL_UUID
-    partitions: list[DescribeShareGroupOffsetsResponsePartition] = attrs.Factory(list)
+class DescribeShareGroupOffsetsResponseTopic(GeneratedMessage):
+    __slots__ = (
+        "topic_name",
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[DescribeShareGroupOffsetsResponsePartition] = FRESH,
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsResponseTopic:
@@ -252,12 +311,25 @@ class DescribeShareGroupOffsetsResponseTopic:
             buf.append(0)
 
 
-@attrs.define
-class DescribeShareGroupOffsetsResponseGroup:
-    group_id: str = ""
-    topics: list[DescribeShareGroupOffsetsResponseTopic] = attrs.Factory(list)
-    error_code: int = 0
-    error_message: str | None = None
+class DescribeShareGroupOffsetsResponseGroup(GeneratedMessage):
+    __slots__ = (
+        "group_id",
+        "topics",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[DescribeShareGroupOffsetsResponseTopic] = FRESH,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsResponseGroup:
@@ -291,14 +363,23 @@ class DescribeShareGroupOffsetsResponseGroup:
             buf.append(0)
 
 
-@attrs.define
-class DescribeShareGroupOffsetsResponse:
+class DescribeShareGroupOffsetsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 90
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    groups: list[DescribeShareGroupOffsetsResponseGroup] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "groups",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        groups: list[DescribeShareGroupOffsetsResponseGroup] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = [] if groups is FRESH else groups
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsResponse:

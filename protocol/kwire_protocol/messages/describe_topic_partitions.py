@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _BOOL = Struct(">?")
 _I16 = Struct(">h")
@@ -20,9 +28,14 @@ _I32_HEAD = Struct(">iB")
 _I32_NO_TAGS = Struct(">ix")
 
 
-@attrs.define
-class TopicRequest:
-    name: str = ""
+class TopicRequest(GeneratedMessage):
+    __slots__ = ("name",)
+
+    def __init__(
+        self,
+        name: str = "",
+    ) -> None:
+        self.name = name
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicRequest]:
@@ -63,10 +76,19 @@ class TopicRequest:
             buf.append(0)
 
 
-@attrs.define
-class DescribeTopicPartitionsRequestCursor:
-    topic_name: str = ""
-    partition_index: int = 0
+class DescribeTopicPartitionsRequestCursor(GeneratedMessage):
+    __slots__ = (
+        "topic_name",
+        "partition_index",
+    )
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        partition_index: int = 0,
+    ) -> None:
+        self.topic_name = topic_name
+        self.partition_index = partition_index
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsRequestCursor:
@@ -96,15 +118,26 @@ class DescribeTopicPartitionsRequestCursor:
         buf += _I32_NO_TAGS.pack(self.partition_index)
 
 
-@attrs.define
-class DescribeTopicPartitionsRequest:
+class DescribeTopicPartitionsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 75
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    topics: list[TopicRequest] = attrs.Factory(list)
-    response_partition_limit: int = 2000
-    cursor: DescribeTopicPartitionsRequestCursor | None = None
+    __slots__ = (
+        "topics",
+        "response_partition_limit",
+        "cursor",
+    )
+
+    def __init__(
+        self,
+        topics: list[TopicRequest] = FRESH,
+        response_partition_limit: int = 2000,
+        cursor: DescribeTopicPartitionsRequestCursor | None = None,
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
+        self.response_partition_limit = response_partition_limit
+        self.cursor = cursor
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsRequest:
@@ -150,17 +183,40 @@ class DescribeTopicPartitionsRequest:
         buf.append(0)
 
 
-@attrs.define
-class DescribeTopicPartitionsResponsePartition:
-    error_code: int = 0
-    partition_index: int = 0
-    leader_id: int = 0
-    leader_epoch: int = -1
-    replica_nodes: list[int] = attrs.Factory(list)
-    isr_nodes: list[int] = attrs.Factory(list)
-    eligible_leader_replicas: list[int] | None = None
-    last_known_elr: list[int] | None = None
-    offline_replicas: list[int] = attrs.Factory(list)
+class DescribeTopicPartitionsResponsePartition(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "partition_index",
+        "leader_id",
+        "leader_epoch",
+        "replica_nodes",
+        "isr_nodes",
+        "eligible_leader_replicas",
+        "last_known_elr",
+        "offline_replicas",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        partition_index: int = 0,
+        leader_id: int = 0,
+        leader_epoch: int = -1,
+        replica_nodes: list[int] = FRESH,
+        isr_nodes: list[int] = FRESH,
+        eligible_leader_replicas: list[int] | None = None,
+        last_known_elr: list[int] | None = None,
+        offline_replicas: list[int] = FRESH,
+    ) -> None:
+        self.error_code = error_code
+        self.partition_index = partition_index
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.replica_nodes = [] if replica_nodes is FRESH else replica_nodes
+        self.isr_nodes = [] if isr_nodes is FRESH else isr_nodes
+        self.eligible_leader_replicas = eligible_leader_replicas
+        self.last_known_elr = last_known_elr
+        self.offline_replicas = [] if offline_replicas is FRESH else offline_replicas
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsResponsePartition:
@@ -205,14 +261,31 @@ class DescribeTopicPartitionsResponsePartition:
             buf.append(0)
 
 
-@attrs.define
-class DescribeTopicPartitionsResponseTopic:
-    error_code: int = 0
-    name: str | None = ""
-    topic_id: Uuid = NULL_UUID
-    is_internal: bool = False
-    partitions: list[DescribeTopicPartitionsResponsePartition] = attrs.Factory(list)
-    topic_authorized_operations: int = -2147483648
+class DescribeTopicPartitionsResponseTopic(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "name",
+        "topic_id",
+        "is_internal",
+        "partitions",
+        "topic_authorized_operations",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        name: str | None = "",
+        topic_id: Uuid = NULL_UUID,
+        is_internal: bool = False,
+        partitions: list[DescribeTopicPartitionsResponsePartition] = FRESH,
+        topic_authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.name = name
+        self.topic_id = topic_id
+        self.is_internal = is_internal
+        self.partitions = [] if partitions is FRESH else partitions
+        self.topic_authorized_operations = topic_authorized_operations
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsResponseTopic:
@@ -251,10 +324,19 @@ class DescribeTopicPartitionsResponseTopic:
             buf += _I32_NO_TAGS.pack(self.topic_authorized_operations)
 
 
-@attrs.define
-class DescribeTopicPartitionsResponseCursor:
-    topic_name: str = ""
-    partition_index: int = 0
+class DescribeTopicPartitionsResponseCursor(GeneratedMessage):
+    __slots__ = (
+        "topic_name",
+        "partition_index",
+    )
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        partition_index: int = 0,
+    ) -> None:
+        self.topic_name = topic_name
+        self.partition_index = partition_index
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsResponseCursor:
@@ -270,15 +352,26 @@ class DescribeTopicPartitionsResponseCursor:
         buf += _I32_NO_TAGS.pack(self.partition_index)
 
 
-@attrs.define
-class DescribeTopicPartitionsResponse:
+class DescribeTopicPartitionsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 75
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    topics: list[DescribeTopicPartitionsResponseTopic] = attrs.Factory(list)
-    next_cursor: DescribeTopicPartitionsResponseCursor | None = None
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+        "next_cursor",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[DescribeTopicPartitionsResponseTopic] = FRESH,
+        next_cursor: DescribeTopicPartitionsResponseCursor | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is FRESH else topics
+        self.next_cursor = next_cursor
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsResponse:

@@ -8,22 +8,25 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
 _I32_I64_I64_I16 = Struct(">iqqh")
 
 
-@attrs.define
-class DescribeTransactionsRequest:
+class DescribeTransactionsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 65
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    transactional_ids: list[str] = attrs.Factory(list)
+    __slots__ = ("transactional_ids",)
+
+    def __init__(
+        self,
+        transactional_ids: list[str] = FRESH,
+    ) -> None:
+        self.transactional_ids = [] if transactional_ids is FRESH else transactional_ids
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTransactionsRequest:
@@ -55,10 +58,19 @@ class DescribeTransactionsRequest:
         buf.append(0)
 
 
-@attrs.define
-class TopicData:
-    topic: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class TopicData(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicData:
@@ -83,16 +95,37 @@ class TopicData:
             buf.append(0)
 
 
-@attrs.define
-class TransactionState:
-    error_code: int = 0
-    transactional_id: str = ""
-    transaction_state: str = ""
-    transaction_timeout_ms: int = 0
-    transaction_start_time_ms: int = 0
-    producer_id: int = 0
-    producer_epoch: int = 0
-    topics: list[TopicData] = attrs.Factory(list)
+class TransactionState(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "transactional_id",
+        "transaction_state",
+        "transaction_timeout_ms",
+        "transaction_start_time_ms",
+        "producer_id",
+        "producer_epoch",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        transactional_id: str = "",
+        transaction_state: str = "",
+        transaction_timeout_ms: int = 0,
+        transaction_start_time_ms: int = 0,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        topics: list[TopicData] = FRESH,
+    ) -> None:
+        self.error_code = error_code
+        self.transactional_id = transactional_id
+        self.transaction_state = transaction_state
+        self.transaction_timeout_ms = transaction_timeout_ms
+        self.transaction_start_time_ms = transaction_start_time_ms
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TransactionState:
@@ -129,14 +162,23 @@ class TransactionState:
             buf.append(0)
 
 
-@attrs.define
-class DescribeTransactionsResponse:
+class DescribeTransactionsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 65
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    transaction_states: list[TransactionState] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "transaction_states",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        transaction_states: list[TransactionState] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.transaction_states = [] if transaction_states is FRESH else transaction_states
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTransactionsResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 _I32_I16 = Struct(">ih")
@@ -18,9 +16,14 @@ _I8_I32 = Struct(">bi")
 _I8_I32_NO_TAGS = Struct(">bix")
 
 
-@attrs.define
-class UserName:
-    name: str = ""
+class UserName(GeneratedMessage):
+    __slots__ = ("name",)
+
+    def __init__(
+        self,
+        name: str = "",
+    ) -> None:
+        self.name = name
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[UserName]:
@@ -61,13 +64,18 @@ class UserName:
             buf.append(0)
 
 
-@attrs.define
-class DescribeUserScramCredentialsRequest:
+class DescribeUserScramCredentialsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 50
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    users: list[UserName] | None = attrs.Factory(list)
+    __slots__ = ("users",)
+
+    def __init__(
+        self,
+        users: list[UserName] | None = FRESH,
+    ) -> None:
+        self.users = [] if users is FRESH else users
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeUserScramCredentialsRequest:
@@ -105,10 +113,19 @@ class DescribeUserScramCredentialsRequest:
         buf.append(0)
 
 
-@attrs.define
-class CredentialInfo:
-    mechanism: int = 0
-    iterations: int = 0
+class CredentialInfo(GeneratedMessage):
+    __slots__ = (
+        "mechanism",
+        "iterations",
+    )
+
+    def __init__(
+        self,
+        mechanism: int = 0,
+        iterations: int = 0,
+    ) -> None:
+        self.mechanism = mechanism
+        self.iterations = iterations
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CredentialInfo:
@@ -129,12 +146,25 @@ class CredentialInfo:
             buf += _I8_I32_NO_TAGS.pack(self.mechanism, self.iterations)
 
 
-@attrs.define
-class DescribeUserScramCredentialsResult:
-    user: str = ""
-    error_code: int = 0
-    error_message: str | None = ""
-    credential_infos: list[CredentialInfo] = attrs.Factory(list)
+class DescribeUserScramCredentialsResult(GeneratedMessage):
+    __slots__ = (
+        "user",
+        "error_code",
+        "error_message",
+        "credential_infos",
+    )
+
+    def __init__(
+        self,
+        user: str = "",
+        error_code: int = 0,
+        error_message: str | None = "",
+        credential_infos: list[CredentialInfo] = FRESH,
+    ) -> None:
+        self.user = user
+        self.error_code = error_code
+        self.error_message = error_message
+        self.credential_infos = [] if credential_infos is FRESH else credential_infos
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeUserScramCredentialsResult:
@@ -168,16 +198,29 @@ class DescribeUserScramCredentialsResult:
             buf.append(0)
 
 
-@attrs.define
-class DescribeUserScramCredentialsResponse:
+class DescribeUserScramCredentialsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 50
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    results: list[DescribeUserScramCredentialsResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "results",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        results: list[DescribeUserScramCredentialsResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeUserScramCredentialsResponse:

@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I32 = Struct(">i")
 _I32_HEAD = Struct(">iB")
@@ -20,10 +27,19 @@ _I8 = Struct(">b")
 _I8_HEAD = Struct(">bB")
 
 
-@attrs.define
-class TopicPartitions:
-    topic: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class TopicPartitions(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartitions]:
@@ -84,15 +100,26 @@ class TopicPartitions:
                 w.int32s(self.partitions)
 
 
-@attrs.define
-class ElectLeadersRequest:
+class ElectLeadersRequest(GeneratedMessage):
     api_key: ClassVar[int] = 43
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
-    election_type: int = 0  # v1+
-    topic_partitions: list[TopicPartitions] | None = attrs.Factory(list)
-    timeout_ms: int = 60000
+    __slots__ = (
+        "election_type",
+        "topic_partitions",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        election_type: int = 0,  # v1+
+        topic_partitions: list[TopicPartitions] | None = FRESH,
+        timeout_ms: int = 60000,
+    ) -> None:
+        self.election_type = election_type
+        self.topic_partitions = [] if topic_partitions is FRESH else topic_partitions
+        self.timeout_ms = timeout_ms
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ElectLeadersRequest:
@@ -158,11 +185,22 @@ class ElectLeadersRequest:
             buf += _I32.pack(self.timeout_ms)
 
 
-@attrs.define
-class PartitionResult:
-    partition_id: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
+class PartitionResult(GeneratedMessage):
+    __slots__ = (
+        "partition_id",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        partition_id: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.partition_id = partition_id
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResult:
@@ -198,10 +236,19 @@ class PartitionResult:
                 w.nullable_string(self.error_message)
 
 
-@attrs.define
-class ReplicaElectionResult:
-    topic: str = ""
-    partition_result: list[PartitionResult] = attrs.Factory(list)
+class ReplicaElectionResult(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "partition_result",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",
+        partition_result: list[PartitionResult] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.partition_result = [] if partition_result is FRESH else partition_result
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReplicaElectionResult:
@@ -239,15 +286,26 @@ class ReplicaElectionResult:
                 PartitionResult.write_array(self.partition_result, w, version)
 
 
-@attrs.define
-class ElectLeadersResponse:
+class ElectLeadersResponse(GeneratedMessage):
     api_key: ClassVar[int] = 43
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
-    throttle_time_ms: int = 0
-    error_code: int = 0  # v1+
-    replica_election_results: list[ReplicaElectionResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "replica_election_results",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,  # v1+
+        replica_election_results: list[ReplicaElectionResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.replica_election_results = [] if replica_election_results is FRESH else replica_election_results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ElectLeadersResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32_I16 = Struct(">ih")
 _I32_I16_I64_I16 = Struct(">ihqh")
@@ -21,16 +19,29 @@ _I64_I16_BOOL_HEAD = Struct(">qh?B")
 _I64_I16_BOOL_NO_TAGS = Struct(">qh?x")
 
 
-@attrs.define
-class EndTxnRequest:
+class EndTxnRequest(GeneratedMessage):
     api_key: ClassVar[int] = 26
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
-    transactional_id: str = ""
-    producer_id: int = 0
-    producer_epoch: int = 0
-    committed: bool = False
+    __slots__ = (
+        "transactional_id",
+        "producer_id",
+        "producer_epoch",
+        "committed",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str = "",
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        committed: bool = False,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.committed = committed
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EndTxnRequest:
@@ -80,16 +91,29 @@ class EndTxnRequest:
             buf += _I64_I16_BOOL.pack(self.producer_id, self.producer_epoch, self.committed)
 
 
-@attrs.define
-class EndTxnResponse:
+class EndTxnResponse(GeneratedMessage):
     api_key: ClassVar[int] = 26
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    producer_id: int = -1  # v5+
-    producer_epoch: int = -1  # v5+
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "producer_id",
+        "producer_epoch",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        producer_id: int = -1,  # v5+
+        producer_epoch: int = -1,  # v5+
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EndTxnResponse:

@@ -8,22 +8,31 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16_NO_TAGS = Struct(">hx")
 
 
-@attrs.define
-class EnvelopeRequest:
+class EnvelopeRequest(GeneratedMessage):
     api_key: ClassVar[int] = 58
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    request_data: bytes = b""
-    request_principal: bytes | None = b""
-    client_host_address: bytes = b""
+    __slots__ = (
+        "request_data",
+        "request_principal",
+        "client_host_address",
+    )
+
+    def __init__(
+        self,
+        request_data: bytes = b"",
+        request_principal: bytes | None = b"",
+        client_host_address: bytes = b"",
+    ) -> None:
+        self.request_data = request_data
+        self.request_principal = request_principal
+        self.client_host_address = client_host_address
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EnvelopeRequest:
@@ -64,14 +73,23 @@ class EnvelopeRequest:
         buf.append(0)
 
 
-@attrs.define
-class EnvelopeResponse:
+class EnvelopeResponse(GeneratedMessage):
     api_key: ClassVar[int] = 58
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    response_data: bytes | None = None
-    error_code: int = 0
+    __slots__ = (
+        "response_data",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        response_data: bytes | None = None,
+        error_code: int = 0,
+    ) -> None:
+        self.response_data = response_data
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EnvelopeResponse:

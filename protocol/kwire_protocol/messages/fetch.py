@@ -8,13 +8,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
     Buffer,
+    GeneratedMessage,
     Reader,
     Region,
     UnsupportedField,
@@ -50,10 +50,19 @@ _UUID = Struct(">16s")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class ReplicaState:
-    replica_id: int = -1
-    replica_epoch: int = -1
+class ReplicaState(GeneratedMessage):
+    __slots__ = (
+        "replica_id",
+        "replica_epoch",
+    )
+
+    def __init__(
+        self,
+        replica_id: int = -1,
+        replica_epoch: int = -1,
+    ) -> None:
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReplicaState:
@@ -72,16 +81,37 @@ class ReplicaState:
         buf += _I32_I64_NO_TAGS.pack(self.replica_id, self.replica_epoch)
 
 
-@attrs.define
-class FetchPartition:
-    partition: int = 0
-    current_leader_epoch: int = -1  # v9+
-    fetch_offset: int = 0
-    last_fetched_epoch: int = -1  # v12+
-    log_start_offset: int = -1  # v5+
-    partition_max_bytes: int = 0
-    replica_directory_id: Uuid = NULL_UUID  # tag 0, v17+
-    high_watermark: int = 9223372036854775807  # tag 1, v18+
+class FetchPartition(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "partition_max_bytes",
+        "replica_directory_id",
+        "high_watermark",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        current_leader_epoch: int = -1,  # v9+
+        fetch_offset: int = 0,
+        last_fetched_epoch: int = -1,  # v12+
+        log_start_offset: int = -1,  # v5+
+        partition_max_bytes: int = 0,
+        replica_directory_id: Uuid = NULL_UUID,  # tag 0, v17+
+        high_watermark: int = 9223372036854775807,  # tag 1, v18+
+    ) -> None:
+        self.partition = partition
+        self.current_leader_epoch = current_leader_epoch
+        self.fetch_offset = fetch_offset
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        self.partition_max_bytes = partition_max_bytes
+        self.replica_directory_id = replica_directory_id
+        self.high_watermark = high_watermark
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[FetchPartition]:
@@ -196,11 +226,22 @@ class FetchPartition:
                     w.end_tag(start)
 
 
-@attrs.define
-class FetchTopic:
-    topic: str = ""  # v4-12
-    topic_id: Uuid = NULL_UUID  # v13+
-    partitions: list[FetchPartition] = attrs.Factory(list)
+class FetchTopic(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",  # v4-12
+        topic_id: Uuid = NULL_UUID,  # v13+
+        partitions: list[FetchPartition] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[FetchTopic]:
@@ -277,11 +318,22 @@ class FetchTopic:
                 FetchPartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class ForgottenTopic:
-    topic: str = ""  # v7-12
-    topic_id: Uuid = NULL_UUID  # v13+
-    partitions: list[int] = attrs.Factory(list)
+class ForgottenTopic(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",  # v7-12
+        topic_id: Uuid = NULL_UUID,  # v13+
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ForgottenTopic]:
@@ -353,24 +405,53 @@ class ForgottenTopic:
                 w.int32s(self.partitions)
 
 
-@attrs.define
-class FetchRequest:
+class FetchRequest(GeneratedMessage):
     api_key: ClassVar[int] = 1
     versions: ClassVar[range] = range(4, 19)
     flexible_since: ClassVar[int | None] = 12
 
-    cluster_id: str | None = None  # tag 0, v12+
-    replica_id: int = -1  # v4-14
-    replica_state: ReplicaState | None = None  # tag 1, v15+
-    max_wait_ms: int = 0
-    min_bytes: int = 0
-    max_bytes: int = 2147483647
-    isolation_level: int = 0
-    session_id: int = 0  # v7+
-    session_epoch: int = -1  # v7+
-    topics: list[FetchTopic] = attrs.Factory(list)
-    forgotten_topics_data: list[ForgottenTopic] = attrs.Factory(list)  # v7+
-    rack_id: str = ""  # v11+
+    __slots__ = (
+        "cluster_id",
+        "replica_id",
+        "replica_state",
+        "max_wait_ms",
+        "min_bytes",
+        "max_bytes",
+        "isolation_level",
+        "session_id",
+        "session_epoch",
+        "topics",
+        "forgotten_topics_data",
+        "rack_id",
+    )
+
+    def __init__(
+        self,
+        cluster_id: str | None = None,  # tag 0, v12+
+        replica_id: int = -1,  # v4-14
+        replica_state: ReplicaState | None = None,  # tag 1, v15+
+        max_wait_ms: int = 0,
+        min_bytes: int = 0,
+        max_bytes: int = 2147483647,
+        isolation_level: int = 0,
+        session_id: int = 0,  # v7+
+        session_epoch: int = -1,  # v7+
+        topics: list[FetchTopic] = FRESH,
+        forgotten_topics_data: list[ForgottenTopic] = FRESH,  # v7+
+        rack_id: str = "",  # v11+
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.replica_id = replica_id
+        self.replica_state = replica_state
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.isolation_level = isolation_level
+        self.session_id = session_id
+        self.session_epoch = session_epoch
+        self.topics = [] if topics is FRESH else topics
+        self.forgotten_topics_data = [] if forgotten_topics_data is FRESH else forgotten_topics_data
+        self.rack_id = rack_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchRequest:
@@ -542,10 +623,19 @@ class FetchRequest:
                 w.end_tag(start)
 
 
-@attrs.define
-class EpochEndOffset:
-    epoch: int = -1
-    end_offset: int = -1
+class EpochEndOffset(GeneratedMessage):
+    __slots__ = (
+        "epoch",
+        "end_offset",
+    )
+
+    def __init__(
+        self,
+        epoch: int = -1,
+        end_offset: int = -1,
+    ) -> None:
+        self.epoch = epoch
+        self.end_offset = end_offset
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EpochEndOffset:
@@ -559,10 +649,19 @@ class EpochEndOffset:
         buf += _I32_I64_NO_TAGS.pack(self.epoch, self.end_offset)
 
 
-@attrs.define
-class LeaderIdAndEpoch:
-    leader_id: int = -1
-    leader_epoch: int = -1
+class LeaderIdAndEpoch(GeneratedMessage):
+    __slots__ = (
+        "leader_id",
+        "leader_epoch",
+    )
+
+    def __init__(
+        self,
+        leader_id: int = -1,
+        leader_epoch: int = -1,
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaderIdAndEpoch:
@@ -576,10 +675,19 @@ class LeaderIdAndEpoch:
         buf += _I32_I32_NO_TAGS.pack(self.leader_id, self.leader_epoch)
 
 
-@attrs.define
-class SnapshotId:
-    end_offset: int = -1
-    epoch: int = -1
+class SnapshotId(GeneratedMessage):
+    __slots__ = (
+        "end_offset",
+        "epoch",
+    )
+
+    def __init__(
+        self,
+        end_offset: int = -1,
+        epoch: int = -1,
+    ) -> None:
+        self.end_offset = end_offset
+        self.epoch = epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SnapshotId:
@@ -593,10 +701,19 @@ class SnapshotId:
         buf += _I64_I32_NO_TAGS.pack(self.end_offset, self.epoch)
 
 
-@attrs.define
-class AbortedTransaction:
-    producer_id: int = 0
-    first_offset: int = 0
+class AbortedTransaction(GeneratedMessage):
+    __slots__ = (
+        "producer_id",
+        "first_offset",
+    )
+
+    def __init__(
+        self,
+        producer_id: int = 0,
+        first_offset: int = 0,
+    ) -> None:
+        self.producer_id = producer_id
+        self.first_offset = first_offset
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AbortedTransaction:
@@ -624,19 +741,46 @@ class AbortedTransaction:
                 buf += _I64_I64.pack(self.producer_id, self.first_offset)
 
 
-@attrs.define
-class PartitionData:
-    partition_index: int = 0
-    error_code: int = 0
-    high_watermark: int = 0
-    last_stable_offset: int = -1
-    log_start_offset: int = -1  # v5+
-    diverging_epoch: EpochEndOffset | None = None  # tag 0, v12+
-    current_leader: LeaderIdAndEpoch | None = None  # tag 1, v12+
-    snapshot_id: SnapshotId | None = None  # tag 2, v12+
-    aborted_transactions: list[AbortedTransaction] | None = attrs.Factory(list)
-    preferred_read_replica: int = -1  # v11+
-    records: Buffer | Region | None = None
+class PartitionData(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "diverging_epoch",
+        "current_leader",
+        "snapshot_id",
+        "aborted_transactions",
+        "preferred_read_replica",
+        "records",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        high_watermark: int = 0,
+        last_stable_offset: int = -1,
+        log_start_offset: int = -1,  # v5+
+        diverging_epoch: EpochEndOffset | None = None,  # tag 0, v12+
+        current_leader: LeaderIdAndEpoch | None = None,  # tag 1, v12+
+        snapshot_id: SnapshotId | None = None,  # tag 2, v12+
+        aborted_transactions: list[AbortedTransaction] | None = FRESH,
+        preferred_read_replica: int = -1,  # v11+
+        records: Buffer | Region | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.diverging_epoch = diverging_epoch
+        self.current_leader = current_leader
+        self.snapshot_id = snapshot_id
+        self.aborted_transactions = [] if aborted_transactions is FRESH else aborted_transactions
+        self.preferred_read_replica = preferred_read_replica
+        self.records = records
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionData:
@@ -756,11 +900,22 @@ class PartitionData:
                     w.end_tag(start)
 
 
-@attrs.define
-class FetchableTopicResponse:
-    topic: str = ""  # v4-12
-    topic_id: Uuid = NULL_UUID  # v13+
-    partitions: list[PartitionData] = attrs.Factory(list)
+class FetchableTopicResponse(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",  # v4-12
+        topic_id: Uuid = NULL_UUID,  # v13+
+        partitions: list[PartitionData] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchableTopicResponse:
@@ -810,12 +965,25 @@ class FetchableTopicResponse:
                 PartitionData.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class NodeEndpoint:
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
+class NodeEndpoint(GeneratedMessage):
+    __slots__ = (
+        "node_id",
+        "host",
+        "port",
+        "rack",
+    )
+
+    def __init__(
+        self,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
@@ -846,17 +1014,32 @@ class NodeEndpoint:
             buf.append(0)
 
 
-@attrs.define
-class FetchResponse:
+class FetchResponse(GeneratedMessage):
     api_key: ClassVar[int] = 1
     versions: ClassVar[range] = range(4, 19)
     flexible_since: ClassVar[int | None] = 12
 
-    throttle_time_ms: int = 0
-    error_code: int = 0  # v7+
-    session_id: int = 0  # v7+
-    responses: list[FetchableTopicResponse] = attrs.Factory(list)
-    node_endpoints: list[NodeEndpoint] = attrs.Factory(list)  # tag 0, v16+
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "session_id",
+        "responses",
+        "node_endpoints",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,  # v7+
+        session_id: int = 0,  # v7+
+        responses: list[FetchableTopicResponse] = FRESH,
+        node_endpoints: list[NodeEndpoint] = FRESH,  # tag 0, v16+
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.session_id = session_id
+        self.responses = [] if responses is FRESH else responses
+        self.node_endpoints = [] if node_endpoints is FRESH else node_endpoints
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchResponse:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
     Buffer,
+    GeneratedMessage,
     Reader,
     Region,
     UnsupportedField,
@@ -37,10 +37,19 @@ _I64_I64 = Struct(">qq")
 _UI16_NO_TAGS = Struct(">Hx")
 
 
-@attrs.define
-class FetchSnapshotRequestSnapshotId:
-    end_offset: int = 0
-    epoch: int = 0
+class FetchSnapshotRequestSnapshotId(GeneratedMessage):
+    __slots__ = (
+        "end_offset",
+        "epoch",
+    )
+
+    def __init__(
+        self,
+        end_offset: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        self.end_offset = end_offset
+        self.epoch = epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchSnapshotRequestSnapshotId:
@@ -59,13 +68,28 @@ class FetchSnapshotRequestSnapshotId:
         buf += _I64_I32_NO_TAGS.pack(self.end_offset, self.epoch)
 
 
-@attrs.define
-class FetchSnapshotRequestPartitionSnapshot:
-    partition: int = 0
-    current_leader_epoch: int = 0
-    snapshot_id: FetchSnapshotRequestSnapshotId = attrs.Factory(FetchSnapshotRequestSnapshotId)
-    position: int = 0
-    replica_directory_id: Uuid = NULL_UUID  # tag 0, v1+
+class FetchSnapshotRequestPartitionSnapshot(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "current_leader_epoch",
+        "snapshot_id",
+        "position",
+        "replica_directory_id",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        current_leader_epoch: int = 0,
+        snapshot_id: FetchSnapshotRequestSnapshotId = FRESH,
+        position: int = 0,
+        replica_directory_id: Uuid = NULL_UUID,  # tag 0, v1+
+    ) -> None:
+        self.partition = partition
+        self.current_leader_epoch = current_leader_epoch
+        self.snapshot_id = FetchSnapshotRequestSnapshotId() if snapshot_id is FRESH else snapshot_id
+        self.position = position
+        self.replica_directory_id = replica_directory_id
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[FetchSnapshotRequestPartitionSnapshot]:
@@ -113,10 +137,19 @@ class FetchSnapshotRequestPartitionSnapshot:
                 w.end_tag(start)
 
 
-@attrs.define
-class FetchSnapshotRequestTopicSnapshot:
-    name: str = ""
-    partitions: list[FetchSnapshotRequestPartitionSnapshot] = attrs.Factory(list)
+class FetchSnapshotRequestTopicSnapshot(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[FetchSnapshotRequestPartitionSnapshot] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[FetchSnapshotRequestTopicSnapshot]:
@@ -170,16 +203,29 @@ class FetchSnapshotRequestTopicSnapshot:
             buf.append(0)
 
 
-@attrs.define
-class FetchSnapshotRequest:
+class FetchSnapshotRequest(GeneratedMessage):
     api_key: ClassVar[int] = 59
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    cluster_id: str | None = None  # tag 0
-    replica_id: int = -1
-    max_bytes: int = 2147483647
-    topics: list[FetchSnapshotRequestTopicSnapshot] = attrs.Factory(list)
+    __slots__ = (
+        "cluster_id",
+        "replica_id",
+        "max_bytes",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        cluster_id: str | None = None,  # tag 0
+        replica_id: int = -1,
+        max_bytes: int = 2147483647,
+        topics: list[FetchSnapshotRequestTopicSnapshot] = FRESH,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.replica_id = replica_id
+        self.max_bytes = max_bytes
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchSnapshotRequest:
@@ -229,10 +275,19 @@ class FetchSnapshotRequest:
             w.end_tag(start)
 
 
-@attrs.define
-class FetchSnapshotResponseSnapshotId:
-    end_offset: int = 0
-    epoch: int = 0
+class FetchSnapshotResponseSnapshotId(GeneratedMessage):
+    __slots__ = (
+        "end_offset",
+        "epoch",
+    )
+
+    def __init__(
+        self,
+        end_offset: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        self.end_offset = end_offset
+        self.epoch = epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchSnapshotResponseSnapshotId:
@@ -246,10 +301,19 @@ class FetchSnapshotResponseSnapshotId:
         buf += _I64_I32_NO_TAGS.pack(self.end_offset, self.epoch)
 
 
-@attrs.define
-class LeaderIdAndEpoch:
-    leader_id: int = 0
-    leader_epoch: int = 0
+class LeaderIdAndEpoch(GeneratedMessage):
+    __slots__ = (
+        "leader_id",
+        "leader_epoch",
+    )
+
+    def __init__(
+        self,
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaderIdAndEpoch:
@@ -263,15 +327,34 @@ class LeaderIdAndEpoch:
         buf += _I32_I32_NO_TAGS.pack(self.leader_id, self.leader_epoch)
 
 
-@attrs.define
-class FetchSnapshotResponsePartitionSnapshot:
-    index: int = 0
-    error_code: int = 0
-    snapshot_id: FetchSnapshotResponseSnapshotId = attrs.Factory(FetchSnapshotResponseSnapshotId)
-    current_leader: LeaderIdAndEpoch | None = None  # tag 0
-    size: int = 0
-    position: int = 0
-    unaligned_records: Buffer | Region = b""
+class FetchSnapshotResponsePartitionSnapshot(GeneratedMessage):
+    __slots__ = (
+        "index",
+        "error_code",
+        "snapshot_id",
+        "current_leader",
+        "size",
+        "position",
+        "unaligned_records",
+    )
+
+    def __init__(
+        self,
+        index: int = 0,
+        error_code: int = 0,
+        snapshot_id: FetchSnapshotResponseSnapshotId = FRESH,
+        current_leader: LeaderIdAndEpoch | None = None,  # tag 0
+        size: int = 0,
+        position: int = 0,
+        unaligned_records: Buffer | Region = b"",
+    ) -> None:
+        self.index = index
+        self.error_code = error_code
+        self.snapshot_id = FetchSnapshotResponseSnapshotId() if snapshot_id is FRESH else snapshot_id
+        self.current_leader = current_leader
+        self.size = size
+        self.position = position
+        self.unaligned_records = unaligned_records
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchSnapshotResponsePartitionSnapshot:
@@ -307,10 +390,19 @@ class FetchSnapshotResponsePartitionSnapshot:
                 w.end_tag(start)
 
 
-@attrs.define
-class FetchSnapshotResponseTopicSnapshot:
-    name: str = ""
-    partitions: list[FetchSnapshotResponsePartitionSnapshot] = attrs.Factory(list)
+class FetchSnapshotResponseTopicSnapshot(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[FetchSnapshotResponsePartitionSnapshot] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchSnapshotResponseTopicSnapshot:
@@ -337,11 +429,22 @@ class FetchSnapshotResponseTopicSnapshot:
             buf.append(0)
 
 
-@attrs.define
-class NodeEndpoint:
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
+class NodeEndpoint(GeneratedMessage):
+    __slots__ = (
+        "node_id",
+        "host",
+        "port",
+    )
+
+    def __init__(
+        self,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
@@ -366,16 +469,29 @@ class NodeEndpoint:
             buf += _UI16_NO_TAGS.pack(self.port)
 
 
-@attrs.define
-class FetchSnapshotResponse:
+class FetchSnapshotResponse(GeneratedMessage):
     api_key: ClassVar[int] = 59
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    topics: list[FetchSnapshotResponseTopicSnapshot] = attrs.Factory(list)
-    node_endpoints: list[NodeEndpoint] = attrs.Factory(list)  # tag 0, v1+
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "topics",
+        "node_endpoints",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        topics: list[FetchSnapshotResponseTopicSnapshot] = FRESH,
+        node_endpoints: list[NodeEndpoint] = FRESH,  # tag 0, v1+
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.topics = [] if topics is FRESH else topics
+        self.node_endpoints = [] if node_endpoints is FRESH else node_endpoints
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchSnapshotResponse:

@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -21,15 +28,26 @@ _I8_HEAD = Struct(">bB")
 _I8_NO_TAGS = Struct(">bx")
 
 
-@attrs.define
-class FindCoordinatorRequest:
+class FindCoordinatorRequest(GeneratedMessage):
     api_key: ClassVar[int] = 10
     versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 3
 
-    key: str = ""  # v0-3
-    key_type: int = 0  # v1+
-    coordinator_keys: list[str] = attrs.Factory(list)  # v4+
+    __slots__ = (
+        "key",
+        "key_type",
+        "coordinator_keys",
+    )
+
+    def __init__(
+        self,
+        key: str = "",  # v0-3
+        key_type: int = 0,  # v1+
+        coordinator_keys: list[str] = FRESH,  # v4+
+    ) -> None:
+        self.key = key
+        self.key_type = key_type
+        self.coordinator_keys = [] if coordinator_keys is FRESH else coordinator_keys
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FindCoordinatorRequest:
@@ -112,14 +130,31 @@ class FindCoordinatorRequest:
                 raise UnsupportedField("FindCoordinatorRequest.coordinator_keys", version)
 
 
-@attrs.define
-class Coordinator:
-    key: str = ""
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
+class Coordinator(GeneratedMessage):
+    __slots__ = (
+        "key",
+        "node_id",
+        "host",
+        "port",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        key: str = "",
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.key = key
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Coordinator:
@@ -152,19 +187,38 @@ class Coordinator:
             buf.append(0)
 
 
-@attrs.define
-class FindCoordinatorResponse:
+class FindCoordinatorResponse(GeneratedMessage):
     api_key: ClassVar[int] = 10
     versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 3
 
-    throttle_time_ms: int = 0  # v1+
-    error_code: int = 0  # v0-3
-    error_message: str | None = ""  # v1-3
-    node_id: int = 0  # v0-3
-    host: str = ""  # v0-3
-    port: int = 0  # v0-3
-    coordinators: list[Coordinator] = attrs.Factory(list)  # v4+
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "node_id",
+        "host",
+        "port",
+        "coordinators",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,  # v1+
+        error_code: int = 0,  # v0-3
+        error_message: str | None = "",  # v1-3
+        node_id: int = 0,  # v0-3
+        host: str = "",  # v0-3
+        port: int = 0,  # v0-3
+        coordinators: list[Coordinator] = FRESH,  # v4+
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.coordinators = [] if coordinators is FRESH else coordinators
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FindCoordinatorResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, NULL_UUID, GeneratedMessage, Reader, UnsupportedVersion, Uuid, Writer
 
 _I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
@@ -18,13 +16,18 @@ _I32_I32_BOOL = Struct(">ii?")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class GetTelemetrySubscriptionsRequest:
+class GetTelemetrySubscriptionsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 71
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    client_instance_id: Uuid = NULL_UUID
+    __slots__ = ("client_instance_id",)
+
+    def __init__(
+        self,
+        client_instance_id: Uuid = NULL_UUID,
+    ) -> None:
+        self.client_instance_id = client_instance_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> GetTelemetrySubscriptionsRequest:
@@ -51,21 +54,44 @@ class GetTelemetrySubscriptionsRequest:
         buf.append(0)
 
 
-@attrs.define
-class GetTelemetrySubscriptionsResponse:
+class GetTelemetrySubscriptionsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 71
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    client_instance_id: Uuid = NULL_UUID
-    subscription_id: int = 0
-    accepted_compression_types: list[int] = attrs.Factory(list)
-    push_interval_ms: int = 0
-    telemetry_max_bytes: int = 0
-    delta_temporality: bool = False
-    requested_metrics: list[str] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "client_instance_id",
+        "subscription_id",
+        "accepted_compression_types",
+        "push_interval_ms",
+        "telemetry_max_bytes",
+        "delta_temporality",
+        "requested_metrics",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        client_instance_id: Uuid = NULL_UUID,
+        subscription_id: int = 0,
+        accepted_compression_types: list[int] = FRESH,
+        push_interval_ms: int = 0,
+        telemetry_max_bytes: int = 0,
+        delta_temporality: bool = False,
+        requested_metrics: list[str] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.client_instance_id = client_instance_id
+        self.subscription_id = subscription_id
+        self.accepted_compression_types = [] if accepted_compression_types is FRESH else accepted_compression_types
+        self.push_interval_ms = push_interval_ms
+        self.telemetry_max_bytes = telemetry_max_bytes
+        self.delta_temporality = delta_temporality
+        self.requested_metrics = [] if requested_metrics is FRESH else requested_metrics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> GetTelemetrySubscriptionsResponse:

@@ -8,9 +8,15 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -19,16 +25,29 @@ _I32_I16 = Struct(">ih")
 _I32_I16_NO_TAGS = Struct(">ihx")
 
 
-@attrs.define
-class HeartbeatRequest:
+class HeartbeatRequest(GeneratedMessage):
     api_key: ClassVar[int] = 12
     versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 4
 
-    group_id: str = ""
-    generation_id: int = 0
-    member_id: str = ""
-    group_instance_id: str | None = None  # v3+
+    __slots__ = (
+        "group_id",
+        "generation_id",
+        "member_id",
+        "group_instance_id",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        generation_id: int = 0,
+        member_id: str = "",
+        group_instance_id: str | None = None,  # v3+
+    ) -> None:
+        self.group_id = group_id
+        self.generation_id = generation_id
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> HeartbeatRequest:
@@ -121,14 +140,23 @@ class HeartbeatRequest:
                 raise UnsupportedField("HeartbeatRequest.group_instance_id", version)
 
 
-@attrs.define
-class HeartbeatResponse:
+class HeartbeatResponse(GeneratedMessage):
     api_key: ClassVar[int] = 12
     versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 4
 
-    throttle_time_ms: int = 0  # v1+
-    error_code: int = 0
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,  # v1+
+        error_code: int = 0,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> HeartbeatResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _BOOL = Struct(">?")
 _BOOL_HEAD = Struct(">?B")
@@ -21,11 +19,22 @@ _I8 = Struct(">b")
 _I8_HEAD = Struct(">bB")
 
 
-@attrs.define
-class AlterableConfig:
-    name: str = ""
-    config_operation: int = 0
-    value: str | None = ""
+class AlterableConfig(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "config_operation",
+        "value",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        config_operation: int = 0,
+        value: str | None = "",
+    ) -> None:
+        self.name = name
+        self.config_operation = config_operation
+        self.value = value
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AlterableConfig]:
@@ -102,11 +111,22 @@ class AlterableConfig:
                 w.nullable_string(self.value)
 
 
-@attrs.define
-class AlterConfigsResource:
-    resource_type: int = 0
-    resource_name: str = ""
-    configs: list[AlterableConfig] = attrs.Factory(list)
+class AlterConfigsResource(GeneratedMessage):
+    __slots__ = (
+        "resource_type",
+        "resource_name",
+        "configs",
+    )
+
+    def __init__(
+        self,
+        resource_type: int = 0,
+        resource_name: str = "",
+        configs: list[AlterableConfig] = FRESH,
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configs = [] if configs is FRESH else configs
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AlterConfigsResource]:
@@ -174,14 +194,23 @@ class AlterConfigsResource:
                 AlterableConfig.write_array(self.configs, w, version)
 
 
-@attrs.define
-class IncrementalAlterConfigsRequest:
+class IncrementalAlterConfigsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 44
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
-    resources: list[AlterConfigsResource] = attrs.Factory(list)
-    validate_only: bool = False
+    __slots__ = (
+        "resources",
+        "validate_only",
+    )
+
+    def __init__(
+        self,
+        resources: list[AlterConfigsResource] = FRESH,
+        validate_only: bool = False,
+    ) -> None:
+        self.resources = [] if resources is FRESH else resources
+        self.validate_only = validate_only
 
     @classmethod
     def read(cls, r: Reader, version: int) -> IncrementalAlterConfigsRequest:
@@ -233,12 +262,25 @@ class IncrementalAlterConfigsRequest:
             buf += _BOOL.pack(self.validate_only)
 
 
-@attrs.define
-class AlterConfigsResourceResponse:
-    error_code: int = 0
-    error_message: str | None = ""
-    resource_type: int = 0
-    resource_name: str = ""
+class AlterConfigsResourceResponse(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "resource_type",
+        "resource_name",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        resource_type: int = 0,
+        resource_name: str = "",
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resource_type = resource_type
+        self.resource_name = resource_name
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterConfigsResourceResponse:
@@ -284,14 +326,23 @@ class AlterConfigsResourceResponse:
                 w.string(self.resource_name)
 
 
-@attrs.define
-class IncrementalAlterConfigsResponse:
+class IncrementalAlterConfigsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 44
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
-    throttle_time_ms: int = 0
-    responses: list[AlterConfigsResourceResponse] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "responses",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        responses: list[AlterConfigsResourceResponse] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = [] if responses is FRESH else responses
 
     @classmethod
     def read(cls, r: Reader, version: int) -> IncrementalAlterConfigsResponse:

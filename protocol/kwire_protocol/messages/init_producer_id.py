@@ -8,9 +8,15 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I32 = Struct(">i")
 _I32_HEAD = Struct(">iB")
@@ -25,18 +31,35 @@ _I32_I64_I16_NO_TAGS = Struct(">iqhx")
 _I32_NO_TAGS = Struct(">ix")
 
 
-@attrs.define
-class InitProducerIdRequest:
+class InitProducerIdRequest(GeneratedMessage):
     api_key: ClassVar[int] = 22
     versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 2
 
-    transactional_id: str | None = ""
-    transaction_timeout_ms: int = 0
-    producer_id: int = -1  # v3+
-    producer_epoch: int = -1  # v3+
-    enable2_pc: bool = False  # v6+
-    keep_prepared_txn: bool = False  # v6+
+    __slots__ = (
+        "transactional_id",
+        "transaction_timeout_ms",
+        "producer_id",
+        "producer_epoch",
+        "enable2_pc",
+        "keep_prepared_txn",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str | None = "",
+        transaction_timeout_ms: int = 0,
+        producer_id: int = -1,  # v3+
+        producer_epoch: int = -1,  # v3+
+        enable2_pc: bool = False,  # v6+
+        keep_prepared_txn: bool = False,  # v6+
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.transaction_timeout_ms = transaction_timeout_ms
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.enable2_pc = enable2_pc
+        self.keep_prepared_txn = keep_prepared_txn
 
     @classmethod
     def read(cls, r: Reader, version: int) -> InitProducerIdRequest:
@@ -149,18 +172,35 @@ class InitProducerIdRequest:
             buf += _I32.pack(self.transaction_timeout_ms)
 
 
-@attrs.define
-class InitProducerIdResponse:
+class InitProducerIdResponse(GeneratedMessage):
     api_key: ClassVar[int] = 22
     versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 2
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    producer_id: int = -1
-    producer_epoch: int = 0
-    ongoing_txn_producer_id: int = -1  # v6+
-    ongoing_txn_producer_epoch: int = -1  # v6+
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "producer_id",
+        "producer_epoch",
+        "ongoing_txn_producer_id",
+        "ongoing_txn_producer_epoch",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        producer_id: int = -1,
+        producer_epoch: int = 0,
+        ongoing_txn_producer_id: int = -1,  # v6+
+        ongoing_txn_producer_epoch: int = -1,  # v6+
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.ongoing_txn_producer_id = ongoing_txn_producer_id
+        self.ongoing_txn_producer_epoch = ongoing_txn_producer_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> InitProducerIdResponse:

@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32_I16 = Struct(">ih")
 _I32_I32_I64_HEAD = Struct(">iiqB")
@@ -18,11 +26,22 @@ _I32_I32_I64_NO_TAGS = Struct(">iiqx")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class PartitionData:
-    partition: int = 0
-    state_epoch: int = 0
-    start_offset: int = 0
+class PartitionData(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "state_epoch",
+        "start_offset",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        state_epoch: int = 0,
+        start_offset: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.state_epoch = state_epoch
+        self.start_offset = start_offset
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionData]:
@@ -52,10 +71,19 @@ class PartitionData:
             buf += _I32_I32_I64_NO_TAGS.pack(self.partition, self.state_epoch, self.start_offset)
 
 
-@attrs.define
-class InitializeStateData:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionData] = attrs.Factory(list)
+class InitializeStateData(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionData] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[InitializeStateData]:
@@ -97,14 +125,23 @@ class InitializeStateData:
             buf.append(0)
 
 
-@attrs.define
-class InitializeShareGroupStateRequest:
+class InitializeShareGroupStateRequest(GeneratedMessage):
     api_key: ClassVar[int] = 83
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    group_id: str = ""
-    topics: list[InitializeStateData] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[InitializeStateData] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> InitializeShareGroupStateRequest:
@@ -152,11 +189,22 @@ class InitializeShareGroupStateRequest:
         buf.append(0)
 
 
-@attrs.define
-class PartitionResult:
-    partition: int = 0
-    error_code: int = 0
-    error_message: str | None = None
+class PartitionResult(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResult:
@@ -183,10 +231,19 @@ class PartitionResult:
             buf.append(0)
 
 
-@attrs.define
-class InitializeStateResult:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionResult] = attrs.Factory(list)
+class InitializeStateResult(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionResult] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> InitializeStateResult:
@@ -213,13 +270,18 @@ class InitializeStateResult:
             buf.append(0)
 
 
-@attrs.define
-class InitializeShareGroupStateResponse:
+class InitializeShareGroupStateResponse(GeneratedMessage):
     api_key: ClassVar[int] = 83
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    results: list[InitializeStateResult] = attrs.Factory(list)
+    __slots__ = ("results",)
+
+    def __init__(
+        self,
+        results: list[InitializeStateResult] = FRESH,
+    ) -> None:
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> InitializeShareGroupStateResponse:

@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer, required
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+    required,
+)
 
 _BOOL = Struct(">?")
 _I16_I32 = Struct(">hi")
@@ -20,10 +28,19 @@ _I32_I32 = Struct(">ii")
 _I32_I32_HEAD = Struct(">iiB")
 
 
-@attrs.define
-class JoinGroupRequestProtocol:
-    name: str = ""
-    metadata: bytes = b""
+class JoinGroupRequestProtocol(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "metadata",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        metadata: bytes = b"",
+    ) -> None:
+        self.name = name
+        self.metadata = metadata
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[JoinGroupRequestProtocol]:
@@ -82,20 +99,41 @@ class JoinGroupRequestProtocol:
                 w.blob(self.metadata)
 
 
-@attrs.define
-class JoinGroupRequest:
+class JoinGroupRequest(GeneratedMessage):
     api_key: ClassVar[int] = 11
     versions: ClassVar[range] = range(10)
     flexible_since: ClassVar[int | None] = 6
 
-    group_id: str = ""
-    session_timeout_ms: int = 0
-    rebalance_timeout_ms: int = -1  # v1+
-    member_id: str = ""
-    group_instance_id: str | None = None  # v5+
-    protocol_type: str = ""
-    protocols: list[JoinGroupRequestProtocol] = attrs.Factory(list)
-    reason: str | None = None  # v8+
+    __slots__ = (
+        "group_id",
+        "session_timeout_ms",
+        "rebalance_timeout_ms",
+        "member_id",
+        "group_instance_id",
+        "protocol_type",
+        "protocols",
+        "reason",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        session_timeout_ms: int = 0,
+        rebalance_timeout_ms: int = -1,  # v1+
+        member_id: str = "",
+        group_instance_id: str | None = None,  # v5+
+        protocol_type: str = "",
+        protocols: list[JoinGroupRequestProtocol] = FRESH,
+        reason: str | None = None,  # v8+
+    ) -> None:
+        self.group_id = group_id
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.protocol_type = protocol_type
+        self.protocols = [] if protocols is FRESH else protocols
+        self.reason = reason
 
     @classmethod
     def read(cls, r: Reader, version: int) -> JoinGroupRequest:
@@ -265,11 +303,22 @@ class JoinGroupRequest:
             buf.append(0)
 
 
-@attrs.define
-class JoinGroupResponseMember:
-    member_id: str = ""
-    group_instance_id: str | None = None  # v5+
-    metadata: bytes = b""
+class JoinGroupResponseMember(GeneratedMessage):
+    __slots__ = (
+        "member_id",
+        "group_instance_id",
+        "metadata",
+    )
+
+    def __init__(
+        self,
+        member_id: str = "",
+        group_instance_id: str | None = None,  # v5+
+        metadata: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.metadata = metadata
 
     @classmethod
     def read(cls, r: Reader, version: int) -> JoinGroupResponseMember:
@@ -321,21 +370,44 @@ class JoinGroupResponseMember:
                 w.blob(self.metadata)
 
 
-@attrs.define
-class JoinGroupResponse:
+class JoinGroupResponse(GeneratedMessage):
     api_key: ClassVar[int] = 11
     versions: ClassVar[range] = range(10)
     flexible_since: ClassVar[int | None] = 6
 
-    throttle_time_ms: int = 0  # v2+
-    error_code: int = 0
-    generation_id: int = -1
-    protocol_type: str | None = None  # v7+
-    protocol_name: str | None = ""  # null v7+
-    leader: str = ""
-    skip_assignment: bool = False  # v9+
-    member_id: str = ""
-    members: list[JoinGroupResponseMember] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "generation_id",
+        "protocol_type",
+        "protocol_name",
+        "leader",
+        "skip_assignment",
+        "member_id",
+        "members",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,  # v2+
+        error_code: int = 0,
+        generation_id: int = -1,
+        protocol_type: str | None = None,  # v7+
+        protocol_name: str | None = "",  # null v7+
+        leader: str = "",
+        skip_assignment: bool = False,  # v9+
+        member_id: str = "",
+        members: list[JoinGroupResponseMember] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.generation_id = generation_id
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.leader = leader
+        self.skip_assignment = skip_assignment
+        self.member_id = member_id
+        self.members = [] if members is FRESH else members
 
     @classmethod
     def read(cls, r: Reader, version: int) -> JoinGroupResponse:

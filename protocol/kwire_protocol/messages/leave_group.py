@@ -8,20 +8,38 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I16 = Struct(">h")
 _I16_NO_TAGS = Struct(">hx")
 _I32_I16 = Struct(">ih")
 
 
-@attrs.define
-class MemberIdentity:
-    member_id: str = ""
-    group_instance_id: str | None = None
-    reason: str | None = None  # v5+
+class MemberIdentity(GeneratedMessage):
+    __slots__ = (
+        "member_id",
+        "group_instance_id",
+        "reason",
+    )
+
+    def __init__(
+        self,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        reason: str | None = None,  # v5+
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.reason = reason
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[MemberIdentity]:
@@ -139,15 +157,26 @@ class MemberIdentity:
                 buf.append(0)
 
 
-@attrs.define
-class LeaveGroupRequest:
+class LeaveGroupRequest(GeneratedMessage):
     api_key: ClassVar[int] = 13
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 4
 
-    group_id: str = ""
-    member_id: str = ""  # v0-2
-    members: list[MemberIdentity] = attrs.Factory(list)  # v3+
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "members",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",  # v0-2
+        members: list[MemberIdentity] = FRESH,  # v3+
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.members = [] if members is FRESH else members
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaveGroupRequest:
@@ -224,11 +253,22 @@ class LeaveGroupRequest:
                 raise UnsupportedField("LeaveGroupRequest.members", version)
 
 
-@attrs.define
-class MemberResponse:
-    member_id: str = ""
-    group_instance_id: str | None = ""
-    error_code: int = 0
+class MemberResponse(GeneratedMessage):
+    __slots__ = (
+        "member_id",
+        "group_instance_id",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        member_id: str = "",
+        group_instance_id: str | None = "",
+        error_code: int = 0,
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> MemberResponse:
@@ -269,15 +309,26 @@ class MemberResponse:
                 buf += _I16.pack(self.error_code)
 
 
-@attrs.define
-class LeaveGroupResponse:
+class LeaveGroupResponse(GeneratedMessage):
     api_key: ClassVar[int] = 13
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 4
 
-    throttle_time_ms: int = 0  # v1+
-    error_code: int = 0
-    members: list[MemberResponse] = attrs.Factory(list)  # v3+
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "members",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,  # v1+
+        error_code: int = 0,
+        members: list[MemberResponse] = FRESH,  # v3+
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.members = [] if members is FRESH else members
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaveGroupResponse:

@@ -8,21 +8,24 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, GeneratedMessage, Reader, UnsupportedField, UnsupportedVersion, Writer
 
 _I32_I16 = Struct(">ih")
 _I8_NO_TAGS = Struct(">bx")
 
 
-@attrs.define
-class ListConfigResourcesRequest:
+class ListConfigResourcesRequest(GeneratedMessage):
     api_key: ClassVar[int] = 74
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    resource_types: list[int] = attrs.Factory(list)  # v1+
+    __slots__ = ("resource_types",)
+
+    def __init__(
+        self,
+        resource_types: list[int] = FRESH,  # v1+
+    ) -> None:
+        self.resource_types = [] if resource_types is FRESH else resource_types
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListConfigResourcesRequest:
@@ -63,10 +66,19 @@ class ListConfigResourcesRequest:
             buf.append(0)
 
 
-@attrs.define
-class ConfigResource:
-    resource_name: str = ""
-    resource_type: int = 16  # v1+
+class ConfigResource(GeneratedMessage):
+    __slots__ = (
+        "resource_name",
+        "resource_type",
+    )
+
+    def __init__(
+        self,
+        resource_name: str = "",
+        resource_type: int = 16,  # v1+
+    ) -> None:
+        self.resource_name = resource_name
+        self.resource_type = resource_type
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConfigResource:
@@ -96,15 +108,26 @@ class ConfigResource:
                 buf.append(0)
 
 
-@attrs.define
-class ListConfigResourcesResponse:
+class ListConfigResourcesResponse(GeneratedMessage):
     api_key: ClassVar[int] = 74
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    config_resources: list[ConfigResource] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "config_resources",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        config_resources: list[ConfigResource] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.config_resources = [] if config_resources is FRESH else config_resources
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListConfigResourcesResponse:

@@ -8,22 +8,29 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, GeneratedMessage, Reader, UnsupportedField, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 _I32_I16 = Struct(">ih")
 
 
-@attrs.define
-class ListGroupsRequest:
+class ListGroupsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 16
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
-    states_filter: list[str] = attrs.Factory(list)  # v4+
-    types_filter: list[str] = attrs.Factory(list)  # v5+
+    __slots__ = (
+        "states_filter",
+        "types_filter",
+    )
+
+    def __init__(
+        self,
+        states_filter: list[str] = FRESH,  # v4+
+        types_filter: list[str] = FRESH,  # v5+
+    ) -> None:
+        self.states_filter = [] if states_filter is FRESH else states_filter
+        self.types_filter = [] if types_filter is FRESH else types_filter
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListGroupsRequest:
@@ -100,12 +107,25 @@ class ListGroupsRequest:
             buf.append(0)
 
 
-@attrs.define
-class ListedGroup:
-    group_id: str = ""
-    protocol_type: str = ""
-    group_state: str = ""  # v4+
-    group_type: str = ""  # v5+
+class ListedGroup(GeneratedMessage):
+    __slots__ = (
+        "group_id",
+        "protocol_type",
+        "group_state",
+        "group_type",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        protocol_type: str = "",
+        group_state: str = "",  # v4+
+        group_type: str = "",  # v5+
+    ) -> None:
+        self.group_id = group_id
+        self.protocol_type = protocol_type
+        self.group_state = group_state
+        self.group_type = group_type
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListedGroup:
@@ -161,15 +181,26 @@ class ListedGroup:
                 buf.append(0)
 
 
-@attrs.define
-class ListGroupsResponse:
+class ListGroupsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 16
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
-    throttle_time_ms: int = 0  # v1+
-    error_code: int = 0
-    groups: list[ListedGroup] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "groups",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,  # v1+
+        error_code: int = 0,
+        groups: list[ListedGroup] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.groups = [] if groups is FRESH else groups
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListGroupsResponse:

@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I32 = Struct(">i")
 _I32_HEAD = Struct(">iB")
@@ -26,11 +33,22 @@ _I32_I8_HEAD = Struct(">ibB")
 _I32_NO_TAGS = Struct(">ix")
 
 
-@attrs.define
-class ListOffsetsPartition:
-    partition_index: int = 0
-    current_leader_epoch: int = -1  # v4+
-    timestamp: int = 0
+class ListOffsetsPartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "current_leader_epoch",
+        "timestamp",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        current_leader_epoch: int = -1,  # v4+
+        timestamp: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.current_leader_epoch = current_leader_epoch
+        self.timestamp = timestamp
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ListOffsetsPartition]:
@@ -80,10 +98,19 @@ class ListOffsetsPartition:
                 buf += _I32_I64.pack(self.partition_index, self.timestamp)
 
 
-@attrs.define
-class ListOffsetsTopic:
-    name: str = ""
-    partitions: list[ListOffsetsPartition] = attrs.Factory(list)
+class ListOffsetsTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[ListOffsetsPartition] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ListOffsetsTopic]:
@@ -151,16 +178,29 @@ class ListOffsetsTopic:
                 ListOffsetsPartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class ListOffsetsRequest:
+class ListOffsetsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 2
     versions: ClassVar[range] = range(1, 12)
     flexible_since: ClassVar[int | None] = 6
 
-    replica_id: int = 0
-    isolation_level: int = 0  # v2+
-    topics: list[ListOffsetsTopic] = attrs.Factory(list)
-    timeout_ms: int = 0  # v10+
+    __slots__ = (
+        "replica_id",
+        "isolation_level",
+        "topics",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        replica_id: int = 0,
+        isolation_level: int = 0,  # v2+
+        topics: list[ListOffsetsTopic] = FRESH,
+        timeout_ms: int = 0,  # v10+
+    ) -> None:
+        self.replica_id = replica_id
+        self.isolation_level = isolation_level
+        self.topics = [] if topics is FRESH else topics
+        self.timeout_ms = timeout_ms
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListOffsetsRequest:
@@ -237,13 +277,28 @@ class ListOffsetsRequest:
             buf += _I32_NO_TAGS.pack(self.timeout_ms)
 
 
-@attrs.define
-class ListOffsetsPartitionResponse:
-    partition_index: int = 0
-    error_code: int = 0
-    timestamp: int = -1
-    offset: int = -1
-    leader_epoch: int = -1  # v4+
+class ListOffsetsPartitionResponse(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "timestamp",
+        "offset",
+        "leader_epoch",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        timestamp: int = -1,
+        offset: int = -1,
+        leader_epoch: int = -1,  # v4+
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.timestamp = timestamp
+        self.offset = offset
+        self.leader_epoch = leader_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListOffsetsPartitionResponse:
@@ -285,10 +340,19 @@ class ListOffsetsPartitionResponse:
                 buf += _I32_I16_I64_I64.pack(self.partition_index, self.error_code, self.timestamp, self.offset)
 
 
-@attrs.define
-class ListOffsetsTopicResponse:
-    name: str = ""
-    partitions: list[ListOffsetsPartitionResponse] = attrs.Factory(list)
+class ListOffsetsTopicResponse(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[ListOffsetsPartitionResponse] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListOffsetsTopicResponse:
@@ -326,14 +390,23 @@ class ListOffsetsTopicResponse:
                 ListOffsetsPartitionResponse.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class ListOffsetsResponse:
+class ListOffsetsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 2
     versions: ClassVar[range] = range(1, 12)
     flexible_since: ClassVar[int | None] = 6
 
-    throttle_time_ms: int = 0  # v2+
-    topics: list[ListOffsetsTopicResponse] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,  # v2+
+        topics: list[ListOffsetsTopicResponse] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListOffsetsResponse:

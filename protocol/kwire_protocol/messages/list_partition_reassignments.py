@@ -8,19 +8,26 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32 = Struct(">i")
 _I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 
 
-@attrs.define
-class ListPartitionReassignmentsTopics:
-    name: str = ""
-    partition_indexes: list[int] = attrs.Factory(list)
+class ListPartitionReassignmentsTopics(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partition_indexes",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partition_indexes: list[int] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partition_indexes = [] if partition_indexes is FRESH else partition_indexes
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ListPartitionReassignmentsTopics]:
@@ -66,14 +73,23 @@ class ListPartitionReassignmentsTopics:
             buf.append(0)
 
 
-@attrs.define
-class ListPartitionReassignmentsRequest:
+class ListPartitionReassignmentsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 46
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    timeout_ms: int = 60000
-    topics: list[ListPartitionReassignmentsTopics] | None = None
+    __slots__ = (
+        "timeout_ms",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        timeout_ms: int = 60000,
+        topics: list[ListPartitionReassignmentsTopics] | None = None,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.topics = topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListPartitionReassignmentsRequest:
@@ -114,12 +130,25 @@ class ListPartitionReassignmentsRequest:
         buf.append(0)
 
 
-@attrs.define
-class OngoingPartitionReassignment:
-    partition_index: int = 0
-    replicas: list[int] = attrs.Factory(list)
-    adding_replicas: list[int] = attrs.Factory(list)
-    removing_replicas: list[int] = attrs.Factory(list)
+class OngoingPartitionReassignment(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "replicas",
+        "adding_replicas",
+        "removing_replicas",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        replicas: list[int] = FRESH,
+        adding_replicas: list[int] = FRESH,
+        removing_replicas: list[int] = FRESH,
+    ) -> None:
+        self.partition_index = partition_index
+        self.replicas = [] if replicas is FRESH else replicas
+        self.adding_replicas = [] if adding_replicas is FRESH else adding_replicas
+        self.removing_replicas = [] if removing_replicas is FRESH else removing_replicas
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OngoingPartitionReassignment:
@@ -150,10 +179,19 @@ class OngoingPartitionReassignment:
             buf.append(0)
 
 
-@attrs.define
-class OngoingTopicReassignment:
-    name: str = ""
-    partitions: list[OngoingPartitionReassignment] = attrs.Factory(list)
+class OngoingTopicReassignment(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[OngoingPartitionReassignment] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OngoingTopicReassignment:
@@ -180,16 +218,29 @@ class OngoingTopicReassignment:
             buf.append(0)
 
 
-@attrs.define
-class ListPartitionReassignmentsResponse:
+class ListPartitionReassignmentsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 46
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    topics: list[OngoingTopicReassignment] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        topics: list[OngoingTopicReassignment] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListPartitionReassignmentsResponse:

@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I32_I16 = Struct(">ih")
 _I64 = Struct(">q")
@@ -18,16 +25,29 @@ _I64_HEAD = Struct(">qB")
 _I64_NO_TAGS = Struct(">qx")
 
 
-@attrs.define
-class ListTransactionsRequest:
+class ListTransactionsRequest(GeneratedMessage):
     api_key: ClassVar[int] = 66
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    state_filters: list[str] = attrs.Factory(list)
-    producer_id_filters: list[int] = attrs.Factory(list)
-    duration_filter: int = -1  # v1+
-    transactional_id_pattern: str | None = None  # v2+
+    __slots__ = (
+        "state_filters",
+        "producer_id_filters",
+        "duration_filter",
+        "transactional_id_pattern",
+    )
+
+    def __init__(
+        self,
+        state_filters: list[str] = FRESH,
+        producer_id_filters: list[int] = FRESH,
+        duration_filter: int = -1,  # v1+
+        transactional_id_pattern: str | None = None,  # v2+
+    ) -> None:
+        self.state_filters = [] if state_filters is FRESH else state_filters
+        self.producer_id_filters = [] if producer_id_filters is FRESH else producer_id_filters
+        self.duration_filter = duration_filter
+        self.transactional_id_pattern = transactional_id_pattern
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListTransactionsRequest:
@@ -114,11 +134,22 @@ class ListTransactionsRequest:
                 raise UnsupportedField("ListTransactionsRequest.transactional_id_pattern", version)
 
 
-@attrs.define
-class TransactionState:
-    transactional_id: str = ""
-    producer_id: int = 0
-    transaction_state: str = ""
+class TransactionState(GeneratedMessage):
+    __slots__ = (
+        "transactional_id",
+        "producer_id",
+        "transaction_state",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str = "",
+        producer_id: int = 0,
+        transaction_state: str = "",
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.transaction_state = transaction_state
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TransactionState:
@@ -144,16 +175,29 @@ class TransactionState:
             buf.append(0)
 
 
-@attrs.define
-class ListTransactionsResponse:
+class ListTransactionsResponse(GeneratedMessage):
     api_key: ClassVar[int] = 66
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    unknown_state_filters: list[str] = attrs.Factory(list)
-    transaction_states: list[TransactionState] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "unknown_state_filters",
+        "transaction_states",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        unknown_state_filters: list[str] = FRESH,
+        transaction_states: list[TransactionState] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.unknown_state_filters = [] if unknown_state_filters is FRESH else unknown_state_filters
+        self.transaction_states = [] if transaction_states is FRESH else transaction_states
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListTransactionsResponse:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -37,10 +37,19 @@ _I32_NO_TAGS = Struct(">ix")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class MetadataRequestTopic:
-    topic_id: Uuid = NULL_UUID  # v10+
-    name: str | None = ""  # null v10+
+class MetadataRequestTopic(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "name",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,  # v10+
+        name: str | None = "",  # null v10+
+    ) -> None:
+        self.topic_id = topic_id
+        self.name = name
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[MetadataRequestTopic]:
@@ -121,16 +130,29 @@ class MetadataRequestTopic:
                 w.string(required(self.name, "MetadataRequestTopic.name"))
 
 
-@attrs.define
-class MetadataRequest:
+class MetadataRequest(GeneratedMessage):
     api_key: ClassVar[int] = 3
     versions: ClassVar[range] = range(14)
     flexible_since: ClassVar[int | None] = 9
 
-    topics: list[MetadataRequestTopic] | None = attrs.Factory(list)  # null v1+
-    allow_auto_topic_creation: bool = True  # v4+
-    include_cluster_authorized_operations: bool = False  # v8-10
-    include_topic_authorized_operations: bool = False  # v8+
+    __slots__ = (
+        "topics",
+        "allow_auto_topic_creation",
+        "include_cluster_authorized_operations",
+        "include_topic_authorized_operations",
+    )
+
+    def __init__(
+        self,
+        topics: list[MetadataRequestTopic] | None = FRESH,  # null v1+
+        allow_auto_topic_creation: bool = True,  # v4+
+        include_cluster_authorized_operations: bool = False,  # v8-10
+        include_topic_authorized_operations: bool = False,  # v8+
+    ) -> None:
+        self.topics = [] if topics is FRESH else topics
+        self.allow_auto_topic_creation = allow_auto_topic_creation
+        self.include_cluster_authorized_operations = include_cluster_authorized_operations
+        self.include_topic_authorized_operations = include_topic_authorized_operations
 
     @classmethod
     def read(cls, r: Reader, version: int) -> MetadataRequest:
@@ -245,12 +267,25 @@ class MetadataRequest:
                 raise UnsupportedField("MetadataRequest.include_topic_authorized_operations", version)
 
 
-@attrs.define
-class MetadataResponseBroker:
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None  # v1+
+class MetadataResponseBroker(GeneratedMessage):
+    __slots__ = (
+        "node_id",
+        "host",
+        "port",
+        "rack",
+    )
+
+    def __init__(
+        self,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,  # v1+
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
 
     @classmethod
     def read(cls, r: Reader, version: int) -> MetadataResponseBroker:
@@ -299,15 +334,34 @@ class MetadataResponseBroker:
                 w.nullable_string(self.rack)
 
 
-@attrs.define
-class MetadataResponsePartition:
-    error_code: int = 0
-    partition_index: int = 0
-    leader_id: int = 0
-    leader_epoch: int = -1  # v7+
-    replica_nodes: list[int] = attrs.Factory(list)
-    isr_nodes: list[int] = attrs.Factory(list)
-    offline_replicas: list[int] = attrs.Factory(list)  # v5+
+class MetadataResponsePartition(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "partition_index",
+        "leader_id",
+        "leader_epoch",
+        "replica_nodes",
+        "isr_nodes",
+        "offline_replicas",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        partition_index: int = 0,
+        leader_id: int = 0,
+        leader_epoch: int = -1,  # v7+
+        replica_nodes: list[int] = FRESH,
+        isr_nodes: list[int] = FRESH,
+        offline_replicas: list[int] = FRESH,  # v5+
+    ) -> None:
+        self.error_code = error_code
+        self.partition_index = partition_index
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.replica_nodes = [] if replica_nodes is FRESH else replica_nodes
+        self.isr_nodes = [] if isr_nodes is FRESH else isr_nodes
+        self.offline_replicas = [] if offline_replicas is FRESH else offline_replicas
 
     @classmethod
     def read(cls, r: Reader, version: int) -> MetadataResponsePartition:
@@ -368,14 +422,31 @@ class MetadataResponsePartition:
                 w.int32s(self.offline_replicas)
 
 
-@attrs.define
-class MetadataResponseTopic:
-    error_code: int = 0
-    name: str | None = ""  # null v12+
-    topic_id: Uuid = NULL_UUID  # v10+
-    is_internal: bool = False  # v1+
-    partitions: list[MetadataResponsePartition] = attrs.Factory(list)
-    topic_authorized_operations: int = -2147483648  # v8+
+class MetadataResponseTopic(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "name",
+        "topic_id",
+        "is_internal",
+        "partitions",
+        "topic_authorized_operations",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        name: str | None = "",  # null v12+
+        topic_id: Uuid = NULL_UUID,  # v10+
+        is_internal: bool = False,  # v1+
+        partitions: list[MetadataResponsePartition] = FRESH,
+        topic_authorized_operations: int = -2147483648,  # v8+
+    ) -> None:
+        self.error_code = error_code
+        self.name = name
+        self.topic_id = topic_id
+        self.is_internal = is_internal
+        self.partitions = [] if partitions is FRESH else partitions
+        self.topic_authorized_operations = topic_authorized_operations
 
     @classmethod
     def read(cls, r: Reader, version: int) -> MetadataResponseTopic:
@@ -449,19 +520,38 @@ class MetadataResponseTopic:
                     raise UnsupportedField("MetadataResponseTopic.topic_authorized_operations", version)
 
 
-@attrs.define
-class MetadataResponse:
+class MetadataResponse(GeneratedMessage):
     api_key: ClassVar[int] = 3
     versions: ClassVar[range] = range(14)
     flexible_since: ClassVar[int | None] = 9
 
-    throttle_time_ms: int = 0  # v3+
-    brokers: list[MetadataResponseBroker] = attrs.Factory(list)
-    cluster_id: str | None = None  # v2+
-    controller_id: int = -1  # v1+
-    topics: list[MetadataResponseTopic] = attrs.Factory(list)
-    cluster_authorized_operations: int = -2147483648  # v8-10
-    error_code: int = 0  # v13+
+    __slots__ = (
+        "throttle_time_ms",
+        "brokers",
+        "cluster_id",
+        "controller_id",
+        "topics",
+        "cluster_authorized_operations",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,  # v3+
+        brokers: list[MetadataResponseBroker] = FRESH,
+        cluster_id: str | None = None,  # v2+
+        controller_id: int = -1,  # v1+
+        topics: list[MetadataResponseTopic] = FRESH,
+        cluster_authorized_operations: int = -2147483648,  # v8-10
+        error_code: int = 0,  # v13+
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.brokers = [] if brokers is FRESH else brokers
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self.topics = [] if topics is FRESH else topics
+        self.cluster_authorized_operations = cluster_authorized_operations
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> MetadataResponse:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -32,12 +32,25 @@ _I64 = Struct(">q")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class OffsetCommitRequestPartition:
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1  # v6+
-    committed_metadata: str | None = ""
+class OffsetCommitRequestPartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "committed_offset",
+        "committed_leader_epoch",
+        "committed_metadata",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,  # v6+
+        committed_metadata: str | None = "",
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.committed_metadata = committed_metadata
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetCommitRequestPartition]:
@@ -108,11 +121,22 @@ class OffsetCommitRequestPartition:
                 w.nullable_string(self.committed_metadata)
 
 
-@attrs.define
-class OffsetCommitRequestTopic:
-    name: str = ""  # v2-9
-    topic_id: Uuid = NULL_UUID  # v10+
-    partitions: list[OffsetCommitRequestPartition] = attrs.Factory(list)
+class OffsetCommitRequestTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",  # v2-9
+        topic_id: Uuid = NULL_UUID,  # v10+
+        partitions: list[OffsetCommitRequestPartition] = FRESH,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetCommitRequestTopic]:
@@ -191,18 +215,35 @@ class OffsetCommitRequestTopic:
                 OffsetCommitRequestPartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class OffsetCommitRequest:
+class OffsetCommitRequest(GeneratedMessage):
     api_key: ClassVar[int] = 8
     versions: ClassVar[range] = range(2, 11)
     flexible_since: ClassVar[int | None] = 8
 
-    group_id: str = ""
-    generation_id_or_member_epoch: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None  # v7+
-    retention_time_ms: int = -1  # v2-4
-    topics: list[OffsetCommitRequestTopic] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "generation_id_or_member_epoch",
+        "member_id",
+        "group_instance_id",
+        "retention_time_ms",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        generation_id_or_member_epoch: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,  # v7+
+        retention_time_ms: int = -1,  # v2-4
+        topics: list[OffsetCommitRequestTopic] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.generation_id_or_member_epoch = generation_id_or_member_epoch
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.retention_time_ms = retention_time_ms
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetCommitRequest:
@@ -319,10 +360,19 @@ class OffsetCommitRequest:
             OffsetCommitRequestTopic.write_array(self.topics, w, version)
 
 
-@attrs.define
-class OffsetCommitResponsePartition:
-    partition_index: int = 0
-    error_code: int = 0
+class OffsetCommitResponsePartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetCommitResponsePartition:
@@ -350,11 +400,22 @@ class OffsetCommitResponsePartition:
                 buf += _I32_I16.pack(self.partition_index, self.error_code)
 
 
-@attrs.define
-class OffsetCommitResponseTopic:
-    name: str = ""  # v2-9
-    topic_id: Uuid = NULL_UUID  # v10+
-    partitions: list[OffsetCommitResponsePartition] = attrs.Factory(list)
+class OffsetCommitResponseTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",  # v2-9
+        topic_id: Uuid = NULL_UUID,  # v10+
+        partitions: list[OffsetCommitResponsePartition] = FRESH,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetCommitResponseTopic:
@@ -404,14 +465,23 @@ class OffsetCommitResponseTopic:
                 OffsetCommitResponsePartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class OffsetCommitResponse:
+class OffsetCommitResponse(GeneratedMessage):
     api_key: ClassVar[int] = 8
     versions: ClassVar[range] = range(2, 11)
     flexible_since: ClassVar[int | None] = 8
 
-    throttle_time_ms: int = 0  # v3+
-    topics: list[OffsetCommitResponseTopic] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,  # v3+
+        topics: list[OffsetCommitResponseTopic] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetCommitResponse:

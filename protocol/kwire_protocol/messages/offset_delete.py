@@ -8,18 +8,21 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16_I32 = Struct(">hi")
 _I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
 
 
-@attrs.define
-class OffsetDeleteRequestPartition:
-    partition_index: int = 0
+class OffsetDeleteRequestPartition(GeneratedMessage):
+    __slots__ = ("partition_index",)
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetDeleteRequestPartition:
@@ -35,10 +38,19 @@ class OffsetDeleteRequestPartition:
             buf += _I32.pack(self.partition_index)
 
 
-@attrs.define
-class OffsetDeleteRequestTopic:
-    name: str = ""
-    partitions: list[OffsetDeleteRequestPartition] = attrs.Factory(list)
+class OffsetDeleteRequestTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[OffsetDeleteRequestPartition] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetDeleteRequestTopic:
@@ -55,14 +67,23 @@ class OffsetDeleteRequestTopic:
             OffsetDeleteRequestPartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class OffsetDeleteRequest:
+class OffsetDeleteRequest(GeneratedMessage):
     api_key: ClassVar[int] = 47
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    group_id: str = ""
-    topics: list[OffsetDeleteRequestTopic] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[OffsetDeleteRequestTopic] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetDeleteRequest:
@@ -80,10 +101,19 @@ class OffsetDeleteRequest:
         OffsetDeleteRequestTopic.write_array(self.topics, w, version)
 
 
-@attrs.define
-class OffsetDeleteResponsePartition:
-    partition_index: int = 0
-    error_code: int = 0
+class OffsetDeleteResponsePartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetDeleteResponsePartition:
@@ -99,10 +129,19 @@ class OffsetDeleteResponsePartition:
             buf += _I32_I16.pack(self.partition_index, self.error_code)
 
 
-@attrs.define
-class OffsetDeleteResponseTopic:
-    name: str = ""
-    partitions: list[OffsetDeleteResponsePartition] = attrs.Factory(list)
+class OffsetDeleteResponseTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[OffsetDeleteResponsePartition] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetDeleteResponseTopic:
@@ -119,15 +158,26 @@ class OffsetDeleteResponseTopic:
             OffsetDeleteResponsePartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class OffsetDeleteResponse:
+class OffsetDeleteResponse(GeneratedMessage):
     api_key: ClassVar[int] = 47
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
-    error_code: int = 0
-    throttle_time_ms: int = 0
-    topics: list[OffsetDeleteResponseTopic] = attrs.Factory(list)
+    __slots__ = (
+        "error_code",
+        "throttle_time_ms",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        throttle_time_ms: int = 0,
+        topics: list[OffsetDeleteResponseTopic] = FRESH,
+    ) -> None:
+        self.error_code = error_code
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetDeleteResponse:

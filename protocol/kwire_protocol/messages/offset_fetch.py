@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -33,10 +33,19 @@ _I32_I64_I32 = Struct(">iqi")
 _UUID = Struct(">16s")
 
 
-@attrs.define
-class OffsetFetchRequestTopic:
-    name: str = ""
-    partition_indexes: list[int] = attrs.Factory(list)
+class OffsetFetchRequestTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partition_indexes",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partition_indexes: list[int] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partition_indexes = [] if partition_indexes is FRESH else partition_indexes
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetFetchRequestTopic]:
@@ -97,11 +106,22 @@ class OffsetFetchRequestTopic:
                 w.int32s(self.partition_indexes)
 
 
-@attrs.define
-class OffsetFetchRequestTopics:
-    name: str = ""  # v8-9
-    topic_id: Uuid = NULL_UUID  # v10+
-    partition_indexes: list[int] = attrs.Factory(list)
+class OffsetFetchRequestTopics(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "topic_id",
+        "partition_indexes",
+    )
+
+    def __init__(
+        self,
+        name: str = "",  # v8-9
+        topic_id: Uuid = NULL_UUID,  # v10+
+        partition_indexes: list[int] = FRESH,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition_indexes = [] if partition_indexes is FRESH else partition_indexes
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetFetchRequestTopics]:
@@ -156,12 +176,25 @@ class OffsetFetchRequestTopics:
             buf.append(0)
 
 
-@attrs.define
-class OffsetFetchRequestGroup:
-    group_id: str = ""
-    member_id: str | None = None  # v9+
-    member_epoch: int = -1  # v9+
-    topics: list[OffsetFetchRequestTopics] | None = attrs.Factory(list)
+class OffsetFetchRequestGroup(GeneratedMessage):
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "member_epoch",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str | None = None,  # v9+
+        member_epoch: int = -1,  # v9+
+        topics: list[OffsetFetchRequestTopics] | None = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetFetchRequestGroup]:
@@ -246,16 +279,29 @@ class OffsetFetchRequestGroup:
             buf.append(0)
 
 
-@attrs.define
-class OffsetFetchRequest:
+class OffsetFetchRequest(GeneratedMessage):
     api_key: ClassVar[int] = 9
     versions: ClassVar[range] = range(1, 11)
     flexible_since: ClassVar[int | None] = 6
 
-    group_id: str = ""  # v1-7
-    topics: list[OffsetFetchRequestTopic] | None = attrs.Factory(list)  # v1-7, null v2-7
-    groups: list[OffsetFetchRequestGroup] = attrs.Factory(list)  # v8+
-    require_stable: bool = False  # v7+
+    __slots__ = (
+        "group_id",
+        "topics",
+        "groups",
+        "require_stable",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",  # v1-7
+        topics: list[OffsetFetchRequestTopic] | None = FRESH,  # v1-7, null v2-7
+        groups: list[OffsetFetchRequestGroup] = FRESH,  # v8+
+        require_stable: bool = False,  # v7+
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
+        self.groups = [] if groups is FRESH else groups
+        self.require_stable = require_stable
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchRequest:
@@ -389,13 +435,28 @@ class OffsetFetchRequest:
                 raise UnsupportedField("OffsetFetchRequest.require_stable", version)
 
 
-@attrs.define
-class OffsetFetchResponsePartition:
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1  # v5-7
-    metadata: str | None = ""
-    error_code: int = 0
+class OffsetFetchResponsePartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "committed_offset",
+        "committed_leader_epoch",
+        "metadata",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,  # v5-7
+        metadata: str | None = "",
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.metadata = metadata
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchResponsePartition:
@@ -441,10 +502,19 @@ class OffsetFetchResponsePartition:
                 buf += _I16.pack(self.error_code)
 
 
-@attrs.define
-class OffsetFetchResponseTopic:
-    name: str = ""
-    partitions: list[OffsetFetchResponsePartition] = attrs.Factory(list)
+class OffsetFetchResponseTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[OffsetFetchResponsePartition] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchResponseTopic:
@@ -482,13 +552,28 @@ class OffsetFetchResponseTopic:
                 OffsetFetchResponsePartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class OffsetFetchResponsePartitions:
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1
-    metadata: str | None = ""
-    error_code: int = 0
+class OffsetFetchResponsePartitions(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "committed_offset",
+        "committed_leader_epoch",
+        "metadata",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,
+        metadata: str | None = "",
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.metadata = metadata
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchResponsePartitions:
@@ -516,11 +601,22 @@ class OffsetFetchResponsePartitions:
             buf += _I16_NO_TAGS.pack(self.error_code)
 
 
-@attrs.define
-class OffsetFetchResponseTopics:
-    name: str = ""  # v8-9
-    topic_id: Uuid = NULL_UUID  # v10+
-    partitions: list[OffsetFetchResponsePartitions] = attrs.Factory(list)
+class OffsetFetchResponseTopics(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",  # v8-9
+        topic_id: Uuid = NULL_UUID,  # v10+
+        partitions: list[OffsetFetchResponsePartitions] = FRESH,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchResponseTopics:
@@ -555,11 +651,22 @@ class OffsetFetchResponseTopics:
             buf.append(0)
 
 
-@attrs.define
-class OffsetFetchResponseGroup:
-    group_id: str = ""
-    topics: list[OffsetFetchResponseTopics] = attrs.Factory(list)
-    error_code: int = 0
+class OffsetFetchResponseGroup(GeneratedMessage):
+    __slots__ = (
+        "group_id",
+        "topics",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[OffsetFetchResponseTopics] = FRESH,
+        error_code: int = 0,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchResponseGroup:
@@ -587,16 +694,29 @@ class OffsetFetchResponseGroup:
             buf += _I16_NO_TAGS.pack(self.error_code)
 
 
-@attrs.define
-class OffsetFetchResponse:
+class OffsetFetchResponse(GeneratedMessage):
     api_key: ClassVar[int] = 9
     versions: ClassVar[range] = range(1, 11)
     flexible_since: ClassVar[int | None] = 6
 
-    throttle_time_ms: int = 0  # v3+
-    topics: list[OffsetFetchResponseTopic] = attrs.Factory(list)  # v1-7
-    error_code: int = 0  # v2-7
-    groups: list[OffsetFetchResponseGroup] = attrs.Factory(list)  # v8+
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+        "error_code",
+        "groups",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,  # v3+
+        topics: list[OffsetFetchResponseTopic] = FRESH,  # v1-7
+        error_code: int = 0,  # v2-7
+        groups: list[OffsetFetchResponseGroup] = FRESH,  # v8+
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is FRESH else topics
+        self.error_code = error_code
+        self.groups = [] if groups is FRESH else groups
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16_I32_I32_I64 = Struct(">hiiq")
 _I16_I32_I32_I64_NO_TAGS = Struct(">hiiqx")
@@ -21,11 +19,22 @@ _I32_I32_I32_HEAD = Struct(">iiiB")
 _I32_I32_I32_NO_TAGS = Struct(">iiix")
 
 
-@attrs.define
-class OffsetForLeaderPartition:
-    partition: int = 0
-    current_leader_epoch: int = -1
-    leader_epoch: int = 0
+class OffsetForLeaderPartition(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "current_leader_epoch",
+        "leader_epoch",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        current_leader_epoch: int = -1,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.current_leader_epoch = current_leader_epoch
+        self.leader_epoch = leader_epoch
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetForLeaderPartition]:
@@ -67,10 +76,19 @@ class OffsetForLeaderPartition:
                 buf += _I32_I32_I32.pack(self.partition, self.current_leader_epoch, self.leader_epoch)
 
 
-@attrs.define
-class OffsetForLeaderTopic:
-    topic: str = ""
-    partitions: list[OffsetForLeaderPartition] = attrs.Factory(list)
+class OffsetForLeaderTopic(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[OffsetForLeaderPartition] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetForLeaderTopic]:
@@ -138,14 +156,23 @@ class OffsetForLeaderTopic:
                 OffsetForLeaderPartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class OffsetForLeaderEpochRequest:
+class OffsetForLeaderEpochRequest(GeneratedMessage):
     api_key: ClassVar[int] = 23
     versions: ClassVar[range] = range(2, 5)
     flexible_since: ClassVar[int | None] = 4
 
-    replica_id: int = -2  # v3+
-    topics: list[OffsetForLeaderTopic] = attrs.Factory(list)
+    __slots__ = (
+        "replica_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        replica_id: int = -2,  # v3+
+        topics: list[OffsetForLeaderTopic] = FRESH,
+    ) -> None:
+        self.replica_id = replica_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetForLeaderEpochRequest:
@@ -199,12 +226,25 @@ class OffsetForLeaderEpochRequest:
             OffsetForLeaderTopic.write_array(self.topics, w, version)
 
 
-@attrs.define
-class EpochEndOffset:
-    error_code: int = 0
-    partition: int = 0
-    leader_epoch: int = -1
-    end_offset: int = -1
+class EpochEndOffset(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "partition",
+        "leader_epoch",
+        "end_offset",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        partition: int = 0,
+        leader_epoch: int = -1,
+        end_offset: int = -1,
+    ) -> None:
+        self.error_code = error_code
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.end_offset = end_offset
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EpochEndOffset:
@@ -234,10 +274,19 @@ class EpochEndOffset:
                 buf += _I16_I32_I32_I64.pack(self.error_code, self.partition, self.leader_epoch, self.end_offset)
 
 
-@attrs.define
-class OffsetForLeaderTopicResult:
-    topic: str = ""
-    partitions: list[EpochEndOffset] = attrs.Factory(list)
+class OffsetForLeaderTopicResult(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[EpochEndOffset] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetForLeaderTopicResult:
@@ -275,14 +324,23 @@ class OffsetForLeaderTopicResult:
                 EpochEndOffset.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class OffsetForLeaderEpochResponse:
+class OffsetForLeaderEpochResponse(GeneratedMessage):
     api_key: ClassVar[int] = 23
     versions: ClassVar[range] = range(2, 5)
     flexible_since: ClassVar[int | None] = 4
 
-    throttle_time_ms: int = 0
-    topics: list[OffsetForLeaderTopicResult] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[OffsetForLeaderTopicResult] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetForLeaderEpochResponse:

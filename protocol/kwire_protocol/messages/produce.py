@@ -8,13 +8,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
     Buffer,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -32,10 +32,19 @@ _I32_I32_NO_TAGS = Struct(">iix")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class PartitionProduceData:
-    index: int = 0
-    records: Buffer | None = None
+class PartitionProduceData(GeneratedMessage):
+    __slots__ = (
+        "index",
+        "records",
+    )
+
+    def __init__(
+        self,
+        index: int = 0,
+        records: Buffer | None = None,
+    ) -> None:
+        self.index = index
+        self.records = records
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionProduceData]:
@@ -88,11 +97,22 @@ class PartitionProduceData:
                 w.nullable_records(self.records)
 
 
-@attrs.define
-class TopicProduceData:
-    name: str = ""  # v3-12
-    topic_id: Uuid = NULL_UUID  # v13+
-    partition_data: list[PartitionProduceData] = attrs.Factory(list)
+class TopicProduceData(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "topic_id",
+        "partition_data",
+    )
+
+    def __init__(
+        self,
+        name: str = "",  # v3-12
+        topic_id: Uuid = NULL_UUID,  # v13+
+        partition_data: list[PartitionProduceData] = FRESH,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition_data = [] if partition_data is FRESH else partition_data
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicProduceData]:
@@ -171,16 +191,29 @@ class TopicProduceData:
                 PartitionProduceData.write_array(self.partition_data, w, version)
 
 
-@attrs.define
-class ProduceRequest:
+class ProduceRequest(GeneratedMessage):
     api_key: ClassVar[int] = 0
     versions: ClassVar[range] = range(3, 14)
     flexible_since: ClassVar[int | None] = 9
 
-    transactional_id: str | None = None
-    acks: int = 0
-    timeout_ms: int = 0
-    topic_data: list[TopicProduceData] = attrs.Factory(list)
+    __slots__ = (
+        "transactional_id",
+        "acks",
+        "timeout_ms",
+        "topic_data",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str | None = None,
+        acks: int = 0,
+        timeout_ms: int = 0,
+        topic_data: list[TopicProduceData] = FRESH,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.topic_data = [] if topic_data is FRESH else topic_data
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ProduceRequest:
@@ -252,10 +285,19 @@ class ProduceRequest:
             TopicProduceData.write_array(self.topic_data, w, version)
 
 
-@attrs.define
-class BatchIndexAndErrorMessage:
-    batch_index: int = 0
-    batch_index_error_message: str | None = None
+class BatchIndexAndErrorMessage(GeneratedMessage):
+    __slots__ = (
+        "batch_index",
+        "batch_index_error_message",
+    )
+
+    def __init__(
+        self,
+        batch_index: int = 0,
+        batch_index_error_message: str | None = None,
+    ) -> None:
+        self.batch_index = batch_index
+        self.batch_index_error_message = batch_index_error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> BatchIndexAndErrorMessage:
@@ -291,10 +333,19 @@ class BatchIndexAndErrorMessage:
                 w.nullable_string(self.batch_index_error_message)
 
 
-@attrs.define
-class LeaderIdAndEpoch:
-    leader_id: int = -1
-    leader_epoch: int = -1
+class LeaderIdAndEpoch(GeneratedMessage):
+    __slots__ = (
+        "leader_id",
+        "leader_epoch",
+    )
+
+    def __init__(
+        self,
+        leader_id: int = -1,
+        leader_epoch: int = -1,
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaderIdAndEpoch:
@@ -308,16 +359,37 @@ class LeaderIdAndEpoch:
         buf += _I32_I32_NO_TAGS.pack(self.leader_id, self.leader_epoch)
 
 
-@attrs.define
-class PartitionProduceResponse:
-    index: int = 0
-    error_code: int = 0
-    base_offset: int = 0
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1  # v5+
-    record_errors: list[BatchIndexAndErrorMessage] = attrs.Factory(list)  # v8+
-    error_message: str | None = None  # v8+
-    current_leader: LeaderIdAndEpoch | None = None  # tag 0, v10+
+class PartitionProduceResponse(GeneratedMessage):
+    __slots__ = (
+        "index",
+        "error_code",
+        "base_offset",
+        "log_append_time_ms",
+        "log_start_offset",
+        "record_errors",
+        "error_message",
+        "current_leader",
+    )
+
+    def __init__(
+        self,
+        index: int = 0,
+        error_code: int = 0,
+        base_offset: int = 0,
+        log_append_time_ms: int = -1,
+        log_start_offset: int = -1,  # v5+
+        record_errors: list[BatchIndexAndErrorMessage] = FRESH,  # v8+
+        error_message: str | None = None,  # v8+
+        current_leader: LeaderIdAndEpoch | None = None,  # tag 0, v10+
+    ) -> None:
+        self.index = index
+        self.error_code = error_code
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.record_errors = [] if record_errors is FRESH else record_errors
+        self.error_message = error_message
+        self.current_leader = current_leader
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionProduceResponse:
@@ -386,11 +458,22 @@ class PartitionProduceResponse:
                     w.end_tag(start)
 
 
-@attrs.define
-class TopicProduceResponse:
-    name: str = ""  # v3-12
-    topic_id: Uuid = NULL_UUID  # v13+
-    partition_responses: list[PartitionProduceResponse] = attrs.Factory(list)
+class TopicProduceResponse(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "topic_id",
+        "partition_responses",
+    )
+
+    def __init__(
+        self,
+        name: str = "",  # v3-12
+        topic_id: Uuid = NULL_UUID,  # v13+
+        partition_responses: list[PartitionProduceResponse] = FRESH,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition_responses = [] if partition_responses is FRESH else partition_responses
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicProduceResponse:
@@ -440,12 +523,25 @@ class TopicProduceResponse:
                 PartitionProduceResponse.write_array(self.partition_responses, w, version)
 
 
-@attrs.define
-class NodeEndpoint:
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
+class NodeEndpoint(GeneratedMessage):
+    __slots__ = (
+        "node_id",
+        "host",
+        "port",
+        "rack",
+    )
+
+    def __init__(
+        self,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
@@ -476,15 +572,26 @@ class NodeEndpoint:
             buf.append(0)
 
 
-@attrs.define
-class ProduceResponse:
+class ProduceResponse(GeneratedMessage):
     api_key: ClassVar[int] = 0
     versions: ClassVar[range] = range(3, 14)
     flexible_since: ClassVar[int | None] = 9
 
-    responses: list[TopicProduceResponse] = attrs.Factory(list)
-    throttle_time_ms: int = 0
-    node_endpoints: list[NodeEndpoint] = attrs.Factory(list)  # tag 0, v10+
+    __slots__ = (
+        "responses",
+        "throttle_time_ms",
+        "node_endpoints",
+    )
+
+    def __init__(
+        self,
+        responses: list[TopicProduceResponse] = FRESH,
+        throttle_time_ms: int = 0,
+        node_endpoints: list[NodeEndpoint] = FRESH,  # tag 0, v10+
+    ) -> None:
+        self.responses = [] if responses is FRESH else responses
+        self.throttle_time_ms = throttle_time_ms
+        self.node_endpoints = [] if node_endpoints is FRESH else node_endpoints
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ProduceResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, GeneratedMessage, Reader, UnsupportedVersion, Uuid, Writer
 
 _I32_BOOL_I8 = Struct(">i?b")
 _I32_I16 = Struct(">ih")
@@ -18,17 +16,32 @@ _I32_I16_NO_TAGS = Struct(">ihx")
 _UUID_I32_BOOL_I8 = Struct(">16si?b")
 
 
-@attrs.define
-class PushTelemetryRequest:
+class PushTelemetryRequest(GeneratedMessage):
     api_key: ClassVar[int] = 72
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    client_instance_id: Uuid = NULL_UUID
-    subscription_id: int = 0
-    terminating: bool = False
-    compression_type: int = 0
-    metrics: bytes = b""
+    __slots__ = (
+        "client_instance_id",
+        "subscription_id",
+        "terminating",
+        "compression_type",
+        "metrics",
+    )
+
+    def __init__(
+        self,
+        client_instance_id: Uuid = NULL_UUID,
+        subscription_id: int = 0,
+        terminating: bool = False,
+        compression_type: int = 0,
+        metrics: bytes = b"",
+    ) -> None:
+        self.client_instance_id = client_instance_id
+        self.subscription_id = subscription_id
+        self.terminating = terminating
+        self.compression_type = compression_type
+        self.metrics = metrics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PushTelemetryRequest:
@@ -64,14 +77,23 @@ class PushTelemetryRequest:
         buf.append(0)
 
 
-@attrs.define
-class PushTelemetryResponse:
+class PushTelemetryResponse(GeneratedMessage):
     api_key: ClassVar[int] = 72
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PushTelemetryResponse:

@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32_I16 = Struct(">ih")
 _I32_I32_HEAD = Struct(">iiB")
@@ -21,10 +29,19 @@ _I64_I64_I8_I16_NO_TAGS = Struct(">qqbhx")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class PartitionData:
-    partition: int = 0
-    leader_epoch: int = 0
+class PartitionData(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "leader_epoch",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionData]:
@@ -54,10 +71,19 @@ class PartitionData:
             buf += _I32_I32_NO_TAGS.pack(self.partition, self.leader_epoch)
 
 
-@attrs.define
-class ReadStateData:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionData] = attrs.Factory(list)
+class ReadStateData(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionData] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ReadStateData]:
@@ -99,14 +125,23 @@ class ReadStateData:
             buf.append(0)
 
 
-@attrs.define
-class ReadShareGroupStateRequest:
+class ReadShareGroupStateRequest(GeneratedMessage):
     api_key: ClassVar[int] = 84
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    group_id: str = ""
-    topics: list[ReadStateData] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[ReadStateData] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReadShareGroupStateRequest:
@@ -154,12 +189,25 @@ class ReadShareGroupStateRequest:
         buf.append(0)
 
 
-@attrs.define
-class StateBatch:
-    first_offset: int = 0
-    last_offset: int = 0
-    delivery_state: int = 0
-    delivery_count: int = 0
+class StateBatch(GeneratedMessage):
+    __slots__ = (
+        "first_offset",
+        "last_offset",
+        "delivery_state",
+        "delivery_count",
+    )
+
+    def __init__(
+        self,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        delivery_state: int = 0,
+        delivery_count: int = 0,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.delivery_state = delivery_state
+        self.delivery_count = delivery_count
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StateBatch:
@@ -182,14 +230,31 @@ class StateBatch:
             )
 
 
-@attrs.define
-class PartitionResult:
-    partition: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    state_epoch: int = 0
-    start_offset: int = 0
-    state_batches: list[StateBatch] = attrs.Factory(list)
+class PartitionResult(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "error_code",
+        "error_message",
+        "state_epoch",
+        "start_offset",
+        "state_batches",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        state_epoch: int = 0,
+        start_offset: int = 0,
+        state_batches: list[StateBatch] = FRESH,
+    ) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.error_message = error_message
+        self.state_epoch = state_epoch
+        self.start_offset = start_offset
+        self.state_batches = [] if state_batches is FRESH else state_batches
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResult:
@@ -223,10 +288,19 @@ class PartitionResult:
             buf.append(0)
 
 
-@attrs.define
-class ReadStateResult:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionResult] = attrs.Factory(list)
+class ReadStateResult(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionResult] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReadStateResult:
@@ -253,13 +327,18 @@ class ReadStateResult:
             buf.append(0)
 
 
-@attrs.define
-class ReadShareGroupStateResponse:
+class ReadShareGroupStateResponse(GeneratedMessage):
     api_key: ClassVar[int] = 84
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    results: list[ReadStateResult] = attrs.Factory(list)
+    __slots__ = ("results",)
+
+    def __init__(
+        self,
+        results: list[ReadStateResult] = FRESH,
+    ) -> None:
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReadShareGroupStateResponse:

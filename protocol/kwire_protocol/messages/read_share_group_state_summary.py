@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32_I16 = Struct(">ih")
 _I32_I32_HEAD = Struct(">iiB")
@@ -22,10 +30,19 @@ _I32_I32_NO_TAGS = Struct(">iix")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class PartitionData:
-    partition: int = 0
-    leader_epoch: int = 0
+class PartitionData(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "leader_epoch",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionData]:
@@ -55,10 +72,19 @@ class PartitionData:
             buf += _I32_I32_NO_TAGS.pack(self.partition, self.leader_epoch)
 
 
-@attrs.define
-class ReadStateSummaryData:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionData] = attrs.Factory(list)
+class ReadStateSummaryData(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionData] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ReadStateSummaryData]:
@@ -100,14 +126,23 @@ class ReadStateSummaryData:
             buf.append(0)
 
 
-@attrs.define
-class ReadShareGroupStateSummaryRequest:
+class ReadShareGroupStateSummaryRequest(GeneratedMessage):
     api_key: ClassVar[int] = 87
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    group_id: str = ""
-    topics: list[ReadStateSummaryData] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[ReadStateSummaryData] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReadShareGroupStateSummaryRequest:
@@ -155,15 +190,34 @@ class ReadShareGroupStateSummaryRequest:
         buf.append(0)
 
 
-@attrs.define
-class PartitionResult:
-    partition: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    state_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = 0
-    delivery_complete_count: int = -1  # v1+
+class PartitionResult(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "error_code",
+        "error_message",
+        "state_epoch",
+        "leader_epoch",
+        "start_offset",
+        "delivery_complete_count",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        state_epoch: int = 0,
+        leader_epoch: int = 0,
+        start_offset: int = 0,
+        delivery_complete_count: int = -1,  # v1+
+    ) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.error_message = error_message
+        self.state_epoch = state_epoch
+        self.leader_epoch = leader_epoch
+        self.start_offset = start_offset
+        self.delivery_complete_count = delivery_complete_count
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResult:
@@ -202,10 +256,19 @@ class PartitionResult:
                 buf += _I32_I32_I64_NO_TAGS.pack(self.state_epoch, self.leader_epoch, self.start_offset)
 
 
-@attrs.define
-class ReadStateSummaryResult:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionResult] = attrs.Factory(list)
+class ReadStateSummaryResult(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionResult] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReadStateSummaryResult:
@@ -232,13 +295,18 @@ class ReadStateSummaryResult:
             buf.append(0)
 
 
-@attrs.define
-class ReadShareGroupStateSummaryResponse:
+class ReadShareGroupStateSummaryResponse(GeneratedMessage):
     api_key: ClassVar[int] = 87
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    results: list[ReadStateSummaryResult] = attrs.Factory(list)
+    __slots__ = ("results",)
+
+    def __init__(
+        self,
+        results: list[ReadStateSummaryResult] = FRESH,
+    ) -> None:
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReadShareGroupStateSummaryResponse:

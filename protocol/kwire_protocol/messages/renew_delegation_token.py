@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16_I64_I32 = Struct(">hqi")
 _I16_I64_I32_NO_TAGS = Struct(">hqix")
@@ -19,14 +17,23 @@ _I64_HEAD = Struct(">qB")
 _I64_NO_TAGS = Struct(">qx")
 
 
-@attrs.define
-class RenewDelegationTokenRequest:
+class RenewDelegationTokenRequest(GeneratedMessage):
     api_key: ClassVar[int] = 39
     versions: ClassVar[range] = range(1, 3)
     flexible_since: ClassVar[int | None] = 2
 
-    hmac: bytes = b""
-    renew_period_ms: int = 0
+    __slots__ = (
+        "hmac",
+        "renew_period_ms",
+    )
+
+    def __init__(
+        self,
+        hmac: bytes = b"",
+        renew_period_ms: int = 0,
+    ) -> None:
+        self.hmac = hmac
+        self.renew_period_ms = renew_period_ms
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RenewDelegationTokenRequest:
@@ -69,15 +76,26 @@ class RenewDelegationTokenRequest:
             buf += _I64.pack(self.renew_period_ms)
 
 
-@attrs.define
-class RenewDelegationTokenResponse:
+class RenewDelegationTokenResponse(GeneratedMessage):
     api_key: ClassVar[int] = 39
     versions: ClassVar[range] = range(1, 3)
     flexible_since: ClassVar[int | None] = 2
 
-    error_code: int = 0
-    expiry_timestamp_ms: int = 0
-    throttle_time_ms: int = 0
+    __slots__ = (
+        "error_code",
+        "expiry_timestamp_ms",
+        "throttle_time_ms",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        expiry_timestamp_ms: int = 0,
+        throttle_time_ms: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.expiry_timestamp_ms = expiry_timestamp_ms
+        self.throttle_time_ms = throttle_time_ms
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RenewDelegationTokenResponse:

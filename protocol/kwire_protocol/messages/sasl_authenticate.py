@@ -8,22 +8,25 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 _I64 = Struct(">q")
 _I64_NO_TAGS = Struct(">qx")
 
 
-@attrs.define
-class SaslAuthenticateRequest:
+class SaslAuthenticateRequest(GeneratedMessage):
     api_key: ClassVar[int] = 36
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
-    auth_bytes: bytes = b""
+    __slots__ = ("auth_bytes",)
+
+    def __init__(
+        self,
+        auth_bytes: bytes = b"",
+    ) -> None:
+        self.auth_bytes = auth_bytes
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SaslAuthenticateRequest:
@@ -64,16 +67,29 @@ class SaslAuthenticateRequest:
             w.blob(self.auth_bytes)
 
 
-@attrs.define
-class SaslAuthenticateResponse:
+class SaslAuthenticateResponse(GeneratedMessage):
     api_key: ClassVar[int] = 36
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
-    error_code: int = 0
-    error_message: str | None = ""
-    auth_bytes: bytes = b""
-    session_lifetime_ms: int = 0  # v1+
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "auth_bytes",
+        "session_lifetime_ms",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        auth_bytes: bytes = b"",
+        session_lifetime_ms: int = 0,  # v1+
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.auth_bytes = auth_bytes
+        self.session_lifetime_ms = session_lifetime_ms
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SaslAuthenticateResponse:

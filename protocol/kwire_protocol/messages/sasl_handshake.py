@@ -8,20 +8,23 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I16 = Struct(">h")
 
 
-@attrs.define
-class SaslHandshakeRequest:
+class SaslHandshakeRequest(GeneratedMessage):
     api_key: ClassVar[int] = 17
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = None
 
-    mechanism: str = ""
+    __slots__ = ("mechanism",)
+
+    def __init__(
+        self,
+        mechanism: str = "",
+    ) -> None:
+        self.mechanism = mechanism
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SaslHandshakeRequest:
@@ -37,14 +40,23 @@ class SaslHandshakeRequest:
         w.string(self.mechanism)
 
 
-@attrs.define
-class SaslHandshakeResponse:
+class SaslHandshakeResponse(GeneratedMessage):
     api_key: ClassVar[int] = 17
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = None
 
-    error_code: int = 0
-    mechanisms: list[str] = attrs.Factory(list)
+    __slots__ = (
+        "error_code",
+        "mechanisms",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        mechanisms: list[str] = FRESH,
+    ) -> None:
+        self.error_code = error_code
+        self.mechanisms = [] if mechanisms is FRESH else mechanisms
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SaslHandshakeResponse:

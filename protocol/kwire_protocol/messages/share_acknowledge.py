@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -32,11 +32,22 @@ _I64_I64 = Struct(">qq")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class AcknowledgementBatch:
-    first_offset: int = 0
-    last_offset: int = 0
-    acknowledge_types: list[int] = attrs.Factory(list)
+class AcknowledgementBatch(GeneratedMessage):
+    __slots__ = (
+        "first_offset",
+        "last_offset",
+        "acknowledge_types",
+    )
+
+    def __init__(
+        self,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        acknowledge_types: list[int] = FRESH,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.acknowledge_types = [] if acknowledge_types is FRESH else acknowledge_types
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AcknowledgementBatch]:
@@ -74,10 +85,19 @@ class AcknowledgementBatch:
             buf.append(0)
 
 
-@attrs.define
-class AcknowledgePartition:
-    partition_index: int = 0
-    acknowledgement_batches: list[AcknowledgementBatch] = attrs.Factory(list)
+class AcknowledgePartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "acknowledgement_batches",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        acknowledgement_batches: list[AcknowledgementBatch] = FRESH,
+    ) -> None:
+        self.partition_index = partition_index
+        self.acknowledgement_batches = [] if acknowledgement_batches is FRESH else acknowledgement_batches
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AcknowledgePartition]:
@@ -121,10 +141,19 @@ class AcknowledgePartition:
             buf.append(0)
 
 
-@attrs.define
-class AcknowledgeTopic:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[AcknowledgePartition] = attrs.Factory(list)
+class AcknowledgeTopic(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[AcknowledgePartition] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AcknowledgeTopic]:
@@ -168,17 +197,32 @@ class AcknowledgeTopic:
             buf.append(0)
 
 
-@attrs.define
-class ShareAcknowledgeRequest:
+class ShareAcknowledgeRequest(GeneratedMessage):
     api_key: ClassVar[int] = 79
     versions: ClassVar[range] = range(1, 3)
     flexible_since: ClassVar[int | None] = 1
 
-    group_id: str | None = None
-    member_id: str | None = ""
-    share_session_epoch: int = 0
-    is_renew_ack: bool = False  # v2+
-    topics: list[AcknowledgeTopic] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "share_session_epoch",
+        "is_renew_ack",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str | None = None,
+        member_id: str | None = "",
+        share_session_epoch: int = 0,
+        is_renew_ack: bool = False,  # v2+
+        topics: list[AcknowledgeTopic] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.share_session_epoch = share_session_epoch
+        self.is_renew_ack = is_renew_ack
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareAcknowledgeRequest:
@@ -260,10 +304,19 @@ class ShareAcknowledgeRequest:
         buf.append(0)
 
 
-@attrs.define
-class LeaderIdAndEpoch:
-    leader_id: int = 0
-    leader_epoch: int = 0
+class LeaderIdAndEpoch(GeneratedMessage):
+    __slots__ = (
+        "leader_id",
+        "leader_epoch",
+    )
+
+    def __init__(
+        self,
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaderIdAndEpoch:
@@ -277,12 +330,25 @@ class LeaderIdAndEpoch:
         buf += _I32_I32_NO_TAGS.pack(self.leader_id, self.leader_epoch)
 
 
-@attrs.define
-class PartitionData:
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    current_leader: LeaderIdAndEpoch = attrs.Factory(LeaderIdAndEpoch)
+class PartitionData(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "error_message",
+        "current_leader",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        current_leader: LeaderIdAndEpoch = FRESH,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+        self.current_leader = LeaderIdAndEpoch() if current_leader is FRESH else current_leader
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionData:
@@ -311,10 +377,19 @@ class PartitionData:
             buf.append(0)
 
 
-@attrs.define
-class ShareAcknowledgeTopicResponse:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionData] = attrs.Factory(list)
+class ShareAcknowledgeTopicResponse(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionData] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareAcknowledgeTopicResponse:
@@ -341,12 +416,25 @@ class ShareAcknowledgeTopicResponse:
             buf.append(0)
 
 
-@attrs.define
-class NodeEndpoint:
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
+class NodeEndpoint(GeneratedMessage):
+    __slots__ = (
+        "node_id",
+        "host",
+        "port",
+        "rack",
+    )
+
+    def __init__(
+        self,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
@@ -377,18 +465,35 @@ class NodeEndpoint:
             buf.append(0)
 
 
-@attrs.define
-class ShareAcknowledgeResponse:
+class ShareAcknowledgeResponse(GeneratedMessage):
     api_key: ClassVar[int] = 79
     versions: ClassVar[range] = range(1, 3)
     flexible_since: ClassVar[int | None] = 1
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    acquisition_lock_timeout_ms: int = 0  # v2+
-    responses: list[ShareAcknowledgeTopicResponse] = attrs.Factory(list)
-    node_endpoints: list[NodeEndpoint] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "acquisition_lock_timeout_ms",
+        "responses",
+        "node_endpoints",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        acquisition_lock_timeout_ms: int = 0,  # v2+
+        responses: list[ShareAcknowledgeTopicResponse] = FRESH,
+        node_endpoints: list[NodeEndpoint] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.acquisition_lock_timeout_ms = acquisition_lock_timeout_ms
+        self.responses = [] if responses is FRESH else responses
+        self.node_endpoints = [] if node_endpoints is FRESH else node_endpoints
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareAcknowledgeResponse:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
     Buffer,
+    GeneratedMessage,
     Reader,
     Region,
     UnsupportedField,
@@ -40,11 +40,22 @@ _UUID = Struct(">16s")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class AcknowledgementBatch:
-    first_offset: int = 0
-    last_offset: int = 0
-    acknowledge_types: list[int] = attrs.Factory(list)
+class AcknowledgementBatch(GeneratedMessage):
+    __slots__ = (
+        "first_offset",
+        "last_offset",
+        "acknowledge_types",
+    )
+
+    def __init__(
+        self,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        acknowledge_types: list[int] = FRESH,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.acknowledge_types = [] if acknowledge_types is FRESH else acknowledge_types
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[AcknowledgementBatch]:
@@ -82,11 +93,22 @@ class AcknowledgementBatch:
             buf.append(0)
 
 
-@attrs.define
-class FetchPartition:
-    partition_index: int = 0
-    partition_max_bytes: int = 0  # v1-0
-    acknowledgement_batches: list[AcknowledgementBatch] = attrs.Factory(list)
+class FetchPartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "partition_max_bytes",
+        "acknowledgement_batches",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        partition_max_bytes: int = 0,  # v1-0
+        acknowledgement_batches: list[AcknowledgementBatch] = FRESH,
+    ) -> None:
+        self.partition_index = partition_index
+        self.partition_max_bytes = partition_max_bytes
+        self.acknowledgement_batches = [] if acknowledgement_batches is FRESH else acknowledgement_batches
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[FetchPartition]:
@@ -133,10 +155,19 @@ class FetchPartition:
             buf.append(0)
 
 
-@attrs.define
-class FetchTopic:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[FetchPartition] = attrs.Factory(list)
+class FetchTopic(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[FetchPartition] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[FetchTopic]:
@@ -178,10 +209,19 @@ class FetchTopic:
             buf.append(0)
 
 
-@attrs.define
-class ForgottenTopic:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[int] = attrs.Factory(list)
+class ForgottenTopic(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[ForgottenTopic]:
@@ -219,24 +259,53 @@ class ForgottenTopic:
             buf.append(0)
 
 
-@attrs.define
-class ShareFetchRequest:
+class ShareFetchRequest(GeneratedMessage):
     api_key: ClassVar[int] = 78
     versions: ClassVar[range] = range(1, 3)
     flexible_since: ClassVar[int | None] = 1
 
-    group_id: str | None = None
-    member_id: str | None = ""
-    share_session_epoch: int = 0
-    max_wait_ms: int = 0
-    min_bytes: int = 0
-    max_bytes: int = 2147483647
-    max_records: int = 0
-    batch_size: int = 0
-    share_acquire_mode: int = 0  # v2+
-    is_renew_ack: bool = False  # v2+
-    topics: list[FetchTopic] = attrs.Factory(list)
-    forgotten_topics_data: list[ForgottenTopic] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "share_session_epoch",
+        "max_wait_ms",
+        "min_bytes",
+        "max_bytes",
+        "max_records",
+        "batch_size",
+        "share_acquire_mode",
+        "is_renew_ack",
+        "topics",
+        "forgotten_topics_data",
+    )
+
+    def __init__(
+        self,
+        group_id: str | None = None,
+        member_id: str | None = "",
+        share_session_epoch: int = 0,
+        max_wait_ms: int = 0,
+        min_bytes: int = 0,
+        max_bytes: int = 2147483647,
+        max_records: int = 0,
+        batch_size: int = 0,
+        share_acquire_mode: int = 0,  # v2+
+        is_renew_ack: bool = False,  # v2+
+        topics: list[FetchTopic] = FRESH,
+        forgotten_topics_data: list[ForgottenTopic] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.share_session_epoch = share_session_epoch
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.max_records = max_records
+        self.batch_size = batch_size
+        self.share_acquire_mode = share_acquire_mode
+        self.is_renew_ack = is_renew_ack
+        self.topics = [] if topics is FRESH else topics
+        self.forgotten_topics_data = [] if forgotten_topics_data is FRESH else forgotten_topics_data
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareFetchRequest:
@@ -364,10 +433,19 @@ class ShareFetchRequest:
         buf.append(0)
 
 
-@attrs.define
-class LeaderIdAndEpoch:
-    leader_id: int = 0
-    leader_epoch: int = 0
+class LeaderIdAndEpoch(GeneratedMessage):
+    __slots__ = (
+        "leader_id",
+        "leader_epoch",
+    )
+
+    def __init__(
+        self,
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaderIdAndEpoch:
@@ -381,11 +459,22 @@ class LeaderIdAndEpoch:
         buf += _I32_I32_NO_TAGS.pack(self.leader_id, self.leader_epoch)
 
 
-@attrs.define
-class AcquiredRecords:
-    first_offset: int = 0
-    last_offset: int = 0
-    delivery_count: int = 0
+class AcquiredRecords(GeneratedMessage):
+    __slots__ = (
+        "first_offset",
+        "last_offset",
+        "delivery_count",
+    )
+
+    def __init__(
+        self,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        delivery_count: int = 0,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.delivery_count = delivery_count
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AcquiredRecords:
@@ -406,16 +495,37 @@ class AcquiredRecords:
             buf += _I64_I64_I16_NO_TAGS.pack(self.first_offset, self.last_offset, self.delivery_count)
 
 
-@attrs.define
-class PartitionData:
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    acknowledge_error_code: int = 0
-    acknowledge_error_message: str | None = None
-    current_leader: LeaderIdAndEpoch = attrs.Factory(LeaderIdAndEpoch)
-    records: Buffer | Region = b""
-    acquired_records: list[AcquiredRecords] = attrs.Factory(list)
+class PartitionData(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "error_message",
+        "acknowledge_error_code",
+        "acknowledge_error_message",
+        "current_leader",
+        "records",
+        "acquired_records",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        acknowledge_error_code: int = 0,
+        acknowledge_error_message: str | None = None,
+        current_leader: LeaderIdAndEpoch = FRESH,
+        records: Buffer | Region = b"",
+        acquired_records: list[AcquiredRecords] = FRESH,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+        self.acknowledge_error_code = acknowledge_error_code
+        self.acknowledge_error_message = acknowledge_error_message
+        self.current_leader = LeaderIdAndEpoch() if current_leader is FRESH else current_leader
+        self.records = records
+        self.acquired_records = [] if acquired_records is FRESH else acquired_records
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionData:
@@ -458,10 +568,19 @@ class PartitionData:
             buf.append(0)
 
 
-@attrs.define
-class ShareFetchableTopicResponse:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionData] = attrs.Factory(list)
+class ShareFetchableTopicResponse(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionData] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareFetchableTopicResponse:
@@ -488,12 +607,25 @@ class ShareFetchableTopicResponse:
             buf.append(0)
 
 
-@attrs.define
-class NodeEndpoint:
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
+class NodeEndpoint(GeneratedMessage):
+    __slots__ = (
+        "node_id",
+        "host",
+        "port",
+        "rack",
+    )
+
+    def __init__(
+        self,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
@@ -524,18 +656,35 @@ class NodeEndpoint:
             buf.append(0)
 
 
-@attrs.define
-class ShareFetchResponse:
+class ShareFetchResponse(GeneratedMessage):
     api_key: ClassVar[int] = 78
     versions: ClassVar[range] = range(1, 3)
     flexible_since: ClassVar[int | None] = 1
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    acquisition_lock_timeout_ms: int = 0
-    responses: list[ShareFetchableTopicResponse] = attrs.Factory(list)
-    node_endpoints: list[NodeEndpoint] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "acquisition_lock_timeout_ms",
+        "responses",
+        "node_endpoints",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        acquisition_lock_timeout_ms: int = 0,
+        responses: list[ShareFetchableTopicResponse] = FRESH,
+        node_endpoints: list[NodeEndpoint] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.acquisition_lock_timeout_ms = acquisition_lock_timeout_ms
+        self.responses = [] if responses is FRESH else responses
+        self.node_endpoints = [] if node_endpoints is FRESH else node_endpoints
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareFetchResponse:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, NULL_UUID, GeneratedMessage, Reader, UnsupportedVersion, Uuid, Writer
 
 _BOOL_HEAD = Struct(">?B")
 _BOOL_NO_TAGS = Struct(">?x")
@@ -20,14 +18,23 @@ _I32_I32 = Struct(">ii")
 _I32_NO_TAGS = Struct(">ix")
 
 
-@attrs.define
-class ShareGroupDescribeRequest:
+class ShareGroupDescribeRequest(GeneratedMessage):
     api_key: ClassVar[int] = 77
     versions: ClassVar[range] = range(1, 2)
     flexible_since: ClassVar[int | None] = 1
 
-    group_ids: list[str] = attrs.Factory(list)
-    include_authorized_operations: bool = False
+    __slots__ = (
+        "group_ids",
+        "include_authorized_operations",
+    )
+
+    def __init__(
+        self,
+        group_ids: list[str] = FRESH,
+        include_authorized_operations: bool = False,
+    ) -> None:
+        self.group_ids = [] if group_ids is FRESH else group_ids
+        self.include_authorized_operations = include_authorized_operations
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupDescribeRequest:
@@ -59,11 +66,22 @@ class ShareGroupDescribeRequest:
         buf += _BOOL_NO_TAGS.pack(self.include_authorized_operations)
 
 
-@attrs.define
-class TopicPartitions:
-    topic_id: Uuid = NULL_UUID
-    topic_name: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class TopicPartitions(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "topic_name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        topic_name: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicPartitions:
@@ -90,9 +108,14 @@ class TopicPartitions:
             buf.append(0)
 
 
-@attrs.define
-class Assignment:
-    topic_partitions: list[TopicPartitions] = attrs.Factory(list)
+class Assignment(GeneratedMessage):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        topic_partitions: list[TopicPartitions] = FRESH,
+    ) -> None:
+        self.topic_partitions = [] if topic_partitions is FRESH else topic_partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Assignment:
@@ -110,15 +133,34 @@ class Assignment:
         buf.append(0)
 
 
-@attrs.define
-class Member:
-    member_id: str = ""
-    rack_id: str | None = None
-    member_epoch: int = 0
-    client_id: str = ""
-    client_host: str = ""
-    subscribed_topic_names: list[str] = attrs.Factory(list)
-    assignment: Assignment = attrs.Factory(Assignment)
+class Member(GeneratedMessage):
+    __slots__ = (
+        "member_id",
+        "rack_id",
+        "member_epoch",
+        "client_id",
+        "client_host",
+        "subscribed_topic_names",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        member_id: str = "",
+        rack_id: str | None = None,
+        member_epoch: int = 0,
+        client_id: str = "",
+        client_host: str = "",
+        subscribed_topic_names: list[str] = FRESH,
+        assignment: Assignment = FRESH,
+    ) -> None:
+        self.member_id = member_id
+        self.rack_id = rack_id
+        self.member_epoch = member_epoch
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = [] if subscribed_topic_names is FRESH else subscribed_topic_names
+        self.assignment = Assignment() if assignment is FRESH else assignment
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Member:
@@ -157,17 +199,40 @@ class Member:
             buf.append(0)
 
 
-@attrs.define
-class DescribedGroup:
-    error_code: int = 0
-    error_message: str | None = None
-    group_id: str = ""
-    group_state: str = ""
-    group_epoch: int = 0
-    assignment_epoch: int = 0
-    assignor_name: str = ""
-    members: list[Member] = attrs.Factory(list)
-    authorized_operations: int = -2147483648
+class DescribedGroup(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "group_id",
+        "group_state",
+        "group_epoch",
+        "assignment_epoch",
+        "assignor_name",
+        "members",
+        "authorized_operations",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = None,
+        group_id: str = "",
+        group_state: str = "",
+        group_epoch: int = 0,
+        assignment_epoch: int = 0,
+        assignor_name: str = "",
+        members: list[Member] = FRESH,
+        authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.group_epoch = group_epoch
+        self.assignment_epoch = assignment_epoch
+        self.assignor_name = assignor_name
+        self.members = [] if members is FRESH else members
+        self.authorized_operations = authorized_operations
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribedGroup:
@@ -208,14 +273,23 @@ class DescribedGroup:
             buf += _I32_NO_TAGS.pack(self.authorized_operations)
 
 
-@attrs.define
-class ShareGroupDescribeResponse:
+class ShareGroupDescribeResponse(GeneratedMessage):
     api_key: ClassVar[int] = 77
     versions: ClassVar[range] = range(1, 2)
     flexible_since: ClassVar[int | None] = 1
 
-    throttle_time_ms: int = 0
-    groups: list[DescribedGroup] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "groups",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        groups: list[DescribedGroup] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = [] if groups is FRESH else groups
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupDescribeResponse:

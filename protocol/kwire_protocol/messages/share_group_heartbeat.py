@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32 = Struct(">i")
 _I32_HEAD = Struct(">iB")
@@ -18,17 +26,32 @@ _I32_I16 = Struct(">ih")
 _I32_I32 = Struct(">ii")
 
 
-@attrs.define
-class ShareGroupHeartbeatRequest:
+class ShareGroupHeartbeatRequest(GeneratedMessage):
     api_key: ClassVar[int] = 76
     versions: ClassVar[range] = range(1, 2)
     flexible_since: ClassVar[int | None] = 1
 
-    group_id: str = ""
-    member_id: str = ""
-    member_epoch: int = 0
-    rack_id: str | None = None
-    subscribed_topic_names: list[str] | None = None
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "member_epoch",
+        "rack_id",
+        "subscribed_topic_names",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        member_epoch: int = 0,
+        rack_id: str | None = None,
+        subscribed_topic_names: list[str] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.rack_id = rack_id
+        self.subscribed_topic_names = subscribed_topic_names
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupHeartbeatRequest:
@@ -103,10 +126,19 @@ class ShareGroupHeartbeatRequest:
         buf.append(0)
 
 
-@attrs.define
-class TopicPartitions:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[int] = attrs.Factory(list)
+class TopicPartitions(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicPartitions:
@@ -131,9 +163,14 @@ class TopicPartitions:
             buf.append(0)
 
 
-@attrs.define
-class Assignment:
-    topic_partitions: list[TopicPartitions] = attrs.Factory(list)
+class Assignment(GeneratedMessage):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        topic_partitions: list[TopicPartitions] = FRESH,
+    ) -> None:
+        self.topic_partitions = [] if topic_partitions is FRESH else topic_partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Assignment:
@@ -151,19 +188,38 @@ class Assignment:
         buf.append(0)
 
 
-@attrs.define
-class ShareGroupHeartbeatResponse:
+class ShareGroupHeartbeatResponse(GeneratedMessage):
     api_key: ClassVar[int] = 76
     versions: ClassVar[range] = range(1, 2)
     flexible_since: ClassVar[int | None] = 1
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    member_id: str | None = None
-    member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    assignment: Assignment | None = None
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "member_id",
+        "member_epoch",
+        "heartbeat_interval_ms",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int = 0,
+        heartbeat_interval_ms: int = 0,
+        assignment: Assignment | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.assignment = assignment
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareGroupHeartbeatResponse:

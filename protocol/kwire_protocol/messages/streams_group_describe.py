@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, GeneratedMessage, Reader, UnsupportedField, UnsupportedVersion, Writer
 
 _BOOL_BOOL_HEAD = Struct(">??B")
 _BOOL_BOOL_NO_TAGS = Struct(">??x")
@@ -27,15 +25,26 @@ _I8 = Struct(">b")
 _UI16_NO_TAGS = Struct(">Hx")
 
 
-@attrs.define
-class StreamsGroupDescribeRequest:
+class StreamsGroupDescribeRequest(GeneratedMessage):
     api_key: ClassVar[int] = 89
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    group_ids: list[str] = attrs.Factory(list)
-    include_authorized_operations: bool = False
-    include_topology_description: bool = False  # v1+
+    __slots__ = (
+        "group_ids",
+        "include_authorized_operations",
+        "include_topology_description",
+    )
+
+    def __init__(
+        self,
+        group_ids: list[str] = FRESH,
+        include_authorized_operations: bool = False,
+        include_topology_description: bool = False,  # v1+
+    ) -> None:
+        self.group_ids = [] if group_ids is FRESH else group_ids
+        self.include_authorized_operations = include_authorized_operations
+        self.include_topology_description = include_topology_description
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupDescribeRequest:
@@ -79,10 +88,19 @@ class StreamsGroupDescribeRequest:
             buf += _BOOL_NO_TAGS.pack(self.include_authorized_operations)
 
 
-@attrs.define
-class KeyValue:
-    key: str = ""
-    value: str = ""
+class KeyValue(GeneratedMessage):
+    __slots__ = (
+        "key",
+        "value",
+    )
+
+    def __init__(
+        self,
+        key: str = "",
+        value: str = "",
+    ) -> None:
+        self.key = key
+        self.value = value
 
     @classmethod
     def read(cls, r: Reader, version: int) -> KeyValue:
@@ -106,12 +124,25 @@ class KeyValue:
             buf.append(0)
 
 
-@attrs.define
-class TopicInfo:
-    name: str = ""
-    partitions: int = 0
-    replication_factor: int = 0
-    topic_configs: list[KeyValue] = attrs.Factory(list)
+class TopicInfo(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+        "replication_factor",
+        "topic_configs",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: int = 0,
+        replication_factor: int = 0,
+        topic_configs: list[KeyValue] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.replication_factor = replication_factor
+        self.topic_configs = [] if topic_configs is FRESH else topic_configs
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicInfo:
@@ -140,13 +171,28 @@ class TopicInfo:
             buf.append(0)
 
 
-@attrs.define
-class Subtopology:
-    subtopology_id: str = ""
-    source_topics: list[str] = attrs.Factory(list)
-    repartition_sink_topics: list[str] = attrs.Factory(list)
-    state_changelog_topics: list[TopicInfo] = attrs.Factory(list)
-    repartition_source_topics: list[TopicInfo] = attrs.Factory(list)
+class Subtopology(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "source_topics",
+        "repartition_sink_topics",
+        "state_changelog_topics",
+        "repartition_source_topics",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        source_topics: list[str] = FRESH,
+        repartition_sink_topics: list[str] = FRESH,
+        state_changelog_topics: list[TopicInfo] = FRESH,
+        repartition_source_topics: list[TopicInfo] = FRESH,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.source_topics = [] if source_topics is FRESH else source_topics
+        self.repartition_sink_topics = [] if repartition_sink_topics is FRESH else repartition_sink_topics
+        self.state_changelog_topics = [] if state_changelog_topics is FRESH else state_changelog_topics
+        self.repartition_source_topics = [] if repartition_source_topics is FRESH else repartition_source_topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Subtopology:
@@ -186,10 +232,19 @@ class Subtopology:
             buf.append(0)
 
 
-@attrs.define
-class Topology:
-    epoch: int = 0
-    subtopologies: list[Subtopology] | None = None
+class Topology(GeneratedMessage):
+    __slots__ = (
+        "epoch",
+        "subtopologies",
+    )
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        subtopologies: list[Subtopology] | None = None,
+    ) -> None:
+        self.epoch = epoch
+        self.subtopologies = subtopologies
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Topology:
@@ -212,10 +267,19 @@ class Topology:
         buf.append(0)
 
 
-@attrs.define
-class Endpoint:
-    host: str = ""
-    port: int = 0
+class Endpoint(GeneratedMessage):
+    __slots__ = (
+        "host",
+        "port",
+    )
+
+    def __init__(
+        self,
+        host: str = "",
+        port: int = 0,
+    ) -> None:
+        self.host = host
+        self.port = port
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Endpoint:
@@ -231,11 +295,22 @@ class Endpoint:
         buf += _UI16_NO_TAGS.pack(self.port)
 
 
-@attrs.define
-class TaskOffset:
-    subtopology_id: str = ""
-    partition: int = 0
-    offset: int = 0
+class TaskOffset(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "partition",
+        "offset",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partition: int = 0,
+        offset: int = 0,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partition = partition
+        self.offset = offset
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TaskOffset:
@@ -258,10 +333,19 @@ class TaskOffset:
             buf += _I32_I64_NO_TAGS.pack(self.partition, self.offset)
 
 
-@attrs.define
-class TaskIds:
-    subtopology_id: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class TaskIds(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TaskIds:
@@ -286,11 +370,22 @@ class TaskIds:
             buf.append(0)
 
 
-@attrs.define
-class Assignment:
-    active_tasks: list[TaskIds] = attrs.Factory(list)
-    standby_tasks: list[TaskIds] = attrs.Factory(list)
-    warmup_tasks: list[TaskIds] = attrs.Factory(list)
+class Assignment(GeneratedMessage):
+    __slots__ = (
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+    )
+
+    def __init__(
+        self,
+        active_tasks: list[TaskIds] = FRESH,
+        standby_tasks: list[TaskIds] = FRESH,
+        warmup_tasks: list[TaskIds] = FRESH,
+    ) -> None:
+        self.active_tasks = [] if active_tasks is FRESH else active_tasks
+        self.standby_tasks = [] if standby_tasks is FRESH else standby_tasks
+        self.warmup_tasks = [] if warmup_tasks is FRESH else warmup_tasks
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Assignment:
@@ -318,23 +413,58 @@ class Assignment:
         buf.append(0)
 
 
-@attrs.define
-class Member:
-    member_id: str = ""
-    member_epoch: int = 0
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    topology_epoch: int = 0
-    process_id: str = ""
-    user_endpoint: Endpoint | None = None
-    client_tags: list[KeyValue] = attrs.Factory(list)
-    task_offsets: list[TaskOffset] = attrs.Factory(list)
-    task_end_offsets: list[TaskOffset] = attrs.Factory(list)
-    assignment: Assignment = attrs.Factory(Assignment)
-    target_assignment: Assignment = attrs.Factory(Assignment)
-    is_classic: bool = False
+class Member(GeneratedMessage):
+    __slots__ = (
+        "member_id",
+        "member_epoch",
+        "instance_id",
+        "rack_id",
+        "client_id",
+        "client_host",
+        "topology_epoch",
+        "process_id",
+        "user_endpoint",
+        "client_tags",
+        "task_offsets",
+        "task_end_offsets",
+        "assignment",
+        "target_assignment",
+        "is_classic",
+    )
+
+    def __init__(
+        self,
+        member_id: str = "",
+        member_epoch: int = 0,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        client_id: str = "",
+        client_host: str = "",
+        topology_epoch: int = 0,
+        process_id: str = "",
+        user_endpoint: Endpoint | None = None,
+        client_tags: list[KeyValue] = FRESH,
+        task_offsets: list[TaskOffset] = FRESH,
+        task_end_offsets: list[TaskOffset] = FRESH,
+        assignment: Assignment = FRESH,
+        target_assignment: Assignment = FRESH,
+        is_classic: bool = False,
+    ) -> None:
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.topology_epoch = topology_epoch
+        self.process_id = process_id
+        self.user_endpoint = user_endpoint
+        self.client_tags = [] if client_tags is FRESH else client_tags
+        self.task_offsets = [] if task_offsets is FRESH else task_offsets
+        self.task_end_offsets = [] if task_end_offsets is FRESH else task_end_offsets
+        self.assignment = Assignment() if assignment is FRESH else assignment
+        self.target_assignment = Assignment() if target_assignment is FRESH else target_assignment
+        self.is_classic = is_classic
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Member:
@@ -402,14 +532,31 @@ class Member:
             buf += _BOOL_NO_TAGS.pack(self.is_classic)
 
 
-@attrs.define
-class TopologyDescriptionNode:
-    name: str = ""
-    node_type: int = 0
-    source_topics: list[str] = attrs.Factory(list)
-    sink_topic: str | None = None
-    stores: list[str] = attrs.Factory(list)
-    successors: list[str] = attrs.Factory(list)
+class TopologyDescriptionNode(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "node_type",
+        "source_topics",
+        "sink_topic",
+        "stores",
+        "successors",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        node_type: int = 0,
+        source_topics: list[str] = FRESH,
+        sink_topic: str | None = None,
+        stores: list[str] = FRESH,
+        successors: list[str] = FRESH,
+    ) -> None:
+        self.name = name
+        self.node_type = node_type
+        self.source_topics = [] if source_topics is FRESH else source_topics
+        self.sink_topic = sink_topic
+        self.stores = [] if stores is FRESH else stores
+        self.successors = [] if successors is FRESH else successors
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescriptionNode:
@@ -454,10 +601,19 @@ class TopologyDescriptionNode:
             self.write(w, version)
 
 
-@attrs.define
-class TopologyDescriptionSubtopology:
-    subtopology_id: str = ""
-    nodes: list[TopologyDescriptionNode] = attrs.Factory(list)
+class TopologyDescriptionSubtopology(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "nodes",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        nodes: list[TopologyDescriptionNode] = FRESH,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.nodes = [] if nodes is FRESH else nodes
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescriptionSubtopology:
@@ -484,10 +640,19 @@ class TopologyDescriptionSubtopology:
             buf.append(0)
 
 
-@attrs.define
-class TopologyDescriptionGlobalStore:
-    source: TopologyDescriptionNode = attrs.Factory(TopologyDescriptionNode)
-    processor: TopologyDescriptionNode = attrs.Factory(TopologyDescriptionNode)
+class TopologyDescriptionGlobalStore(GeneratedMessage):
+    __slots__ = (
+        "source",
+        "processor",
+    )
+
+    def __init__(
+        self,
+        source: TopologyDescriptionNode = FRESH,
+        processor: TopologyDescriptionNode = FRESH,
+    ) -> None:
+        self.source = TopologyDescriptionNode() if source is FRESH else source
+        self.processor = TopologyDescriptionNode() if processor is FRESH else processor
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescriptionGlobalStore:
@@ -511,10 +676,19 @@ class TopologyDescriptionGlobalStore:
             buf.append(0)
 
 
-@attrs.define
-class TopologyDescription:
-    subtopologies: list[TopologyDescriptionSubtopology] = attrs.Factory(list)
-    global_stores: list[TopologyDescriptionGlobalStore] = attrs.Factory(list)
+class TopologyDescription(GeneratedMessage):
+    __slots__ = (
+        "subtopologies",
+        "global_stores",
+    )
+
+    def __init__(
+        self,
+        subtopologies: list[TopologyDescriptionSubtopology] = FRESH,
+        global_stores: list[TopologyDescriptionGlobalStore] = FRESH,
+    ) -> None:
+        self.subtopologies = [] if subtopologies is FRESH else subtopologies
+        self.global_stores = [] if global_stores is FRESH else global_stores
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescription:
@@ -537,20 +711,49 @@ class TopologyDescription:
         buf.append(0)
 
 
-@attrs.define
-class DescribedGroup:
-    error_code: int = 0
-    error_message: str | None = None
-    group_id: str = ""
-    group_state: str = ""
-    group_epoch: int = 0
-    assignment_epoch: int = 0
-    topology: Topology | None = None
-    members: list[Member] = attrs.Factory(list)
-    authorized_operations: int = -2147483648
-    topology_description: TopologyDescription | None = None  # v1+
-    topology_description_status: int = 0  # v1+
-    assignor_name: str | None = None  # v1+
+class DescribedGroup(GeneratedMessage):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "group_id",
+        "group_state",
+        "group_epoch",
+        "assignment_epoch",
+        "topology",
+        "members",
+        "authorized_operations",
+        "topology_description",
+        "topology_description_status",
+        "assignor_name",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = None,
+        group_id: str = "",
+        group_state: str = "",
+        group_epoch: int = 0,
+        assignment_epoch: int = 0,
+        topology: Topology | None = None,
+        members: list[Member] = FRESH,
+        authorized_operations: int = -2147483648,
+        topology_description: TopologyDescription | None = None,  # v1+
+        topology_description_status: int = 0,  # v1+
+        assignor_name: str | None = None,  # v1+
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.group_epoch = group_epoch
+        self.assignment_epoch = assignment_epoch
+        self.topology = topology
+        self.members = [] if members is FRESH else members
+        self.authorized_operations = authorized_operations
+        self.topology_description = topology_description
+        self.topology_description_status = topology_description_status
+        self.assignor_name = assignor_name
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribedGroup:
@@ -621,14 +824,23 @@ class DescribedGroup:
                     raise UnsupportedField("DescribedGroup.topology_description_status", version)
 
 
-@attrs.define
-class StreamsGroupDescribeResponse:
+class StreamsGroupDescribeResponse(GeneratedMessage):
     api_key: ClassVar[int] = 89
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    groups: list[DescribedGroup] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "groups",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        groups: list[DescribedGroup] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = [] if groups is FRESH else groups
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupDescribeResponse:

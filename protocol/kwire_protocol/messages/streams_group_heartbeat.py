@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _BOOL_HEAD = Struct(">?B")
 _BOOL_I32 = Struct(">?i")
@@ -30,10 +37,19 @@ _UI16_HEAD = Struct(">HB")
 _UI16_NO_TAGS = Struct(">Hx")
 
 
-@attrs.define
-class KeyValue:
-    key: str = ""
-    value: str = ""
+class KeyValue(GeneratedMessage):
+    __slots__ = (
+        "key",
+        "value",
+    )
+
+    def __init__(
+        self,
+        key: str = "",
+        value: str = "",
+    ) -> None:
+        self.key = key
+        self.value = value
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[KeyValue]:
@@ -85,12 +101,25 @@ class KeyValue:
             buf.append(0)
 
 
-@attrs.define
-class TopicInfo:
-    name: str = ""
-    partitions: int = 0
-    replication_factor: int = 0
-    topic_configs: list[KeyValue] = attrs.Factory(list)
+class TopicInfo(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+        "replication_factor",
+        "topic_configs",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: int = 0,
+        replication_factor: int = 0,
+        topic_configs: list[KeyValue] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.replication_factor = replication_factor
+        self.topic_configs = [] if topic_configs is FRESH else topic_configs
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopicInfo]:
@@ -143,11 +172,22 @@ class TopicInfo:
             buf.append(0)
 
 
-@attrs.define
-class CopartitionGroup:
-    source_topics: list[int] = attrs.Factory(list)
-    source_topic_regex: list[int] = attrs.Factory(list)
-    repartition_source_topics: list[int] = attrs.Factory(list)
+class CopartitionGroup(GeneratedMessage):
+    __slots__ = (
+        "source_topics",
+        "source_topic_regex",
+        "repartition_source_topics",
+    )
+
+    def __init__(
+        self,
+        source_topics: list[int] = FRESH,
+        source_topic_regex: list[int] = FRESH,
+        repartition_source_topics: list[int] = FRESH,
+    ) -> None:
+        self.source_topics = [] if source_topics is FRESH else source_topics
+        self.source_topic_regex = [] if source_topic_regex is FRESH else source_topic_regex
+        self.repartition_source_topics = [] if repartition_source_topics is FRESH else repartition_source_topics
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[CopartitionGroup]:
@@ -192,15 +232,34 @@ class CopartitionGroup:
             buf.append(0)
 
 
-@attrs.define
-class Subtopology:
-    subtopology_id: str = ""
-    source_topics: list[str] = attrs.Factory(list)
-    source_topic_regex: list[str] = attrs.Factory(list)
-    state_changelog_topics: list[TopicInfo] = attrs.Factory(list)
-    repartition_sink_topics: list[str] = attrs.Factory(list)
-    repartition_source_topics: list[TopicInfo] = attrs.Factory(list)
-    copartition_groups: list[CopartitionGroup] = attrs.Factory(list)
+class Subtopology(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "source_topics",
+        "source_topic_regex",
+        "state_changelog_topics",
+        "repartition_sink_topics",
+        "repartition_source_topics",
+        "copartition_groups",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        source_topics: list[str] = FRESH,
+        source_topic_regex: list[str] = FRESH,
+        state_changelog_topics: list[TopicInfo] = FRESH,
+        repartition_sink_topics: list[str] = FRESH,
+        repartition_source_topics: list[TopicInfo] = FRESH,
+        copartition_groups: list[CopartitionGroup] = FRESH,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.source_topics = [] if source_topics is FRESH else source_topics
+        self.source_topic_regex = [] if source_topic_regex is FRESH else source_topic_regex
+        self.state_changelog_topics = [] if state_changelog_topics is FRESH else state_changelog_topics
+        self.repartition_sink_topics = [] if repartition_sink_topics is FRESH else repartition_sink_topics
+        self.repartition_source_topics = [] if repartition_source_topics is FRESH else repartition_source_topics
+        self.copartition_groups = [] if copartition_groups is FRESH else copartition_groups
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[Subtopology]:
@@ -298,10 +357,19 @@ class Subtopology:
             buf.append(0)
 
 
-@attrs.define
-class Topology:
-    epoch: int = 0
-    subtopologies: list[Subtopology] = attrs.Factory(list)
+class Topology(GeneratedMessage):
+    __slots__ = (
+        "epoch",
+        "subtopologies",
+    )
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        subtopologies: list[Subtopology] = FRESH,
+    ) -> None:
+        self.epoch = epoch
+        self.subtopologies = [] if subtopologies is FRESH else subtopologies
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Topology:
@@ -332,10 +400,19 @@ class Topology:
         buf.append(0)
 
 
-@attrs.define
-class StreamsGroupHeartbeatRequestTaskIds:
-    subtopology_id: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class StreamsGroupHeartbeatRequestTaskIds(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[StreamsGroupHeartbeatRequestTaskIds]:
@@ -381,10 +458,19 @@ class StreamsGroupHeartbeatRequestTaskIds:
             buf.append(0)
 
 
-@attrs.define
-class StreamsGroupHeartbeatRequestEndpoint:
-    host: str = ""
-    port: int = 0
+class StreamsGroupHeartbeatRequestEndpoint(GeneratedMessage):
+    __slots__ = (
+        "host",
+        "port",
+    )
+
+    def __init__(
+        self,
+        host: str = "",
+        port: int = 0,
+    ) -> None:
+        self.host = host
+        self.port = port
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupHeartbeatRequestEndpoint:
@@ -414,11 +500,22 @@ class StreamsGroupHeartbeatRequestEndpoint:
         buf += _UI16_NO_TAGS.pack(self.port)
 
 
-@attrs.define
-class TaskOffset:
-    subtopology_id: str = ""
-    partition: int = 0
-    offset: int = 0
+class TaskOffset(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "partition",
+        "offset",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partition: int = 0,
+        offset: int = 0,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partition = partition
+        self.offset = offset
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TaskOffset]:
@@ -459,29 +556,68 @@ class TaskOffset:
             buf += _I32_I64_NO_TAGS.pack(self.partition, self.offset)
 
 
-@attrs.define
-class StreamsGroupHeartbeatRequest:
+class StreamsGroupHeartbeatRequest(GeneratedMessage):
     api_key: ClassVar[int] = 88
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    group_id: str = ""
-    member_id: str = ""
-    member_epoch: int = 0
-    endpoint_information_epoch: int = 0
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    topology: Topology | None = None
-    active_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None
-    standby_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None
-    warmup_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None
-    process_id: str | None = None
-    user_endpoint: StreamsGroupHeartbeatRequestEndpoint | None = None
-    client_tags: list[KeyValue] | None = None
-    task_offsets: list[TaskOffset] | None = None
-    task_end_offsets: list[TaskOffset] | None = None
-    shutdown_application: bool = False
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "member_epoch",
+        "endpoint_information_epoch",
+        "instance_id",
+        "rack_id",
+        "rebalance_timeout_ms",
+        "topology",
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "process_id",
+        "user_endpoint",
+        "client_tags",
+        "task_offsets",
+        "task_end_offsets",
+        "shutdown_application",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        member_epoch: int = 0,
+        endpoint_information_epoch: int = 0,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        topology: Topology | None = None,
+        active_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None,
+        standby_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None,
+        warmup_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None,
+        process_id: str | None = None,
+        user_endpoint: StreamsGroupHeartbeatRequestEndpoint | None = None,
+        client_tags: list[KeyValue] | None = None,
+        task_offsets: list[TaskOffset] | None = None,
+        task_end_offsets: list[TaskOffset] | None = None,
+        shutdown_application: bool = False,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.endpoint_information_epoch = endpoint_information_epoch
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.topology = topology
+        self.active_tasks = active_tasks
+        self.standby_tasks = standby_tasks
+        self.warmup_tasks = warmup_tasks
+        self.process_id = process_id
+        self.user_endpoint = user_endpoint
+        self.client_tags = client_tags
+        self.task_offsets = task_offsets
+        self.task_end_offsets = task_end_offsets
+        self.shutdown_application = shutdown_application
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupHeartbeatRequest:
@@ -677,10 +813,19 @@ class StreamsGroupHeartbeatRequest:
         buf += _BOOL_NO_TAGS.pack(self.shutdown_application)
 
 
-@attrs.define
-class Status:
-    status_code: int = 0
-    status_detail: str = ""
+class Status(GeneratedMessage):
+    __slots__ = (
+        "status_code",
+        "status_detail",
+    )
+
+    def __init__(
+        self,
+        status_code: int = 0,
+        status_detail: str = "",
+    ) -> None:
+        self.status_code = status_code
+        self.status_detail = status_detail
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Status:
@@ -704,10 +849,19 @@ class Status:
             buf.append(0)
 
 
-@attrs.define
-class StreamsGroupHeartbeatResponseTaskIds:
-    subtopology_id: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class StreamsGroupHeartbeatResponseTaskIds(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupHeartbeatResponseTaskIds:
@@ -732,10 +886,19 @@ class StreamsGroupHeartbeatResponseTaskIds:
             buf.append(0)
 
 
-@attrs.define
-class StreamsGroupHeartbeatResponseEndpoint:
-    host: str = ""
-    port: int = 0
+class StreamsGroupHeartbeatResponseEndpoint(GeneratedMessage):
+    __slots__ = (
+        "host",
+        "port",
+    )
+
+    def __init__(
+        self,
+        host: str = "",
+        port: int = 0,
+    ) -> None:
+        self.host = host
+        self.port = port
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupHeartbeatResponseEndpoint:
@@ -751,10 +914,19 @@ class StreamsGroupHeartbeatResponseEndpoint:
         buf += _UI16_NO_TAGS.pack(self.port)
 
 
-@attrs.define
-class TopicPartition:
-    topic: str = ""
-    partitions: list[int] = attrs.Factory(list)
+class TopicPartition(GeneratedMessage):
+    __slots__ = (
+        "topic",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[int] = FRESH,
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicPartition:
@@ -779,11 +951,22 @@ class TopicPartition:
             buf.append(0)
 
 
-@attrs.define
-class EndpointToPartitions:
-    user_endpoint: StreamsGroupHeartbeatResponseEndpoint = attrs.Factory(StreamsGroupHeartbeatResponseEndpoint)
-    active_partitions: list[TopicPartition] = attrs.Factory(list)
-    standby_partitions: list[TopicPartition] = attrs.Factory(list)
+class EndpointToPartitions(GeneratedMessage):
+    __slots__ = (
+        "user_endpoint",
+        "active_partitions",
+        "standby_partitions",
+    )
+
+    def __init__(
+        self,
+        user_endpoint: StreamsGroupHeartbeatResponseEndpoint = FRESH,
+        active_partitions: list[TopicPartition] = FRESH,
+        standby_partitions: list[TopicPartition] = FRESH,
+    ) -> None:
+        self.user_endpoint = StreamsGroupHeartbeatResponseEndpoint() if user_endpoint is FRESH else user_endpoint
+        self.active_partitions = [] if active_partitions is FRESH else active_partitions
+        self.standby_partitions = [] if standby_partitions is FRESH else standby_partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EndpointToPartitions:
@@ -815,28 +998,65 @@ class EndpointToPartitions:
             buf.append(0)
 
 
-@attrs.define
-class StreamsGroupHeartbeatResponse:
+class StreamsGroupHeartbeatResponse(GeneratedMessage):
     api_key: ClassVar[int] = 88
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    member_id: str = ""
-    member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    acceptable_recovery_lag_legacy: int = 0  # v0
-    task_offset_interval_ms: int = 0
-    acceptable_recovery_lag: int = -1  # v1+
-    status: list[Status] | None = attrs.Factory(list)
-    active_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
-    standby_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
-    warmup_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
-    topology_description_required: bool = False  # v1+
-    endpoint_information_epoch: int = 0
-    partitions_by_user_endpoint: list[EndpointToPartitions] | None = None
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "member_id",
+        "member_epoch",
+        "heartbeat_interval_ms",
+        "acceptable_recovery_lag_legacy",
+        "task_offset_interval_ms",
+        "acceptable_recovery_lag",
+        "status",
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "topology_description_required",
+        "endpoint_information_epoch",
+        "partitions_by_user_endpoint",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        member_id: str = "",
+        member_epoch: int = 0,
+        heartbeat_interval_ms: int = 0,
+        acceptable_recovery_lag_legacy: int = 0,  # v0
+        task_offset_interval_ms: int = 0,
+        acceptable_recovery_lag: int = -1,  # v1+
+        status: list[Status] | None = FRESH,
+        active_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None,
+        standby_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None,
+        warmup_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None,
+        topology_description_required: bool = False,  # v1+
+        endpoint_information_epoch: int = 0,
+        partitions_by_user_endpoint: list[EndpointToPartitions] | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.acceptable_recovery_lag_legacy = acceptable_recovery_lag_legacy
+        self.task_offset_interval_ms = task_offset_interval_ms
+        self.acceptable_recovery_lag = acceptable_recovery_lag
+        self.status = [] if status is FRESH else status
+        self.active_tasks = active_tasks
+        self.standby_tasks = standby_tasks
+        self.warmup_tasks = warmup_tasks
+        self.topology_description_required = topology_description_required
+        self.endpoint_information_epoch = endpoint_information_epoch
+        self.partitions_by_user_endpoint = partitions_by_user_endpoint
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupHeartbeatResponse:

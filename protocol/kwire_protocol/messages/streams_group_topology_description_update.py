@@ -8,23 +8,38 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
 _I8 = Struct(">b")
 
 
-@attrs.define
-class TopologyDescriptionNode:
-    name: str = ""
-    node_type: int = 0
-    source_topics: list[str] = attrs.Factory(list)
-    sink_topic: str | None = None
-    stores: list[str] = attrs.Factory(list)
-    successors: list[str] = attrs.Factory(list)
+class TopologyDescriptionNode(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "node_type",
+        "source_topics",
+        "sink_topic",
+        "stores",
+        "successors",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        node_type: int = 0,
+        source_topics: list[str] = FRESH,
+        sink_topic: str | None = None,
+        stores: list[str] = FRESH,
+        successors: list[str] = FRESH,
+    ) -> None:
+        self.name = name
+        self.node_type = node_type
+        self.source_topics = [] if source_topics is FRESH else source_topics
+        self.sink_topic = sink_topic
+        self.stores = [] if stores is FRESH else stores
+        self.successors = [] if successors is FRESH else successors
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescriptionNode:
@@ -106,10 +121,19 @@ class TopologyDescriptionNode:
             self.write(w, version)
 
 
-@attrs.define
-class TopologyDescriptionSubtopology:
-    subtopology_id: str = ""
-    nodes: list[TopologyDescriptionNode] = attrs.Factory(list)
+class TopologyDescriptionSubtopology(GeneratedMessage):
+    __slots__ = (
+        "subtopology_id",
+        "nodes",
+    )
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        nodes: list[TopologyDescriptionNode] = FRESH,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.nodes = [] if nodes is FRESH else nodes
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopologyDescriptionSubtopology]:
@@ -161,10 +185,19 @@ class TopologyDescriptionSubtopology:
             buf.append(0)
 
 
-@attrs.define
-class TopologyDescriptionGlobalStore:
-    source: TopologyDescriptionNode = attrs.Factory(TopologyDescriptionNode)
-    processor: TopologyDescriptionNode = attrs.Factory(TopologyDescriptionNode)
+class TopologyDescriptionGlobalStore(GeneratedMessage):
+    __slots__ = (
+        "source",
+        "processor",
+    )
+
+    def __init__(
+        self,
+        source: TopologyDescriptionNode = FRESH,
+        processor: TopologyDescriptionNode = FRESH,
+    ) -> None:
+        self.source = TopologyDescriptionNode() if source is FRESH else source
+        self.processor = TopologyDescriptionNode() if processor is FRESH else processor
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TopologyDescriptionGlobalStore]:
@@ -202,10 +235,19 @@ class TopologyDescriptionGlobalStore:
             buf.append(0)
 
 
-@attrs.define
-class TopologyDescription:
-    subtopologies: list[TopologyDescriptionSubtopology] = attrs.Factory(list)
-    global_stores: list[TopologyDescriptionGlobalStore] = attrs.Factory(list)
+class TopologyDescription(GeneratedMessage):
+    __slots__ = (
+        "subtopologies",
+        "global_stores",
+    )
+
+    def __init__(
+        self,
+        subtopologies: list[TopologyDescriptionSubtopology] = FRESH,
+        global_stores: list[TopologyDescriptionGlobalStore] = FRESH,
+    ) -> None:
+        self.subtopologies = [] if subtopologies is FRESH else subtopologies
+        self.global_stores = [] if global_stores is FRESH else global_stores
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescription:
@@ -250,16 +292,29 @@ class TopologyDescription:
         buf.append(0)
 
 
-@attrs.define
-class StreamsGroupTopologyDescriptionUpdateRequest:
+class StreamsGroupTopologyDescriptionUpdateRequest(GeneratedMessage):
     api_key: ClassVar[int] = 93
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    group_id: str = ""
-    member_id: str = ""
-    topology_epoch: int = 0
-    topology_description: TopologyDescription = attrs.Factory(TopologyDescription)
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "topology_epoch",
+        "topology_description",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        topology_epoch: int = 0,
+        topology_description: TopologyDescription = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.topology_epoch = topology_epoch
+        self.topology_description = TopologyDescription() if topology_description is FRESH else topology_description
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupTopologyDescriptionUpdateRequest:
@@ -314,15 +369,26 @@ class StreamsGroupTopologyDescriptionUpdateRequest:
         buf.append(0)
 
 
-@attrs.define
-class StreamsGroupTopologyDescriptionUpdateResponse:
+class StreamsGroupTopologyDescriptionUpdateResponse(GeneratedMessage):
     api_key: ClassVar[int] = 93
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupTopologyDescriptionUpdateResponse:

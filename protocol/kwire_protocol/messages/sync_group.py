@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -18,10 +25,19 @@ _I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 
 
-@attrs.define
-class SyncGroupRequestAssignment:
-    member_id: str = ""
-    assignment: bytes = b""
+class SyncGroupRequestAssignment(GeneratedMessage):
+    __slots__ = (
+        "member_id",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        member_id: str = "",
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.assignment = assignment
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[SyncGroupRequestAssignment]:
@@ -80,19 +96,38 @@ class SyncGroupRequestAssignment:
                 w.blob(self.assignment)
 
 
-@attrs.define
-class SyncGroupRequest:
+class SyncGroupRequest(GeneratedMessage):
     api_key: ClassVar[int] = 14
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 4
 
-    group_id: str = ""
-    generation_id: int = 0
-    member_id: str = ""
-    group_instance_id: str | None = None  # v3+
-    protocol_type: str | None = None  # v5+
-    protocol_name: str | None = None  # v5+
-    assignments: list[SyncGroupRequestAssignment] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "generation_id",
+        "member_id",
+        "group_instance_id",
+        "protocol_type",
+        "protocol_name",
+        "assignments",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        generation_id: int = 0,
+        member_id: str = "",
+        group_instance_id: str | None = None,  # v3+
+        protocol_type: str | None = None,  # v5+
+        protocol_name: str | None = None,  # v5+
+        assignments: list[SyncGroupRequestAssignment] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.generation_id = generation_id
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.assignments = [] if assignments is FRESH else assignments
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SyncGroupRequest:
@@ -259,17 +294,32 @@ class SyncGroupRequest:
             SyncGroupRequestAssignment.write_array(self.assignments, w, version)
 
 
-@attrs.define
-class SyncGroupResponse:
+class SyncGroupResponse(GeneratedMessage):
     api_key: ClassVar[int] = 14
     versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 4
 
-    throttle_time_ms: int = 0  # v1+
-    error_code: int = 0
-    protocol_type: str | None = None  # v5+
-    protocol_name: str | None = None  # v5+
-    assignment: bytes = b""
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "protocol_type",
+        "protocol_name",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,  # v1+
+        error_code: int = 0,
+        protocol_type: str | None = None,  # v5+
+        protocol_name: str | None = None,  # v5+
+        assignment: bytes = b"",
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.assignment = assignment
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SyncGroupResponse:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
 from kwire_protocol.wire import (
+    FRESH,
     MALFORMED,
     NULL_UUID,
     SHORT_TEXT,
+    GeneratedMessage,
     Reader,
     UnsupportedField,
     UnsupportedVersion,
@@ -33,12 +33,25 @@ _I64_I16_I32_HEAD = Struct(">qhiB")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class TxnOffsetCommitRequestPartition:
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1  # v2+
-    committed_metadata: str | None = ""
+class TxnOffsetCommitRequestPartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "committed_offset",
+        "committed_leader_epoch",
+        "committed_metadata",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,  # v2+
+        committed_metadata: str | None = "",
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.committed_metadata = committed_metadata
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TxnOffsetCommitRequestPartition]:
@@ -109,11 +122,22 @@ class TxnOffsetCommitRequestPartition:
                 w.nullable_string(self.committed_metadata)
 
 
-@attrs.define
-class TxnOffsetCommitRequestTopic:
-    name: str = ""  # v0-5
-    topic_id: Uuid = NULL_UUID  # v6+
-    partitions: list[TxnOffsetCommitRequestPartition] = attrs.Factory(list)
+class TxnOffsetCommitRequestTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",  # v0-5
+        topic_id: Uuid = NULL_UUID,  # v6+
+        partitions: list[TxnOffsetCommitRequestPartition] = FRESH,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[TxnOffsetCommitRequestTopic]:
@@ -192,20 +216,41 @@ class TxnOffsetCommitRequestTopic:
                 TxnOffsetCommitRequestPartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class TxnOffsetCommitRequest:
+class TxnOffsetCommitRequest(GeneratedMessage):
     api_key: ClassVar[int] = 28
     versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 3
 
-    transactional_id: str = ""
-    group_id: str = ""
-    producer_id: int = 0
-    producer_epoch: int = 0
-    generation_id_or_member_epoch: int = -1  # v3+
-    member_id: str = ""  # v3+
-    group_instance_id: str | None = None  # v3+
-    topics: list[TxnOffsetCommitRequestTopic] = attrs.Factory(list)
+    __slots__ = (
+        "transactional_id",
+        "group_id",
+        "producer_id",
+        "producer_epoch",
+        "generation_id_or_member_epoch",
+        "member_id",
+        "group_instance_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str = "",
+        group_id: str = "",
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        generation_id_or_member_epoch: int = -1,  # v3+
+        member_id: str = "",  # v3+
+        group_instance_id: str | None = None,  # v3+
+        topics: list[TxnOffsetCommitRequestTopic] = FRESH,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.group_id = group_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.generation_id_or_member_epoch = generation_id_or_member_epoch
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TxnOffsetCommitRequest:
@@ -324,10 +369,19 @@ class TxnOffsetCommitRequest:
             TxnOffsetCommitRequestTopic.write_array(self.topics, w, version)
 
 
-@attrs.define
-class TxnOffsetCommitResponsePartition:
-    partition_index: int = 0
-    error_code: int = 0
+class TxnOffsetCommitResponsePartition(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TxnOffsetCommitResponsePartition:
@@ -355,11 +409,22 @@ class TxnOffsetCommitResponsePartition:
                 buf += _I32_I16.pack(self.partition_index, self.error_code)
 
 
-@attrs.define
-class TxnOffsetCommitResponseTopic:
-    name: str = ""  # v0-5
-    topic_id: Uuid = NULL_UUID  # v6+
-    partitions: list[TxnOffsetCommitResponsePartition] = attrs.Factory(list)
+class TxnOffsetCommitResponseTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",  # v0-5
+        topic_id: Uuid = NULL_UUID,  # v6+
+        partitions: list[TxnOffsetCommitResponsePartition] = FRESH,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TxnOffsetCommitResponseTopic:
@@ -409,14 +474,23 @@ class TxnOffsetCommitResponseTopic:
                 TxnOffsetCommitResponsePartition.write_array(self.partitions, w, version)
 
 
-@attrs.define
-class TxnOffsetCommitResponse:
+class TxnOffsetCommitResponse(GeneratedMessage):
     api_key: ClassVar[int] = 28
     versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 3
 
-    throttle_time_ms: int = 0
-    topics: list[TxnOffsetCommitResponseTopic] = attrs.Factory(list)
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[TxnOffsetCommitResponseTopic] = FRESH,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TxnOffsetCommitResponse:

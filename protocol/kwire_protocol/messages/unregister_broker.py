@@ -8,22 +8,25 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 _I32_NO_TAGS = Struct(">ix")
 
 
-@attrs.define
-class UnregisterBrokerRequest:
+class UnregisterBrokerRequest(GeneratedMessage):
     api_key: ClassVar[int] = 64
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    broker_id: int = 0
+    __slots__ = ("broker_id",)
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+    ) -> None:
+        self.broker_id = broker_id
 
     @classmethod
     def read(cls, r: Reader, version: int) -> UnregisterBrokerRequest:
@@ -49,15 +52,26 @@ class UnregisterBrokerRequest:
         buf += _I32_NO_TAGS.pack(self.broker_id)
 
 
-@attrs.define
-class UnregisterBrokerResponse:
+class UnregisterBrokerResponse(GeneratedMessage):
     api_key: ClassVar[int] = 64
     versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> UnregisterBrokerResponse:

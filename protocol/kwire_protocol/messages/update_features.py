@@ -8,9 +8,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Writer,
+)
 
 _BOOL_HEAD = Struct(">?B")
 _BOOL_NO_TAGS = Struct(">?x")
@@ -24,12 +31,25 @@ _I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 
 
-@attrs.define
-class FeatureUpdateKey:
-    feature: str = ""
-    max_version_level: int = 0
-    allow_downgrade: bool = False  # v0
-    upgrade_type: int = 1  # v1+
+class FeatureUpdateKey(GeneratedMessage):
+    __slots__ = (
+        "feature",
+        "max_version_level",
+        "allow_downgrade",
+        "upgrade_type",
+    )
+
+    def __init__(
+        self,
+        feature: str = "",
+        max_version_level: int = 0,
+        allow_downgrade: bool = False,  # v0
+        upgrade_type: int = 1,  # v1+
+    ) -> None:
+        self.feature = feature
+        self.max_version_level = max_version_level
+        self.allow_downgrade = allow_downgrade
+        self.upgrade_type = upgrade_type
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[FeatureUpdateKey]:
@@ -83,15 +103,26 @@ class FeatureUpdateKey:
                 buf += _I16_BOOL_NO_TAGS.pack(self.max_version_level, self.allow_downgrade)
 
 
-@attrs.define
-class UpdateFeaturesRequest:
+class UpdateFeaturesRequest(GeneratedMessage):
     api_key: ClassVar[int] = 57
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    timeout_ms: int = 60000
-    feature_updates: list[FeatureUpdateKey] = attrs.Factory(list)
-    validate_only: bool = False  # v1+
+    __slots__ = (
+        "timeout_ms",
+        "feature_updates",
+        "validate_only",
+    )
+
+    def __init__(
+        self,
+        timeout_ms: int = 60000,
+        feature_updates: list[FeatureUpdateKey] = FRESH,
+        validate_only: bool = False,  # v1+
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.feature_updates = [] if feature_updates is FRESH else feature_updates
+        self.validate_only = validate_only
 
     @classmethod
     def read(cls, r: Reader, version: int) -> UpdateFeaturesRequest:
@@ -152,11 +183,22 @@ class UpdateFeaturesRequest:
                 raise UnsupportedField("UpdateFeaturesRequest.validate_only", version)
 
 
-@attrs.define
-class UpdatableFeatureResult:
-    feature: str = ""
-    error_code: int = 0
-    error_message: str | None = ""
+class UpdatableFeatureResult(GeneratedMessage):
+    __slots__ = (
+        "feature",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        feature: str = "",
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.feature = feature
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> UpdatableFeatureResult:
@@ -185,16 +227,29 @@ class UpdatableFeatureResult:
             buf.append(0)
 
 
-@attrs.define
-class UpdateFeaturesResponse:
+class UpdateFeaturesResponse(GeneratedMessage):
     api_key: ClassVar[int] = 57
     versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    results: list[UpdatableFeatureResult] = attrs.Factory(list)  # v0-1
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "results",
+    )
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        results: list[UpdatableFeatureResult] = FRESH,  # v0-1
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> UpdateFeaturesResponse:

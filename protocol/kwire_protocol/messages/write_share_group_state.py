@@ -8,9 +8,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    FRESH,
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    GeneratedMessage,
+    Reader,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I32_I16 = Struct(">ih")
 _I32_I32_I32_I64 = Struct(">iiiq")
@@ -22,12 +30,25 @@ _I64_I64_I8_I16_NO_TAGS = Struct(">qqbhx")
 _UUID_HEAD = Struct(">16sB")
 
 
-@attrs.define
-class StateBatch:
-    first_offset: int = 0
-    last_offset: int = 0
-    delivery_state: int = 0
-    delivery_count: int = 0
+class StateBatch(GeneratedMessage):
+    __slots__ = (
+        "first_offset",
+        "last_offset",
+        "delivery_state",
+        "delivery_count",
+    )
+
+    def __init__(
+        self,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        delivery_state: int = 0,
+        delivery_count: int = 0,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.delivery_state = delivery_state
+        self.delivery_count = delivery_count
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[StateBatch]:
@@ -61,14 +82,31 @@ class StateBatch:
             )
 
 
-@attrs.define
-class PartitionData:
-    partition: int = 0
-    state_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = 0
-    delivery_complete_count: int = -1  # v1+
-    state_batches: list[StateBatch] = attrs.Factory(list)
+class PartitionData(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "state_epoch",
+        "leader_epoch",
+        "start_offset",
+        "delivery_complete_count",
+        "state_batches",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        state_epoch: int = 0,
+        leader_epoch: int = 0,
+        start_offset: int = 0,
+        delivery_complete_count: int = -1,  # v1+
+        state_batches: list[StateBatch] = FRESH,
+    ) -> None:
+        self.partition = partition
+        self.state_epoch = state_epoch
+        self.leader_epoch = leader_epoch
+        self.start_offset = start_offset
+        self.delivery_complete_count = delivery_complete_count
+        self.state_batches = [] if state_batches is FRESH else state_batches
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionData]:
@@ -131,10 +169,19 @@ class PartitionData:
             buf.append(0)
 
 
-@attrs.define
-class WriteStateData:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionData] = attrs.Factory(list)
+class WriteStateData(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionData] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[WriteStateData]:
@@ -176,14 +223,23 @@ class WriteStateData:
             buf.append(0)
 
 
-@attrs.define
-class WriteShareGroupStateRequest:
+class WriteShareGroupStateRequest(GeneratedMessage):
     api_key: ClassVar[int] = 85
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    group_id: str = ""
-    topics: list[WriteStateData] = attrs.Factory(list)
+    __slots__ = (
+        "group_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[WriteStateData] = FRESH,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WriteShareGroupStateRequest:
@@ -231,11 +287,22 @@ class WriteShareGroupStateRequest:
         buf.append(0)
 
 
-@attrs.define
-class PartitionResult:
-    partition: int = 0
-    error_code: int = 0
-    error_message: str | None = None
+class PartitionResult(GeneratedMessage):
+    __slots__ = (
+        "partition",
+        "error_code",
+        "error_message",
+    )
+
+    def __init__(
+        self,
+        partition: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.error_message = error_message
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResult:
@@ -262,10 +329,19 @@ class PartitionResult:
             buf.append(0)
 
 
-@attrs.define
-class WriteStateResult:
-    topic_id: Uuid = NULL_UUID
-    partitions: list[PartitionResult] = attrs.Factory(list)
+class WriteStateResult(GeneratedMessage):
+    __slots__ = (
+        "topic_id",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        topic_id: Uuid = NULL_UUID,
+        partitions: list[PartitionResult] = FRESH,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WriteStateResult:
@@ -292,13 +368,18 @@ class WriteStateResult:
             buf.append(0)
 
 
-@attrs.define
-class WriteShareGroupStateResponse:
+class WriteShareGroupStateResponse(GeneratedMessage):
     api_key: ClassVar[int] = 85
     versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
-    results: list[WriteStateResult] = attrs.Factory(list)
+    __slots__ = ("results",)
+
+    def __init__(
+        self,
+        results: list[WriteStateResult] = FRESH,
+    ) -> None:
+        self.results = [] if results is FRESH else results
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WriteShareGroupStateResponse:

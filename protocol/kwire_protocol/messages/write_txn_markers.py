@@ -8,9 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-import attrs
-
-from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import FRESH, MALFORMED, SHORT_TEXT, GeneratedMessage, Reader, UnsupportedVersion, Writer
 
 _I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
@@ -23,10 +21,19 @@ _I64_I16_BOOL = Struct(">qh?")
 _I64_I16_BOOL_HEAD = Struct(">qh?B")
 
 
-@attrs.define
-class WritableTxnMarkerTopic:
-    name: str = ""
-    partition_indexes: list[int] = attrs.Factory(list)
+class WritableTxnMarkerTopic(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partition_indexes",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partition_indexes: list[int] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partition_indexes = [] if partition_indexes is FRESH else partition_indexes
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[WritableTxnMarkerTopic]:
@@ -72,14 +79,31 @@ class WritableTxnMarkerTopic:
             buf.append(0)
 
 
-@attrs.define
-class WritableTxnMarker:
-    producer_id: int = 0
-    producer_epoch: int = 0
-    transaction_result: bool = False
-    topics: list[WritableTxnMarkerTopic] = attrs.Factory(list)
-    coordinator_epoch: int = 0
-    transaction_version: int = 0  # v2+
+class WritableTxnMarker(GeneratedMessage):
+    __slots__ = (
+        "producer_id",
+        "producer_epoch",
+        "transaction_result",
+        "topics",
+        "coordinator_epoch",
+        "transaction_version",
+    )
+
+    def __init__(
+        self,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        transaction_result: bool = False,
+        topics: list[WritableTxnMarkerTopic] = FRESH,
+        coordinator_epoch: int = 0,
+        transaction_version: int = 0,  # v2+
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.transaction_result = transaction_result
+        self.topics = [] if topics is FRESH else topics
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction_version = transaction_version
 
     @classmethod
     def read_array(cls, r: Reader, version: int, count: int) -> list[WritableTxnMarker]:
@@ -131,13 +155,18 @@ class WritableTxnMarker:
                 buf += _I32_NO_TAGS.pack(self.coordinator_epoch)
 
 
-@attrs.define
-class WriteTxnMarkersRequest:
+class WriteTxnMarkersRequest(GeneratedMessage):
     api_key: ClassVar[int] = 27
     versions: ClassVar[range] = range(1, 3)
     flexible_since: ClassVar[int | None] = 1
 
-    markers: list[WritableTxnMarker] = attrs.Factory(list)
+    __slots__ = ("markers",)
+
+    def __init__(
+        self,
+        markers: list[WritableTxnMarker] = FRESH,
+    ) -> None:
+        self.markers = [] if markers is FRESH else markers
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WriteTxnMarkersRequest:
@@ -174,10 +203,19 @@ class WriteTxnMarkersRequest:
         buf.append(0)
 
 
-@attrs.define
-class WritableTxnMarkerPartitionResult:
-    partition_index: int = 0
-    error_code: int = 0
+class WritableTxnMarkerPartitionResult(GeneratedMessage):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WritableTxnMarkerPartitionResult:
@@ -198,10 +236,19 @@ class WritableTxnMarkerPartitionResult:
             buf += _I32_I16_NO_TAGS.pack(self.partition_index, self.error_code)
 
 
-@attrs.define
-class WritableTxnMarkerTopicResult:
-    name: str = ""
-    partitions: list[WritableTxnMarkerPartitionResult] = attrs.Factory(list)
+class WritableTxnMarkerTopicResult(GeneratedMessage):
+    __slots__ = (
+        "name",
+        "partitions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[WritableTxnMarkerPartitionResult] = FRESH,
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is FRESH else partitions
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WritableTxnMarkerTopicResult:
@@ -228,10 +275,19 @@ class WritableTxnMarkerTopicResult:
             buf.append(0)
 
 
-@attrs.define
-class WritableTxnMarkerResult:
-    producer_id: int = 0
-    topics: list[WritableTxnMarkerTopicResult] = attrs.Factory(list)
+class WritableTxnMarkerResult(GeneratedMessage):
+    __slots__ = (
+        "producer_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        producer_id: int = 0,
+        topics: list[WritableTxnMarkerTopicResult] = FRESH,
+    ) -> None:
+        self.producer_id = producer_id
+        self.topics = [] if topics is FRESH else topics
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WritableTxnMarkerResult:
@@ -258,13 +314,18 @@ class WritableTxnMarkerResult:
             buf.append(0)
 
 
-@attrs.define
-class WriteTxnMarkersResponse:
+class WriteTxnMarkersResponse(GeneratedMessage):
     api_key: ClassVar[int] = 27
     versions: ClassVar[range] = range(1, 3)
     flexible_since: ClassVar[int | None] = 1
 
-    markers: list[WritableTxnMarkerResult] = attrs.Factory(list)
+    __slots__ = ("markers",)
+
+    def __init__(
+        self,
+        markers: list[WritableTxnMarkerResult] = FRESH,
+    ) -> None:
+        self.markers = [] if markers is FRESH else markers
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WriteTxnMarkersResponse:

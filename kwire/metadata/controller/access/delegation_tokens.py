@@ -150,7 +150,7 @@ def _check_renewer(token: DelegationTokenRecord, requester: Principal) -> None:
 
 def _expiring(token: DelegationTokenRecord, expires_ms: int) -> tuple[Records, int]:
     expires_ms = min(token.max_timestamp, expires_ms)
-    return [attrs.evolve(token, expiration_timestamp=expires_ms)], expires_ms
+    return [token.replace(expiration_timestamp=expires_ms)], expires_ms
 
 
 def _sum(now_ms: int, period_ms: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal import streams_group as records
@@ -409,7 +408,7 @@ def test_who_may_not_read_the_group_may_not_describe_it() -> None:
 )
 def test_a_description_without_a_sender_is_refused(fields: dict[str, Any], message: str) -> None:
     async def scenario(kwire: InTrio) -> None:
-        response = await kwire.call(attrs.evolve(describing(), **fields), 0)
+        response = await kwire.call(describing().replace(**fields), 0)
         assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, message)
 
     with_broker(scenario, settings=[f"{PLUGIN}={IN_MEMORY_DESCRIPTIONS}"])

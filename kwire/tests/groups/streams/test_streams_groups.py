@@ -427,7 +427,7 @@ def test_a_broker_may_be_told_not_to_serve_streams_groups() -> None:
 )
 def test_requests_that_contradict_themselves_are_refused(fields: dict[str, Any], message: str) -> None:
     async def scenario(kwire: InTrio) -> None:
-        response = await kwire.call(attrs.evolve(joining("a"), **fields), 0)
+        response = await kwire.call(joining("a").replace(**fields), 0)
         assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, message)
 
     with_broker(scenario)
