@@ -342,7 +342,7 @@ class Case:
         """There is one, without members."""
         eventually(lambda: self.prepare("share_group_heartbeat").error_code == 0, "the member has joined")
         make, _ = requests_of("share_group_heartbeat")[0]
-        left = attrs.evolve(self.request(make), member_epoch=-1)
+        left = self.request(make).replace(member_epoch=-1)
         assert self.scene.call(left).error_code == 0
 
     # -- what is there after it
