@@ -121,7 +121,7 @@ class _Choosy(ssl.SSLContext):
 def test_a_truststore_that_openssl_does_not_take_is_refused() -> None:
     trusted_ones = load_stores(client_settings()).trusted
     assert trusted_ones is not None
-    with pytest.raises(TlsError, match="^the certificates of the truststore cannot be used: .*[a-z]"):
+    with pytest.raises(TlsError, match="^the certificates of the truststore cannot be used: "):
         contexts._trust(_Choosy(ssl.PROTOCOL_TLS_CLIENT), trusted_ones)
 
 
