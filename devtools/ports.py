@@ -29,7 +29,11 @@ _waiting: deque[int] = deque()
 
 
 def free_port() -> int:
-    """A port on loopback that nobody uses. It comes again after a thousand others, or when no block is left."""
+    """A port on loopback that nobody uses.
+
+    The same port is given out again only after a thousand others, or when every block is taken. Raises OSError if there
+    is none.
+    """
     with _one_at_a_time:
         for _ in range(len(_BLOCKS) * BLOCK):
             if not _waiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import attrs
 import pytest
@@ -114,8 +115,8 @@ def test_a_certificate_that_openssl_does_not_take_is_refused_by_its_name() -> No
 class _Choosy(ssl.SSLContext):
     """Takes no certificate into its truststore: to it, each is damaged."""
 
-    def load_verify_locations(self, *, cadata: bytes) -> None:  # type: ignore[override]
-        super().load_verify_locations(cadata=cadata[:-1])
+    def load_verify_locations(self, cafile: Any = None, capath: Any = None, cadata: Any = None) -> None:
+        super().load_verify_locations(cafile, capath, cadata[:-1])
 
 
 def test_a_truststore_that_openssl_does_not_take_is_refused() -> None:
@@ -138,12 +139,12 @@ def test_a_truststore_that_openssl_does_not_take_is_refused() -> None:
     ],
 )
 def test_contexts_that_do_not_accept_each_other_say_who_and_why(
-    server: dict[str, object], client: dict[str, object], says: str
+    server: dict[str, Any], client: dict[str, Any], says: str
 ) -> None:
     usual = attrs.evolve(client_settings("broker"), endpoint_identification_algorithm="")
     check_handshake(server_context(server_settings()), client_context(usual))
     with pytest.raises(TlsError, match=f"^{says}"):
-        check_handshake(server_context(server_settings(**server)), client_context(attrs.evolve(usual, **client)))  # type: ignore[arg-type]
+        check_handshake(server_context(server_settings(**server)), client_context(attrs.evolve(usual, **client)))
 
 
 def test_nothing_is_compressed_nor_negotiated_again() -> None:

@@ -26,9 +26,9 @@ from kwire.tests.security.tls.certificates import HOST, authority, issued, trust
 
 PASSWORD = "correct horse"
 EC_KEY = bytes.fromhex("06072a8648ce3d0201")
-"""The object identifier of keys for elliptic curves,"""
+"""The object identifier of keys for elliptic curves."""
 NO_KEY = bytes.fromhex("06072a8648ce3d0209")
-"""and one that nobody uses."""
+"""An object identifier that no kind of key has."""
 JKS = b"\xfe\xed\xfe\xed\0\0\0\2\0\0\0\1" + bytes(100)
 
 
