@@ -126,7 +126,7 @@ class ConsumerKind(ModernKind[ConsumerGroup]):
             client_host=member.client_host,
             subscribed_topic_names=sorted(member.subscribed_topic_names),
             subscribed_topic_regex=member.subscribed_topic_regex,
-            assignment=self._described((topic_id, [*parts]) for topic_id, parts in current.assigned.items()),
+            assignment=self._described((topic_id, [*parts]) for topic_id, parts in current.held().items()),
             target_assignment=self._described(group.targets.get(member.member_id, NOTHING_ASSIGNED).items()),
             member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
         )

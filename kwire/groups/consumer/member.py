@@ -111,6 +111,15 @@ class CurrentAssignment:
         """The next one. Its previous epoch is this one's, so that a member whose response was lost is recognized."""
         return CurrentAssignment(epoch, self.epoch, state, assigned, pending_revocation)
 
+    def held(self) -> Partitions:
+        """All partitions that no other member may have: those that it may use, and those that it is to give up."""
+        if not self.pending_revocation:
+            return self.assigned
+        held = dict(self.assigned)
+        for topic_id, partitions in self.pending_revocation.items():
+            held[topic_id] = {**held.get(topic_id, _NOTHING_OF_TOPIC), **partitions}
+        return held
+
     def assignment_epoch(self, topic_id: Uuid, partition: int) -> int | None:
         """The epoch in which the member got a partition that it has or is to give up; None for other partitions."""
         epoch = self.assigned.get(topic_id, _NOTHING_OF_TOPIC).get(partition)

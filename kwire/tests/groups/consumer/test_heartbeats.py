@@ -42,6 +42,12 @@ def partitions(client: Client) -> list[int]:
     return sorted(partition for _, partition in client.owned)
 
 
+def described_partitions(driver: ShardDriver, member_id: str) -> list[int]:
+    """The assignment of a member, as ConsumerGroupDescribe has it."""
+    (member,) = [it for it in driver.shard.describe_consumer(GROUP).members if it.member_id == member_id]
+    return [partition for topic in member.assignment.topic_partitions for partition in topic.partitions]
+
+
 def test_the_first_member_has_everything_with_its_first_answer(driver: ShardDriver) -> None:
     client = Client(driver, "a")
     assert client.heartbeat() is ErrorCode.NONE
@@ -68,6 +74,18 @@ def test_a_second_member_has_its_share_once_the_first_gave_it_up(driver: ShardDr
     second.give_up()
     assert len(partitions(second)) == 2
     assert not first.owned & second.owned
+
+
+def test_what_a_member_has_still_to_give_up_is_described_as_its_own(driver: ShardDriver) -> None:
+    first, second = Client(driver, "a"), Client(driver, "b")
+    settle([first])
+    second.heartbeat()
+    first.heartbeat()
+    assert described_partitions(driver, "a") == [0, 1, 2, 3], "it is asked to give some up, and has not done so"
+    assert described_partitions(driver, "b") == []
+    settle([first, second])
+    assert described_partitions(driver, "a") == partitions(first)
+    assert described_partitions(driver, "b") == partitions(second)
 
 
 def test_a_heartbeat_without_news_writes_nothing(driver: ShardDriver) -> None:
