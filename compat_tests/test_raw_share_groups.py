@@ -203,6 +203,20 @@ def test_a_member_gets_its_partitions_after_their_states_are_initialized(
     assert [(it.protocol_type, it.group_state, it.group_type) for it in found] == [("share", "Stable", "share")]
 
 
+def test_the_epochs_of_a_group_count_from_one(client: RawClient, group: str, topic: str) -> None:
+    make_group(client, group, topic)
+    made = describe(client, group)
+    assert (made.group_state, made.group_epoch, made.assignment_epoch) == ("Empty", 1, 1)
+    member = Member(client, group, "member-1")
+    member.join(topic)
+    joined = describe(client, group)
+    assert (joined.group_state, joined.group_epoch, joined.assignment_epoch) == ("Stable", 2, 2)
+    assert (member.epoch, joined.members[0].member_epoch) == (2, 2)
+    member.send(LEAVING)
+    left = describe(client, group)
+    assert (left.group_state, left.group_epoch, left.assignment_epoch) == ("Empty", 3, 2)
+
+
 def test_members_share_a_partition(client: RawClient, member: Member, topic: str) -> None:
     other = Member(client, member.group, "member-2")
     member.join(topic)

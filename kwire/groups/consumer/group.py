@@ -59,8 +59,6 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
     protocol_type: ClassVar = CONSUMER_PROTOCOL_TYPE
     changes: ClassVar = CHANGES
 
-    epoch: int = 1
-    """Of a new group, 1: it differs from the assignment epoch, so even a member without topics gets an assignment."""
     regexes: dict[str, ResolvedRegex] = attrs.field(factory=dict)
     """The regular expressions that members subscribe to, once they have been matched with the topics."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -38,6 +38,10 @@ T = TypeVar("T")
 """A member's part of the target assignment."""
 
 
+FIRST_EPOCH: Final = 1
+"""Group epoch and assignment epoch of a new group. Its members have it until there is something to assign."""
+
+
 @attrs.define(eq=False)
 class MemberTimers:
     """The deadlines of one member, which are not in the log: whoever loads the group starts them anew."""
@@ -61,10 +65,10 @@ class ModernGroup(Group, ABC, Generic[M, C, T, TT]):
     changes: ClassVar[ChangeTypes]
 
     group_id: str
-    epoch: int = 0
+    epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
     """Of the topics that it reads, as of this epoch (`topics.py`)."""
-    assignment_epoch: int = 0
+    assignment_epoch: int = FIRST_EPOCH
     assignment_timestamp_ms: int = 0
     """When the target was computed; 0 if that is unknown."""
     members: dict[str, M] = attrs.field(factory=dict)

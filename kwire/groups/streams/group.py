@@ -70,9 +70,6 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
     protocol_type: ClassVar = "streams"
     changes: ClassVar = CHANGES
 
-    epoch: int = 1
-    assignment_epoch: int = 1
-    """Of a new group, 1: its first members have this epoch while the first assignment is delayed."""
     validated_topology_epoch: int = NOT_VALIDATED
     assignment_configs: dict[str, str] = attrs.field(factory=dict)
     """The settings for which the epoch began."""

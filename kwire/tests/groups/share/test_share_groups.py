@@ -6,6 +6,11 @@ import pytest
 import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal import share_group as records
+from kwire_protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from kwire_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -57,19 +62,34 @@ def share_group(driver: ShardDriver) -> ShareGroup:
 def test_partitions_are_assigned_once_their_states_are_initialized(driver: ShardDriver) -> None:
     client, keeper = Client(driver, "a"), Keeper(driver)
     assert client.heartbeat() is ErrorCode.NONE
-    assert (client.epoch, client.assigned) == (1, set())
+    assert (client.epoch, client.assigned) == (2, set()), "the group began in epoch 1, and a member has joined"
     (asked,) = driver.to_initialize
     topic = driver.topics.find("t")
     assert topic is not None
-    assert asked.state_epoch == 1
+    assert asked.state_epoch == 2
     assert asked.start_offsets == {topic.topic_id: {0: -1, 1: -1, 2: -1}}
     client.heartbeat()
     assert len(driver.to_initialize) == 1, "what is under way is not asked for again"
     keeper.answer()
     driver.advance(5_000)
     client.heartbeat()
-    assert client.epoch == 2
+    assert client.epoch == 3
     assert client.assigned == {(topic.topic_id, partition) for partition in range(3)}
+
+
+def test_a_group_begins_in_epoch_one_over_a_restart_too(driver: ShardDriver) -> None:
+    token = driver.token()
+    partitions = [AlterShareGroupOffsetsRequestPartition(0, 5)]
+    request = AlterShareGroupOffsetsRequest(GROUP, [AlterShareGroupOffsetsRequestTopic("t", partitions)])
+    driver.run(driver.shard.begin_share_alteration(request, token, now=driver.now))
+    for _ in range(2):
+        assert (share_group(driver).epoch, share_group(driver).assignment_epoch) == (1, 1)
+        driver.restart()
+    client = Client(driver, "a")
+    client.heartbeat()
+    for _ in range(2):
+        assert (share_group(driver).epoch, share_group(driver).assignment_epoch, client.epoch) == (2, 2, 2)
+        driver.restart()
 
 
 def test_more_members_than_partitions_share_them(driver: ShardDriver) -> None:
@@ -139,8 +159,8 @@ def test_a_member_in_its_previous_epoch_is_known_and_one_before_is_fenced(driver
     Client(driver, "b").heartbeat()
     driver.advance(5_000)
     client.heartbeat()
-    assert client.epoch == 3
-    for epoch, error in ((2, ErrorCode.NONE), (1, ErrorCode.FENCED_MEMBER_EPOCH), (4, ErrorCode.FENCED_MEMBER_EPOCH)):
+    assert client.epoch == 4
+    for epoch, error in ((3, ErrorCode.NONE), (2, ErrorCode.FENCED_MEMBER_EPOCH), (5, ErrorCode.FENCED_MEMBER_EPOCH)):
         assert heartbeat(driver, ShareGroupHeartbeatRequest(GROUP, "a", epoch)).error_code == error
 
 
@@ -245,10 +265,10 @@ def test_a_member_joins_and_gets_initialized_partitions() -> None:
         (assigned,) = answer.assignment.topic_partitions
         assert (assigned.topic_id, assigned.partitions) == (topic_id, [0, 1])
         group = await described(kwire)
-        assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 2, 2)
+        assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 3, 3)
         assert group.assignor_name == "simple"
         (member,) = group.members
-        assert (member.member_id, member.member_epoch, member.client_host) == ("m", 2, "/127.0.0.1")
+        assert (member.member_id, member.member_epoch, member.client_host) == ("m", 3, "/127.0.0.1")
         assert [(it.topic_name, it.partitions) for it in member.assignment.topic_partitions] == [("t", [0, 1])]
         listed = (await kwire.call(ListGroupsRequest([], ["share"]), 5)).groups
         assert [(it.group_id, it.protocol_type, it.group_type) for it in listed] == [("g", "share", "share")]
@@ -260,7 +280,7 @@ def test_a_deleted_group_leaves_no_states() -> None:
     async def scenario(kwire: InTrio) -> None:
         topic_id = kwire.create_topic("t")
         await settled(kwire, "t")
-        assert await state_epoch(kwire, topic_id) == 1
+        assert await state_epoch(kwire, topic_id) == 2
         delete = DeleteGroupsRequest(["g"])
         assert (await kwire.call(delete, 2)).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
         left = await say(kwire, "m", -1)
@@ -281,8 +301,8 @@ def test_a_group_is_there_again_after_a_restart() -> None:
 
     async def second(kwire: InTrio) -> None:
         group = await described(kwire)
-        assert (group.group_state, group.group_epoch, len(group.members)) == ("Stable", 2, 1)
-        answer = await say(kwire, "m", 2, ["t"])
+        assert (group.group_state, group.group_epoch, len(group.members)) == ("Stable", 3, 1)
+        answer = await say(kwire, "m", 3, ["t"])
         assert answer.assignment is not None
         assert [it.partitions for it in answer.assignment.topic_partitions] == [[0, 1]]
         await trio.sleep(60)

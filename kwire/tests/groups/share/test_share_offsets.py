@@ -187,7 +187,7 @@ def test_an_alteration_that_failed_leaves_the_partition_as_it_was(driver: ShardD
     request = AlterShareGroupOffsetsRequest(GROUP, [AlterShareGroupOffsetsRequestTopic("t", partitions)])
     driver.run(driver.shard.begin_share_alteration(request, token, now=driver.now))
     asked = driver.replies[token].asked
-    assert asked.state_epoch == group(driver).epoch == 2
+    assert asked.state_epoch == group(driver).epoch == 3
     ((topic_id, offsets),) = asked.start_offsets.items()
     assert offsets == {0: 5}
     assert group(driver).states != before
