@@ -7,6 +7,8 @@ Where kwire and Apache Kafka differ on purpose:
   refuses very long expressions, and says why a protocol is turned off.
 * A static member that joins again with its own member id, because the answer was lost, is UNRELEASED_INSTANCE_ID in
   Apache Kafka until its session ends. kwire takes it back.
+* In a group whose members all use the classic protocol (the last other one left, and the policy keeps it a consumer
+  group), nobody has the next assignment computed in Apache Kafka until somebody joins. kwire lets them rejoin for it.
 * Apache Kafka answers UNKNOWN_SERVER_ERROR to a subscription that cannot be decoded, and to an OffsetFetch with an
   epoch and no member id.
 """
@@ -368,6 +370,25 @@ def test_a_partition_is_given_to_the_second_member_when_the_first_has_let_go(
     assert (code(left), left.member_id, left.member_epoch, left.heartbeat_interval_ms) == (E.NONE, "b", LEAVES, 0)
     assert code(heartbeat(client, group, "b", LEAVES)) == E.UNKNOWN_MEMBER_ID
     assert assigned(heartbeat(client, group, "a", FIRST_EPOCH + 1)) == [0, 1, 2]
+
+
+def test_what_a_member_has_still_to_give_up_is_described_as_its_own(client: RawClient, group: str, topic: str) -> None:
+    ref = topic_id(client, topic)
+    join(client, group, "a", topic)
+    join(client, group, "b", topic)
+    kept = assigned(heartbeat(client, group, "a", FIRST_EPOCH)) or []
+    assert len(kept) == 2
+
+    def of_first() -> tuple[list[int], list[int]]:
+        """What it has, and what it is to have."""
+        member = next(it for it in described(client, group).members if it.member_id == "a")
+        both = (member.assignment.topic_partitions, member.target_assignment.topic_partitions)
+        has, target = ([partition for it in parts for partition in it.partitions] for parts in both)
+        return sorted(has), sorted(target)
+
+    assert of_first() == ([0, 1, 2], kept)
+    heartbeat(client, group, "a", FIRST_EPOCH, topic_partitions=owned(ref, *kept))
+    assert of_first() == (kept, kept)
 
 
 def test_a_regular_expression_and_names_are_one_subscription(
@@ -864,6 +885,43 @@ def test_a_member_of_the_other_protocol_upgrades_a_group_and_its_last_one_downgr
     assert beats(2) == E.REBALANCE_IN_PROGRESS
     last = classic_join(client, 3, group, topic, member_id=classic)
     assert (last.error_code, last.generation_id, last.leader) == (E.NONE, 3, classic)
+
+
+def test_a_classic_member_rejoins_when_an_assignment_is_there_and_not_while_it_is_delayed(
+    broker: Broker, client: RawClient, group: str, topic: str
+) -> None:
+    interval = "consumer.assignment.interval.ms"
+    groups.configure(broker.bootstrap, group, interval, 15_000)
+    join(client, group, "m", topic)
+    classic = classic_join(client, 3, group, topic)
+    member, generation = classic.member_id, classic.generation_id
+    found = described(client, group)
+    assert (found.group_state, found.group_epoch, found.assignment_epoch) == (
+        "Assigning",
+        FIRST_EPOCH + 1,
+        FIRST_EPOCH,
+    )
+    assert generation == FIRST_EPOCH
+
+    def beats() -> ErrorCode:
+        return ErrorCode(client.call(HeartbeatRequest(group, generation, member), 4).error_code)
+
+    def syncs() -> ErrorCode:
+        return ErrorCode(client.call(SyncGroupRequest(group, generation, member), 3).error_code)
+
+    assert (syncs(), beats()) == (E.NONE, E.NONE)
+    assert commit(client, 5, group, member, generation, topic) == E.NONE
+    assert classic_join(client, 3, group, topic, member_id=member).generation_id == generation
+    groups.configure(broker.bootstrap, group, interval, 0)
+
+    def is_assigned() -> bool:
+        heartbeat(client, group, "m", FIRST_EPOCH)
+        return described(client, group).assignment_epoch == FIRST_EPOCH + 1
+
+    eventually(is_assigned, "the assignment that was delayed")
+    assert (syncs(), beats()) == (E.REBALANCE_IN_PROGRESS, E.REBALANCE_IN_PROGRESS)
+    again = classic_join(client, 3, group, topic, member_id=member)
+    assert (again.error_code, again.generation_id) == (E.NONE, FIRST_EPOCH + 1)
 
 
 def test_a_static_member_that_comes_back_with_the_classic_protocol_downgrades_its_group(

@@ -45,9 +45,13 @@ class Assigning:
         if subscriptions_changed or group.topics_version != self.topics.version:
             self.epochs.begin(draft, group, group.subscribed_topics(), needed=subscriptions_changed)
 
+    def is_due(self, group: ConsumerGroup, now: Now) -> bool:
+        """Whether the next member that has news gets a new target assignment."""
+        return is_assignment_due(group, now, self._interval_ms)
+
     def assign(self, draft: Draft, group: ConsumerGroup, now: Now) -> None:
         """Computes the target assignment for the group epoch, if it is due."""
-        if is_assignment_due(group, now, self._interval_ms):
+        if self.is_due(group, now):
             assignor = self.assignor_of(group)
             targets = assignor.assign(self._spec(group))
             whole = {member_id: targets.get(member_id, NOTHING_ASSIGNED) for member_id in group.members}

@@ -3,6 +3,10 @@
 The coordinator assigns to them as to all others. JoinGroup stands for a full heartbeat and is answered at once: the
 generation is the member's epoch. SyncGroup returns what the member has. A Heartbeat tells it to rejoin when it has to
 give something up, or when there is more for it. None of them waits for other members.
+
+While the assignment of a new group epoch is delayed, a member that rejoins gets no further, so it is not told to. Once
+the assignment is due, it is: its JoinGroup has the assignment computed. Apache Kafka leaves that to the members of the
+consumer protocol, of which the group may have none any more.
 """
 
 from __future__ import annotations
@@ -158,7 +162,7 @@ class ClassicMembers:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         current = group.assignment_of(member.member_id)
         # A member that has to give something up has rejoined already: it takes what it keeps before it rejoins again.
-        if current.epoch < group.epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
+        if current.epoch < group.assignment_epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
             self.membership.await_join(step, group, member.member_id)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -173,7 +177,8 @@ class ClassicMembers:
         self.membership.start_session(step, group, member_id)
         current = group.assignment_of(member_id)
         if (
-            current.epoch < group.epoch
+            current.epoch < group.assignment_epoch
+            or self.assigning.is_due(group, step.now)
             or current.state is MemberState.UNREVOKED_PARTITIONS
             or (current.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member_id))
         ):

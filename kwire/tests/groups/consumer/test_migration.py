@@ -6,7 +6,7 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 
 from kwire.groups.classic.group import ClassicGroup
-from kwire.groups.config import GroupConfig, MigrationPolicy
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig, MigrationPolicy
 from kwire.groups.consumer.group import ConsumerGroup
 from kwire.tests.groups.consumer.clients import ClassicClient, Client, settle
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver
@@ -72,6 +72,23 @@ def test_a_group_is_replaced_one_by_one_and_back(driver: ShardDriver) -> None:
     assert kind_of(driver) is ClassicGroup, "the last member of the consumer protocol left"
     settle_all(*old)
     assert_shared(driver, *old)
+
+
+def test_a_classic_member_stays_where_it_is_while_the_next_assignment_is_delayed(driver: ShardDriver) -> None:
+    driver.wall_ahead_ms = 1_700_000_000_000
+    old, new, late = ClassicClient(driver, "x"), Client(driver, "a"), Client(driver, "b")
+    settle_all(old)
+    settle_all(old, new)
+    driver.settings = ConsumerGroupSettings(assignment_interval_ms=1_000)
+    late.heartbeat()
+    generation, had, written = old.generation, set(old.owned), len(driver.log)
+    for _ in range(5):
+        old.act()
+    assert (old.generation, old.owned, old.is_in, len(driver.log)) == (generation, had, True, written)
+    driver.advance(1_000)
+    settle_all(old, new, late)
+    assert old.generation > generation
+    assert_shared(driver, old, new, late)
 
 
 def test_offsets_stay_whatever_the_group_becomes(driver: ShardDriver) -> None:
