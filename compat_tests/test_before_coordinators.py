@@ -195,6 +195,15 @@ def test_nobody_coordinates_and_no_topic_is_created(
     assert topics.names(bootstrap) == {TOPIC}
 
 
+@pytest.mark.parametrize("version", [0, 7, 9])
+def test_a_join_without_a_coordinator_is_refused_without_a_member_id(client: RawClient, version: int) -> None:
+    request = join("g")
+    request.member_id = "m"
+    answer = client.call(request, version)
+    no_protocol = None if version >= 7 else ""
+    assert (answer.error_code, answer.member_id, answer.protocol_name) == (E.NOT_COORDINATOR, "", no_protocol)
+
+
 def test_a_search_for_the_coordinator_creates_the_topic() -> None:
     with brokers.fresh_broker() as fresh:
 

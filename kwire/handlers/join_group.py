@@ -9,13 +9,15 @@
 * v8: reason (KIP-800)
 * v9: skip_assignment (KIP-814)
 
-Responds when the rebalance completes. Until then the connection waits.
+Responds when the rebalance completes. Until then the connection waits. As in Kafka, only some refusals repeat the
+member id of the request.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -35,7 +37,9 @@ async def handle(broker: Broker, request: JoinGroupRequest, context: Context) ->
         check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
         response = await broker.groups.join(request, member_context(broker, context))
     except KafkaError as error:
-        response = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+        response = JoinGroupResponse(error_code=error.code)
+        if error.code is ErrorCode.INVALID_GROUP_ID:
+            response.member_id = request.member_id
     if not response.protocol_name:
         response.protocol_name = None if context.api_version >= FIRST_VERSION_WITH_NULL_PROTOCOL else ""
     return response

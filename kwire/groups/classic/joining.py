@@ -64,6 +64,7 @@ class Join:
         return self.request.reason or "not provided"
 
     def refuse(self, step: Step, error: ErrorCode, member_id: str) -> None:
+        """`member_id` is the request's only where Apache Kafka repeats it: if a classic group was there to look at."""
         step.reply(self.token, JoinGroupResponse(error_code=error, member_id=member_id))
 
 
@@ -81,7 +82,7 @@ class Joining:
         elif group is not None:
             self._enter(step, group, join)
         elif self.groups.is_of_other_kind(request.group_id):
-            join.refuse(step, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+            join.refuse(step, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER_ID)
         elif request.member_id:
             join.refuse(step, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
         else:
@@ -171,7 +172,7 @@ class Joining:
             self._add(step, group, join, member_id)
         else:
             # Only dynamic members are given an id in advance; Kafka fails on this, too.
-            join.refuse(step, ErrorCode.UNKNOWN_SERVER_ERROR, member_id)
+            join.refuse(step, ErrorCode.UNKNOWN_SERVER_ERROR, NO_MEMBER_ID)
 
     def _enter_again(self, step: Step, group: ClassicGroup, member: Member, join: Join) -> None:
         unchanged = member.offers(join.protocols)

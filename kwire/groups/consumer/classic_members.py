@@ -65,7 +65,7 @@ class ClassicMembers:
             downgrades = self._enter_and_assign(step, draft, group, join, member_id)
         except KafkaError as refused:
             draft.undo()
-            join.refuse(step, refused.code, request.member_id)
+            join.refuse(step, refused.code, NO_MEMBER_ID)
             return
         response = JoinGroupResponse(
             generation_id=group.assignment_of(member_id).epoch,

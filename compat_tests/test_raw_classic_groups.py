@@ -1,0 +1,341 @@
+"""What JoinGroup, SyncGroup and LeaveGroup answer when they refuse: each field, not only the error.
+
+Whether a refused JoinGroup repeats the member id depends on where the request is refused. The coordinator repeats it
+when it has checked the request against a classic group. If the group is of another kind, or there is no coordinator,
+the member id is empty.
+
+Where kwire and Apache Kafka differ on purpose:
+
+* A member that sends JoinGroup again while its first one is parked: kwire answers the first one with
+  REBALANCE_IN_PROGRESS. Apache Kafka never answers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.consumer_protocol import ConsumerProtocolSubscription
+from kwire_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kwire_protocol.messages.describe_groups import DescribeGroupsRequest
+from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kwire_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kwire_protocol.wire import Writer
+
+from kwire.tests.raw_client import RawClient
+
+from . import brokers, groups, nodes
+from .brokers import Broker
+from .waiting import eventually
+
+E = ErrorCode
+JOINS, LEAVES = 0, -1
+FIRST_JOIN_WITH_INSTANCES = 5
+FIRST_JOIN_WITH_NULL_PROTOCOL = 7
+FIRST_SYNC_WITH_PROTOCOL = 5
+FIRST_LEAVE_OF_MEMBERS = 3
+JOIN_VERSIONS = [0, 3, 5, 7, 9]
+SYNC_VERSIONS = [0, 3, 5]
+LEAVE_VERSIONS = [0, 2, 3, 5]
+OTHER_PROTOCOL = [JoinGroupRequestProtocol("other", b"")]
+
+pytestmark = pytest.mark.asks_one_node
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[RawClient]:
+    groups.wait_until_served(broker.bootstrap)
+    with RawClient(broker.bootstrap) as connected:
+        yield connected
+
+
+@pytest.fixture
+def new_group(broker: Broker, unique: Callable[[str], str]) -> Callable[[], str]:
+    """Makes names of groups that node 1 coordinates."""
+    return lambda: nodes.name_coordinated_here(broker.bootstrap, nodes.GROUP, lambda: unique("group"))
+
+
+def subscription(*topics: str) -> bytes:
+    w = Writer()
+    w.int16(1)
+    ConsumerProtocolSubscription([*topics]).write(w, 1)
+    return bytes(w.getvalue())
+
+
+def join_request(group: str, version: int, **more: Any) -> JoinGroupRequest:
+    protocols = [JoinGroupRequestProtocol("range", subscription("t"))]
+    request = JoinGroupRequest(group_id=group, session_timeout_ms=10_000, protocol_type="consumer", protocols=protocols)
+    if version >= 1:
+        request.rebalance_timeout_ms = 5_000
+    for name, value in more.items():
+        setattr(request, name, value)
+    return request
+
+
+def join(client: RawClient, version: int, group: str, **more: Any) -> JoinGroupResponse:
+    answer: JoinGroupResponse = client.call(join_request(group, version, **more), version)
+    return answer
+
+
+def refusal(answer: JoinGroupResponse, version: int) -> tuple[ErrorCode, str]:
+    """The error and the member id of an answer that says nothing else."""
+    no_protocol = None if version >= FIRST_JOIN_WITH_NULL_PROTOCOL else ""
+    others = (answer.generation_id, answer.protocol_type, answer.protocol_name, answer.leader, answer.members)
+    assert others == (-1, None, no_protocol, "", [])
+    assert answer.skip_assignment is False
+    return ErrorCode(answer.error_code), answer.member_id
+
+
+def consumer_heartbeat(client: RawClient, group: str, member: str, epoch: int, instance: str | None = None) -> None:
+    """Of a member of the consumer protocol."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        instance_id=instance,
+        member_epoch=epoch,
+        rebalance_timeout_ms=5_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    answer: ConsumerGroupHeartbeatResponse = client.call(request, 1)
+    assert answer.error_code == E.NONE
+
+
+def begin_rebalance(broker: Broker, client: RawClient, group: str) -> RawClient:
+    """Another member joins, and is parked. Its connection must be closed."""
+    other = RawClient(broker.bootstrap)
+    other.ask((join_request(group, 3), 3))
+
+    def has_begun() -> bool:
+        (described,) = client.call(DescribeGroupsRequest([group]), 5).groups
+        return bool(described.group_state == "PreparingRebalance")
+
+    eventually(has_begun, "the rebalance")
+    return other
+
+
+# JoinGroup
+
+
+@pytest.mark.parametrize("version", JOIN_VERSIONS)
+def test_a_join_is_refused_with_the_member_id_that_it_had(
+    client: RawClient, new_group: Callable[[], str], version: int
+) -> None:
+    def refused(group: str, **more: Any) -> tuple[ErrorCode, str]:
+        return refusal(join(client, version, group, **more), version)
+
+    assert refused("", member_id="x") == (E.INVALID_GROUP_ID, "x")
+    unknown = new_group()
+    assert refused(unknown, member_id="x", session_timeout_ms=1) == (E.INVALID_SESSION_TIMEOUT, "x")
+    assert refused(unknown, member_id="x") == (E.UNKNOWN_MEMBER_ID, "x")
+    assert refused(unknown, member_id="x", protocols=[]) == (E.UNKNOWN_MEMBER_ID, "x")
+    assert refused(unknown, protocols=[]) == (E.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert refused(unknown, protocol_type="") == (E.INCONSISTENT_GROUP_PROTOCOL, "")
+    group = new_group()
+    member = join(client, 3, group).member_id
+    assert refused(group, member_id="x") == (E.UNKNOWN_MEMBER_ID, "x")
+    assert refused(group, member_id="x", protocol_type="connect") == (E.INCONSISTENT_GROUP_PROTOCOL, "x")
+    assert refused(group, protocol_type="connect") == (E.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert refused(group, member_id=member, protocols=OTHER_PROTOCOL) == (E.INCONSISTENT_GROUP_PROTOCOL, member)
+
+
+@pytest.mark.parametrize("version", [it for it in JOIN_VERSIONS if it >= FIRST_JOIN_WITH_INSTANCES])
+def test_a_join_of_an_instance_is_refused_with_the_member_id_that_it_had(
+    client: RawClient, new_group: Callable[[], str], version: int
+) -> None:
+    group = new_group()
+    member = join(client, 5, group, group_instance_id="i").member_id
+    for more, refused in (
+        ({"member_id": "x", "group_instance_id": "i"}, (E.FENCED_INSTANCE_ID, "x")),
+        ({"member_id": "x", "group_instance_id": "j"}, (E.UNKNOWN_MEMBER_ID, "x")),
+        ({"member_id": member, "group_instance_id": "j"}, (E.UNKNOWN_MEMBER_ID, member)),
+    ):
+        assert refusal(join(client, version, group, **more), version) == refused
+    error, pending = refusal(join(client, version, group), version)
+    assert (error, bool(pending)) == (E.MEMBER_ID_REQUIRED, True)
+    static = join(client, version, group, member_id=pending, group_instance_id="j")
+    assert refusal(static, version) == (E.UNKNOWN_SERVER_ERROR, "")
+
+
+@pytest.mark.parametrize("version", JOIN_VERSIONS)
+def test_a_join_of_a_group_of_another_kind_is_refused_without_a_member_id(
+    client: RawClient, new_group: Callable[[], str], version: int
+) -> None:
+    def refused(group: str, **more: Any) -> tuple[ErrorCode, str]:
+        return refusal(join(client, version, group, **more), version)
+
+    share = new_group()
+    joined = client.call(ShareGroupHeartbeatRequest(share, "m", JOINS, None, ["t"]), 1)
+    assert joined.error_code == E.NONE
+    for member in ("", "x"):
+        assert refused(share, member_id=member) == (E.INCONSISTENT_GROUP_PROTOCOL, "")
+    group = new_group()
+    consumer_heartbeat(client, group, "s", JOINS, "i")
+    assert refused(group, member_id="x", protocol_type="connect") == (E.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert refused(group, member_id="x", protocols=[]) == (E.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert refused(group, member_id="x", session_timeout_ms=1) == (E.INVALID_SESSION_TIMEOUT, "x")
+    if version >= FIRST_JOIN_WITH_INSTANCES:
+        assert refused(group, member_id="x", group_instance_id="i") == (E.FENCED_INSTANCE_ID, "")
+        assert refused(group, member_id="x", group_instance_id="j") == (E.UNKNOWN_MEMBER_ID, "")
+        error, fresh = refused(group)
+        assert (error, bool(fresh)) == (E.MEMBER_ID_REQUIRED, True)
+    consumer_heartbeat(client, group, "s", LEAVES, "i")
+    assert refused(group, member_id="x") == (E.UNKNOWN_MEMBER_ID, "x")
+
+
+@pytest.mark.parametrize("version", [it for it in JOIN_VERSIONS if it >= FIRST_JOIN_WITH_INSTANCES])
+def test_a_parked_join_is_refused_when_its_member_leaves_or_is_replaced(
+    broker: Broker, client: RawClient, new_group: Callable[[], str], version: int
+) -> None:
+    group = new_group()
+    leader = join(client, 3, group).member_id
+    assert client.call(SyncGroupRequest(group, 1, leader), 3).error_code == E.NONE
+
+    def members() -> list[str]:
+        return [it.member_id for it in client.call(DescribeGroupsRequest([group]), 5).groups[0].members]
+
+    for instance in (None, "i"):
+        with RawClient(broker.bootstrap) as parked, RawClient(broker.bootstrap) as other:
+            mine = "" if instance is not None else join(parked, version, group).member_id
+            parked.ask((join_request(group, version, member_id=mine, group_instance_id=instance), version))
+            eventually(lambda: len(members()) == 2, "it has joined")
+            (mine,) = set(members()) - {leader}
+            if instance is None:
+                client.call(LeaveGroupRequest(group, members=[MemberIdentity(mine)]), 3)
+                assert refusal(parked.answer(), version) == (E.UNKNOWN_MEMBER_ID, "")
+            else:
+                other.ask((join_request(group, 5, group_instance_id=instance), 5))
+                assert refusal(parked.answer(), version) == (E.FENCED_INSTANCE_ID, mine)
+
+
+@pytest.mark.parametrize("version", [0, 9])
+def test_a_join_beyond_the_limit_is_refused_without_a_member_id(version: int) -> None:
+    limits = {"group_max_size": "1", "group_consumer_max_size": "1"}
+    with brokers.restartable_broker(**limits) as broker, RawClient(broker.bootstrap) as client:
+        groups.wait_until_served(broker.bootstrap)
+        join(client, 3, "classic")
+        consumer_heartbeat(client, "consumer", "m", JOINS)
+        for group in ("classic", "consumer"):
+            for member in ("", "x"):
+                refused = join(client, version, group, member_id=member)
+                assert refusal(refused, version) == (E.GROUP_MAX_SIZE_REACHED, "")
+
+
+# SyncGroup
+
+
+def sync(client: RawClient, version: int, group: str, generation: int, member: str, **more: Any) -> SyncGroupResponse:
+    request = SyncGroupRequest(group, generation, member)
+    if version >= FIRST_SYNC_WITH_PROTOCOL:
+        request.protocol_type, request.protocol_name = "consumer", "range"
+    for name, value in more.items():
+        setattr(request, name, value)
+    answer: SyncGroupResponse = client.call(request, version)
+    return answer
+
+
+def sync_error(answer: SyncGroupResponse) -> ErrorCode:
+    """The error of an answer that says nothing else."""
+    assert (answer.protocol_type, answer.protocol_name, answer.assignment) == (None, None, b"")
+    return ErrorCode(answer.error_code)
+
+
+@pytest.mark.parametrize("version", SYNC_VERSIONS)
+def test_a_refused_sync_says_nothing_but_the_error(
+    broker: Broker, client: RawClient, new_group: Callable[[], str], version: int
+) -> None:
+    def refused(group: str, generation: int, member: str, **more: Any) -> ErrorCode:
+        return sync_error(sync(client, version, group, generation, member, **more))
+
+    assert refused("", 1, "x") == E.INVALID_GROUP_ID
+    group = new_group()
+    assert refused(group, 1, "x") == E.UNKNOWN_MEMBER_ID
+    static = join(client, 5, group, group_instance_id="i").member_id
+    assert refused(group, 1, "x") == refused(group, 1, "") == E.UNKNOWN_MEMBER_ID
+    assert refused(group, 9, static) == refused(group, -1, static) == E.ILLEGAL_GENERATION
+    if version >= 3:
+        assert refused(group, 1, "x", group_instance_id="i") == E.FENCED_INSTANCE_ID
+        assert refused(group, 1, static, group_instance_id="j") == E.UNKNOWN_MEMBER_ID
+    if version >= FIRST_SYNC_WITH_PROTOCOL:
+        for wrong in ({"protocol_type": "connect"}, {"protocol_name": "other"}, {"protocol_name": None}):
+            assert refused(group, 1, static, **wrong) == E.INCONSISTENT_GROUP_PROTOCOL
+        assert refused("", 1, static, protocol_type=None) == E.INCONSISTENT_GROUP_PROTOCOL
+    assert sync(client, version, group, 1, static).error_code == E.NONE
+    with begin_rebalance(broker, client, group):
+        assert refused(group, 1, static) == E.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("version", SYNC_VERSIONS)
+def test_a_refused_sync_of_a_consumer_group_says_nothing_but_the_error(
+    client: RawClient, new_group: Callable[[], str], version: int
+) -> None:
+    group = new_group()
+    consumer_heartbeat(client, group, "m", JOINS)
+    joined = join(client, 3, group)
+    assert sync_error(sync(client, version, group, 1, "x")) == E.UNKNOWN_MEMBER_ID
+    assert sync_error(sync(client, version, group, 99, joined.member_id)) == E.ILLEGAL_GENERATION
+    if version >= FIRST_SYNC_WITH_PROTOCOL:
+        for wrong in ({"protocol_type": "connect"}, {"protocol_name": "other"}):
+            refused = sync(client, version, group, joined.generation_id, joined.member_id, **wrong)
+            assert sync_error(refused) == E.INCONSISTENT_GROUP_PROTOCOL
+    right = sync(client, version, group, joined.generation_id, joined.member_id)
+    named = ("consumer", "range") if version >= FIRST_SYNC_WITH_PROTOCOL else (None, None)
+    assert (right.error_code, right.protocol_type, right.protocol_name) == (E.NONE, *named)
+
+
+# LeaveGroup
+
+Left = tuple[ErrorCode, list[tuple[str, str | None, ErrorCode]]]
+"""The error of the answer; and of each member: its id, its instance id, and its error."""
+
+
+def leave(client: RawClient, version: int, group: str, *members: tuple[str, str | None]) -> Left:
+    """Before version 3 the first of them leaves, without its instance id."""
+    if version < FIRST_LEAVE_OF_MEMBERS:
+        request = LeaveGroupRequest(group, members[0][0] if members else "")
+    else:
+        request = LeaveGroupRequest(group, members=[MemberIdentity(*it) for it in members])
+    answer: LeaveGroupResponse = client.call(request, version)
+    left = [(it.member_id, it.group_instance_id, ErrorCode(it.error_code)) for it in answer.members]
+    return ErrorCode(answer.error_code), left
+
+
+@pytest.mark.parametrize("version", LEAVE_VERSIONS)
+@pytest.mark.parametrize("kind", ["unknown", "classic", "consumer", "share"])
+def test_who_may_not_leave_is_told_for_each_member(
+    client: RawClient, new_group: Callable[[], str], version: int, kind: str
+) -> None:
+    group = new_group()
+    match kind:
+        case "classic":
+            join(client, 5, group, group_instance_id="i")
+        case "consumer":
+            consumer_heartbeat(client, group, "m", JOINS, "i")
+        case "share":
+            client.call(ShareGroupHeartbeatRequest(group, "m", JOINS, None, ["t"]), 1)
+    assert leave(client, version, "", ("x", None)) == (E.INVALID_GROUP_ID, [])
+    fenced = E.FENCED_INSTANCE_ID if kind in ("classic", "consumer") else E.UNKNOWN_MEMBER_ID
+    told: list[tuple[str, str | None, ErrorCode]] = [
+        ("x", None, E.UNKNOWN_MEMBER_ID),
+        ("", None, E.UNKNOWN_MEMBER_ID),
+        ("x", "i", fenced),
+        ("x", "j", E.UNKNOWN_MEMBER_ID),
+        ("", "j", E.UNKNOWN_MEMBER_ID),
+    ]
+    if version < FIRST_LEAVE_OF_MEMBERS:
+        assert {leave(client, version, group, (it[0], None))[0] for it in told} == {E.UNKNOWN_MEMBER_ID}
+        assert leave(client, version, group)[1] == []
+        return
+    assert leave(client, version, group) == (E.NONE, [])
+    assert leave(client, version, group, *[it[:2] for it in told]) == (E.NONE, told)
+    left = {"classic": E.NONE, "consumer": E.NONE}.get(kind, E.UNKNOWN_MEMBER_ID)
+    again = E.NONE if kind == "consumer" else E.UNKNOWN_MEMBER_ID
+    twice = leave(client, version, group, ("", "i"), ("", "i"))
+    assert twice == (E.NONE, [("", "i", left), ("", "i", again)])
