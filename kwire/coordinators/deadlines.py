@@ -6,6 +6,10 @@ deadline. A heartbeat costs two attribute writes, a member costs one heap operat
 `next_deadline_ms` may name a time at which nothing is due (but never one that is too late).
 
 A cancelled timer also leaves its entry in the heap. The heap is rebuilt when most of its entries are dead.
+
+Most of what is due has to be recorded. While the partition takes no records, each timer would try in vain, and again
+soon after. So after a failure that lasts nothing is due for a pause (`backoff.py`). Then one timer tries for all: the
+others follow at once if it succeeds, or else the next pause is longer.
 """
 
 from __future__ import annotations
@@ -13,6 +17,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+
+from kwire.coordinators.backoff import pause_ms
+from kwire.coordinators.effects import Append, lasts
 
 if TYPE_CHECKING:
     from kwire.coordinators.effects import Step
@@ -25,24 +34,30 @@ _SMALL_HEAP = 64
 class Deadline:
     """A deadline that can be set, moved and cancelled. `on_expiry` is called with the turn in which it is due."""
 
-    __slots__ = ("deadline_ms", "on_expiry", "queued_at_ms")
+    __slots__ = ("deadline_ms", "failures", "on_expiry", "queued_at_ms")
 
     def __init__(self, on_expiry: OnExpiry | None = None) -> None:
         self.on_expiry = on_expiry
         self.deadline_ms: int | None = None
         self.queued_at_ms: int | None = None
         """Where its live heap entry stands, at or before the deadline; None when it has none."""
+        self.failures = 0
+        """How often in a row it was set by `retry`. Whoever sets it sets this to 0 after a success."""
 
 
 class Deadlines:
     """The timers of one shard, ordered by deadline. Equal deadlines keep the order in which they were set."""
 
-    __slots__ = ("_cancelled", "_heap", "_sequence")
+    __slots__ = ("_cancelled", "_failures", "_heap", "_held_until_ms", "_sequence")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Deadline]] = []
         self._sequence = 0
         self._cancelled = 0
+        self._held_until_ms = 0
+        """Nothing is due before this time."""
+        self._failures = 0
+        """Of appends, in a row. Without any there is no pause."""
 
     def schedule(self, timer: Deadline, deadline_ms: int) -> None:
         """Sets or moves the deadline; O(1) if it moves later."""
@@ -51,6 +66,14 @@ class Deadlines:
         timer.deadline_ms = deadline_ms
         if timer.queued_at_ms is None or deadline_ms < timer.queued_at_ms:
             self._push(timer, deadline_ms)
+
+    def retry(self, timer: Deadline, now_ms: int) -> None:
+        """What was due has failed: it is due again after a pause, each longer than the one before.
+
+        If nothing can be recorded, that is the pause of all timers.
+        """
+        timer.failures += 1
+        self.schedule(timer, now_ms if now_ms < self._held_until_ms else now_ms + pause_ms(timer.failures))
 
     def cancel(self, timer: Deadline) -> None:
         if timer.deadline_ms is None:
@@ -62,13 +85,41 @@ class Deadlines:
 
     def next_deadline_ms(self) -> int | None:
         """The latest time for the next check; nothing is due before it."""
-        return self._heap[0][0] if self._heap else None
+        # Asked after each request, so the usual case comes first.
+        if self._failures:
+            return max(self._heap[0][0], self._held_until_ms) if self._heap else None
+        try:
+            return self._heap[0][0]
+        except IndexError:
+            return None
 
     def expire(self, step: Step) -> None:
         """Calls the due timers, up to the first append: the rest may depend on its outcome."""
+        if step.now.monotonic_ms < self._held_until_ms:
+            return
         while not step.has_append and (timer := self.pop_due(step.now.monotonic_ms)) is not None:
             assert timer.on_expiry is not None
             timer.on_expiry(step)
+        for effect in step.effects:
+            if isinstance(effect, Append):
+                self._watch(effect)
+
+    def _watch(self, append: Append) -> None:
+        then = append.then
+
+        def appended(step: Step, error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                self.appends_succeed()
+            elif lasts(error) and step.now.monotonic_ms >= self._held_until_ms:
+                self._failures += 1
+                self._held_until_ms = step.now.monotonic_ms + pause_ms(self._failures)
+            then(step, error)
+
+        append.then = appended
+
+    def appends_succeed(self) -> None:
+        """An append has succeeded, perhaps of a request: what is due does not wait any longer."""
+        self._failures = self._held_until_ms = 0
 
     def pop_due(self, now_ms: int) -> Deadline | None:
         """The next timer whose deadline is at or before `now_ms`, disarmed; None when nothing more is due."""

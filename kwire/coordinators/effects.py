@@ -124,6 +124,21 @@ class Step:
         return taken
 
 
+def lasts(append_error: ErrorCode) -> bool:
+    """Whether other records could not be appended either, because of what is wrong with the partition."""
+    return append_error in _OF_THE_PARTITION
+
+
+_OF_THE_PARTITION = frozenset(
+    {
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+
 def response_error(append_error: ErrorCode) -> ErrorCode:
     """The error for a client whose request could not be recorded, translated as in Kafka 4.
 

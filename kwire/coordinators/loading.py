@@ -58,6 +58,9 @@ class Shard(Protocol):
     def expire(self, *, now: Now) -> list[Effect]:
         """Does what is due, up to the first append; called again while `next_deadline_ms` is not after `now`."""
 
+    def appends_succeed(self) -> None:
+        """Appends have failed, and now one has succeeded: what waits for that is due."""
+
     def unload(self, *, now: Now) -> list[Effect]:
         """The partition is no longer here: answers all pending requests. No call follows."""
 

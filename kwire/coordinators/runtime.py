@@ -25,7 +25,7 @@ from kwire_storage.errors import CorruptLogError
 
 from kwire.clock import Clock
 from kwire.coordinators.durations import Durations
-from kwire.coordinators.effects import Append, Effect, Now, Reply, response_error
+from kwire.coordinators.effects import Append, Effect, Now, Reply, lasts, response_error
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.loading import (
     AT_ONCE_MS,
@@ -95,8 +95,8 @@ class CoordinatorRuntime(Generic[S]):
         self._do_other = do_other
         self._states: list[State[S]] = []
         """One for each partition. Empty while the topic does not exist, or before the first request."""
-        self._unwritable: set[int] = set()
-        """The partitions that refused the last append."""
+        self._refusing: dict[int, int | None] = {}
+        """The partitions that refused the last append. Those that take no records at all, since when (monotonic)."""
         self._sleeps_until_ms: int | None = None
         self._wake = trio.Event()
         self._to_load = trio.Event()
@@ -282,6 +282,7 @@ class CoordinatorRuntime(Generic[S]):
         state = self._state(index)
         if isinstance(state, Active):
             self._states[index] = Unloading(state.shard)
+            self._refusing.pop(index, None)
             self._wake.set()
         elif isinstance(state, Loading):
             self._begin(index)
@@ -380,14 +381,37 @@ class CoordinatorRuntime(Generic[S]):
             if error.code in _NOT_LED:
                 self._unload(index)
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
-            # Logged once until an append succeeds: groups commit many times a second. A fenced producer is no fault.
-            if index not in self._unwritable and error.code is not ErrorCode.INVALID_PRODUCER_EPOCH:
-                log.warning("cannot append to %s-%d: %s", self.topic.name, index, error)
-                self._unwritable.add(index)
+            self._append_failed(index, error)
             return error.code
-        if self._unwritable:
-            self._unwritable.discard(index)
+        if self._refusing:
+            self._append_succeeded(index, state.shard, append)
         return ErrorCode.NONE
+
+    def _append_failed(self, index: int, error: KafkaError) -> None:
+        """Logs it once until an append succeeds: groups commit many times a second. A fenced producer is no fault."""
+        if lasts(error.code):
+            if self._refusing.get(index) is None:
+                log.warning(
+                    "cannot append to %s-%d: %s; what has to be recorded there is tried again, with growing pauses",
+                    self.topic.name,
+                    index,
+                    error,
+                )
+                self._refusing[index] = self.clock.monotonic_ms()
+        elif index not in self._refusing and error.code is not ErrorCode.INVALID_PRODUCER_EPOCH:
+            log.warning("cannot append to %s-%d: %s", self.topic.name, index, error)
+            self._refusing[index] = None
+
+    def _append_succeeded(self, index: int, shard: S, append: Append) -> None:
+        since_ms = self._refusing.get(index)
+        if since_ms is None:
+            self._refusing.pop(index, None)
+        # A full disk takes tombstones only, since they make room: see `InternalTopic.append`.
+        elif any(value is not None for _, value in append.records):
+            del self._refusing[index]
+            lasted_s = (self.clock.monotonic_ms() - since_ms) / 1000
+            log.info("can append to %s-%d again, after %.1f s", self.topic.name, index, lasted_s)
+            shard.appends_succeed()
 
     def _expire_due(self, index: int) -> None:
         now = self.now()

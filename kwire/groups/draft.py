@@ -17,8 +17,6 @@ from kwire_protocol.errors import ErrorCode
 
 from kwire.coordinators.effects import KeyedRecord, Step, Token, response_error
 
-log = logging.getLogger(__name__)
-
 
 class Change(Protocol):
     """The new value of one key of the log. Applied to its group, it returns the change back."""
@@ -58,6 +56,10 @@ class Draft:
     def then(self, action: Callable[[Step], None]) -> None:
         """`action` is called once the records are appended."""
         self._then.append(action)
+
+    def say(self, log: logging.Logger, message: str, *args: object) -> None:
+        """Logs it once the records are appended. What is tried in vain, again and again, is no news."""
+        self.then(lambda _: log.info(message, *args))
 
     def undo(self) -> None:
         while self._undo:

@@ -94,7 +94,7 @@ class Migration:
 
     def _replace_empty_classic(self, draft: Draft, group: ClassicGroup, successor: G) -> G:
         group_id = group.group_id
-        log.info("group %a: an empty classic group becomes a %s group", group_id, successor.type.value)
+        draft.say(log, "group %a: an empty classic group becomes a %s group", group_id, successor.type.value)
         # Before the group is gone from the dictionary.
         tombstones = self.classic.tombstones(group_id)
         self._put(draft, successor)
@@ -116,7 +116,7 @@ class Migration:
                 f"Cannot upgrade classic group {group_id} to consumer group because {refusal}",
             )
         members = {member_id: self._converted(group, member) for member_id, member in group.members.items()}
-        log.info("group %a: the classic group becomes a consumer group", group_id)
+        draft.say(log, "group %a: the classic group becomes a consumer group", group_id)
         consumer = self._put(draft, ConsumerGroup(group_id))
         for record in self.classic.tombstones(group_id):
             draft.did(record, _nothing)
@@ -208,7 +208,7 @@ class Migration:
     def make_room_for_classic(self, draft: Draft, group: ConsumerGroup | StreamsGroup) -> None:
         """Removes an empty group, so that a classic one can take its place."""
         group_id = group.group_id
-        log.info("group %a: an empty %s group becomes a classic group", group_id, group.type.value)
+        draft.say(log, "group %a: an empty %s group becomes a classic group", group_id, group.type.value)
         for removal in group.removals():
             draft.did(removal.record(), _nothing)
         del self.groups[group_id]
@@ -248,7 +248,7 @@ class Migration:
         classic.topics = classic.find_topics()
         for rejoining in classic.members.values():
             rejoining.assignment = assignment[rejoining.member_id]
-        log.info("group %a: the consumer group becomes a classic group", group.group_id)
+        draft.say(log, "group %a: the consumer group becomes a classic group", group.group_id)
         for removal in group.removals():
             draft.did(removal.record(), _nothing)
         draft.did(generation_record(classic, assignment), partial(self.groups.__setitem__, group.group_id, group))

@@ -150,6 +150,10 @@ class GroupShard:
         self._timers.expire(step)
         return step.effects
 
+    def appends_succeed(self) -> None:
+        """Appends have failed, and now one has succeeded: what waits for that is due."""
+        self._timers.appends_succeed()
+
     def unload(self, *, now: Now) -> list[Effect]:
         """This broker no longer coordinates these groups: pending requests are answered with NOT_COORDINATOR."""
         step = Step(now)
@@ -396,29 +400,36 @@ class GroupShard:
         records: list[KeyedRecord] = []
         for group in self.groups.values():
             expired, nothing_left = self._offsets.expired(group, step.now.wall_ms)
-            self._counts.offset_expirations += len(expired)
             records += [change.record() for change in expired]
             if nothing_left and group.is_empty and group.type.expires:
                 records += self._tombstones(group)
-        if records:
-            log.info("%d expired offsets and groups are forgotten", len(records))
-            self._append_in_batches(step, records)
+        self._append_in_batches(step, records, self._forgotten)
         self._schedule_cleanup(step)
+
+    def _forgotten(self, records: list[KeyedRecord]) -> None:
+        log.info("%d expired offsets and groups are forgotten", len(records))
+        self._counts.offset_expirations += sum(read_head(key)[0] in OFFSET_RECORD_TYPES for key, _ in records)
 
     def _schedule_cleanup(self, step: Step) -> None:
         self._timers.schedule(self._cleanup, step.now.monotonic_ms + self.config.offsets_retention_check_interval_ms)
 
-    def _append_in_batches(self, step: Step, records: Iterable[KeyedRecord]) -> None:
+    def _append_in_batches(
+        self, step: Step, records: Iterable[KeyedRecord], done: Callable[[list[KeyedRecord]], None] | None = None
+    ) -> None:
         rest = iter(records)
         while batch := list(islice(rest, MAX_RECORDS_PER_CLEANUP_BATCH)):
-            self._append(step, batch)
+            self._append(step, batch, done)
 
-    def _append(self, step: Step, records: list[KeyedRecord]) -> None:
-        """Appends removals, then applies them as in a replay."""
+    def _append(
+        self, step: Step, records: list[KeyedRecord], done: Callable[[list[KeyedRecord]], None] | None = None
+    ) -> None:
+        """Appends removals, then applies them as in a replay, and calls `done` with them."""
 
         def appended(_: Step, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 for key, value in records:
                     self.apply(key, value)
+                if done is not None:
+                    done(records)
 
         step.append(records, appended)

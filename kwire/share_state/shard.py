@@ -134,6 +134,10 @@ class ShareStateShard:
         self._timers.expire(step)
         return step.effects
 
+    def appends_succeed(self) -> None:
+        """Appends have failed, and now one has succeeded: what waits for that is due."""
+        self._timers.appends_succeed()
+
     def unload(self, *, now: Now) -> list[Effect]:  # noqa: ARG002
         """These states are coordinated elsewhere now. No request is pending: each is answered with its own append."""
         self._entries.clear()

@@ -27,11 +27,6 @@ from kwire.transactions.transaction import NewProducerId, TopicPartition, Transa
 
 log = logging.getLogger(__name__)
 
-FIRST_RETRY_MS = 100
-"""How soon what did not succeed is tried again; each time takes twice as long as the one before ..."""
-LONGEST_RETRY_MS = 5_000
-"""... up to this."""
-
 Then: TypeAlias = Callable[[Step, ErrorCode], None]
 """What follows an append, or its failure."""
 
@@ -48,7 +43,6 @@ class _Known:
     timer: Deadline = attrs.field(factory=Deadline)
     timed_start_ms: int | None = None
     """When the transaction began whose end the timer stands for; None if it stands for none."""
-    retry_ms: int = FIRST_RETRY_MS
 
 
 class Transactions:
@@ -96,7 +90,7 @@ class Transactions:
             if error is ErrorCode.NONE:
                 self.apply(change)
                 known = self._known[transaction.transactional_id]
-                known.retry_ms = FIRST_RETRY_MS
+                known.timer.failures = 0
                 self._set_deadline(step, known)
             then(step, error)
 
@@ -178,18 +172,23 @@ class Transactions:
         name = quoted(transaction.transactional_id)
 
         def failed(step: Step, error: ErrorCode) -> None:
-            log.warning("the transaction of %s could not be aborted: %s", name, error.name)
+            if not known.timer.failures:
+                log.warning(
+                    "the transaction of %s could not be aborted (%s), which is tried again, with growing pauses",
+                    name,
+                    error.name,
+                )
             self._try_again_later(step, known)
 
-        log.info("the transaction of %s took longer than its %d ms and is aborted", name, transaction.timeout_ms)
+        if not known.timer.failures:
+            log.info("the transaction of %s took longer than its %d ms and is aborted", name, transaction.timeout_ms)
         try:
             self.fence(step, transaction, failed)
         except KafkaError as error:
             failed(step, error.code)
 
     def _try_again_later(self, step: Step, known: _Known) -> None:
-        self._timers.schedule(known.timer, step.now.monotonic_ms + known.retry_ms)
-        known.retry_ms = min(2 * known.retry_ms, LONGEST_RETRY_MS)
+        self._timers.retry(known.timer, step.now.monotonic_ms)
 
     def _set_deadline(self, step: Step, known: _Known) -> None:
         """Called once for each transaction. From then on the remaining time does not depend on the wall clock."""

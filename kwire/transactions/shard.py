@@ -116,6 +116,10 @@ class TransactionShard:
         self._timers.expire(step)
         return step.effects
 
+    def appends_succeed(self) -> None:
+        """Appends have failed, and now one has succeeded: what waits for that is due."""
+        self._timers.appends_succeed()
+
     def unload(self, *, now: Now) -> list[Effect]:
         """This broker no longer coordinates these ids. No request is pending: each is answered with its own append."""
         step = Step(now)
@@ -313,9 +317,7 @@ class TransactionShard:
             for transaction in self._transactions
             if transaction.is_idle and transaction.last_update_ms <= before_ms
         ]
-        if expired:
-            log.info("%d transactional ids have expired", len(expired))
-            self._append_in_batches(step, expired)
+        self._append_in_batches(step, expired)
         self._schedule_cleanup(step)
 
     def _schedule_cleanup(self, step: Step) -> None:
@@ -331,6 +333,7 @@ class TransactionShard:
 
     def _forget(self, expired: list[TransactionChange], _: Step, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
+            log.info("%d transactional ids have expired", len(expired))
             for change in expired:
                 self._transactions.apply(change)
 

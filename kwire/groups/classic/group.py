@@ -104,6 +104,10 @@ class ClassicGroup:
     """A member joined during the initial delay, which is then extended."""
     topics: frozenset[str] | None = None
     """The subscribed topics, None when unknown."""
+    unrecorded: int = 0
+    """How many generations in a row had an assignment that could not be recorded."""
+    joins_until_ms: int = 0
+    """The joining does not end before this time, on the monotonic clock."""
     join_timer: Deadline = attrs.field(factory=Deadline)
     sync_timer: Deadline = attrs.field(factory=Deadline)
     _supporters: dict[str, int] = attrs.field(factory=dict)

@@ -100,7 +100,7 @@ class Joining:
             if error is ErrorCode.NONE:
                 then.effects += answers
                 return
-            log.warning("group %a: could not record the new group: %s", group.group_id, error.name)
+            log.debug("group %a: could not record the new group: %s", group.group_id, error.name)
             if self.groups.find(group.group_id) is group:
                 self.groups.remove(group.group_id)
             self.rebalancing.retire(group)
@@ -268,7 +268,7 @@ class Joining:
         step.append([generation_record(group, assignment)], appended)
 
     def _restore(self, step: Step, group: ClassicGroup, member: Member, old: Member) -> None:
-        log.warning("group %a: could not record %a, it is %a again", group.group_id, member.member_id, old.member_id)
+        log.debug("group %a: could not record %a, it is %a again", group.group_id, member.member_id, old.member_id)
         group.set_protocols(member, old.protocols)
         self.rebalancing.timers.cancel(member.session)
         restored = group.replace_static(member.member_id, old.member_id)

@@ -101,12 +101,6 @@ class Membership:
             if error is ErrorCode.NONE:
                 self.rebalancing.install_assignment(then, group, assignment)
             else:
-                log.warning(
-                    "group %a: could not record the assignment of generation %d: %s",
-                    group.group_id,
-                    generation,
-                    error.name,
-                )
                 self.rebalancing.refuse_assignment(then, group, response_error(error))
 
         step.append([generation_record(group, assignment)], appended)

@@ -7,6 +7,9 @@
   protocol is chosen, every parked JoinGroup is answered, and all members get the rebalance timeout again to send
   SyncGroup.
 * `install_assignment`: the leader's assignment is recorded, and every parked SyncGroup is answered.
+* `refuse_assignment`: the assignment could not be recorded. As in Kafka, every parked SyncGroup is answered with the
+  error, and all members have to rejoin. If the next assignment cannot be recorded either, the members have come in
+  vain, so before each further try they stay parked in JoinGroup for a growing pause (`backoff.py`).
 
 A member's session timeout applies while none of its requests is parked here. A session that expires while a request is
 parked is ignored: the member gets a fresh session with its reply.
@@ -23,6 +26,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.join_group import JoinGroupResponse
 from kwire_protocol.messages.sync_group import SyncGroupResponse
 
+from kwire.coordinators.backoff import pause_ms
 from kwire.coordinators.deadlines import Deadline, Deadlines
 from kwire.coordinators.effects import Step
 from kwire.groups.classic.group import ClassicGroup, GroupState, Member
@@ -44,6 +48,11 @@ class Rebalancing:
     config: GroupConfig
     timers: Deadlines
     counts: GroupCounts
+
+    @staticmethod
+    def _level(group: ClassicGroup) -> int:
+        """A group that tries in vain was said to do so; the tries are not."""
+        return logging.DEBUG if group.unrecorded else logging.INFO
 
     # Members
 
@@ -147,7 +156,9 @@ class Rebalancing:
         self.timers.cancel(group.sync_timer)
         initial = group.state is GroupState.EMPTY
         group.transition_to(GroupState.PREPARING_REBALANCE, step.now.wall_ms)
-        log.info("group %a: rebalance after generation %d: %s", group.group_id, group.generation, reason)
+        log.log(
+            self._level(group), "group %a: rebalance after generation %d: %s", group.group_id, group.generation, reason
+        )
         if initial:
             delay_ms = self.config.initial_rebalance_delay_ms
             self._wait_for_company(step, group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
@@ -166,7 +177,11 @@ class Rebalancing:
             self.complete_join(step, group)
 
     def complete_join(self, step: Step, group: ClassicGroup) -> None:
-        """Ends the phase with the members that have joined."""
+        """Ends the phase with the members that have joined, or at the end of a pause."""
+        if step.now.monotonic_ms < group.joins_until_ms:
+            group.join_timer.on_expiry = partial(self._join_phase_over, group)
+            self.timers.schedule(group.join_timer, group.joins_until_ms)
+            return
         self.timers.cancel(group.join_timer)
         absent = [m.member_id for m in group.members.values() if m.join_token is None and not m.is_static]
         for member_id in absent:
@@ -182,7 +197,13 @@ class Rebalancing:
         if group.state is GroupState.EMPTY:
             self._record_empty_generation(step, group)
             return
-        log.info("group %a: generation %d with %d members", group.group_id, group.generation, len(group.members))
+        log.log(
+            self._level(group),
+            "group %a: generation %d with %d members",
+            group.group_id,
+            group.generation,
+            len(group.members),
+        )
         for member in group.members.values():
             self.answer_join(step, group, member, self.current_generation(group, member))
             member.is_new = False
@@ -209,7 +230,7 @@ class Rebalancing:
         def appended(_: Step, error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
                 # After a restart the generation before would be back, and its members would time out once more.
-                log.warning("group %a: could not record that it is empty: %s", group.group_id, error.name)
+                log.debug("group %a: could not record that it is empty: %s", group.group_id, error.name)
 
         step.append([empty_generation_record(group)], appended)
 
@@ -232,6 +253,9 @@ class Rebalancing:
     def install_assignment(self, step: Step, group: ClassicGroup, assignment: Mapping[str, bytes]) -> None:
         """The leader's assignment is recorded: every member gets its part, an empty one if it was left out."""
         assert group.state is GroupState.COMPLETING_REBALANCE
+        if group.unrecorded:
+            log.info("group %a: the assignment of generation %d is recorded", group.group_id, group.generation)
+            group.unrecorded = group.joins_until_ms = 0
         for member in group.members.values():
             member.assignment = assignment.get(member.member_id, b"")
         self._answer_all_syncs(step, group, ErrorCode.NONE)
@@ -241,6 +265,16 @@ class Rebalancing:
     def refuse_assignment(self, step: Step, group: ClassicGroup, error: ErrorCode) -> None:
         """The assignment could not be recorded: pending requests get the error, and the group tries again."""
         assert group.state is GroupState.COMPLETING_REBALANCE
+        log.log(
+            logging.DEBUG if group.unrecorded else logging.WARNING,
+            "group %a: the assignment of generation %d could not be recorded (%s), so its members have to rejoin, "
+            "with growing pauses",
+            group.group_id,
+            group.generation,
+            error.name,
+        )
+        group.unrecorded += 1
+        group.joins_until_ms = step.now.monotonic_ms + pause_ms(group.unrecorded)
         for member in group.members.values():
             member.assignment = b""
         self._answer_all_syncs(step, group, error)

@@ -191,13 +191,15 @@ class ClassicMembers:
     def leave(self, step: Step, group: ConsumerGroup, request: LeaveGroupRequest, token: Token) -> None:
         """Members of either protocol may be named: administrators remove them with this request."""
         leaving: dict[str, None] = {}
-        members = [_left(identity, self._leaver(group, identity, leaving)) for identity in request.members]
         draft = Draft()
+        members = [_left(identity, self._leaver(draft, group, identity, leaving)) for identity in request.members]
         self.membership.remove(draft, group, leaving)
         response = LeaveGroupResponse(members=members)
         draft.answer(step, token, response, lambda error: LeaveGroupResponse(error_code=error))
 
-    def _leaver(self, group: ConsumerGroup, identity: MemberIdentity, leaving: dict[str, None]) -> ErrorCode:
+    def _leaver(
+        self, draft: Draft, group: ConsumerGroup, identity: MemberIdentity, leaving: dict[str, None]
+    ) -> ErrorCode:
         instance_id, member_id = identity.group_instance_id, identity.member_id
         try:
             if instance_id is not None and not member_id:
@@ -205,7 +207,8 @@ class ClassicMembers:
             member = group.identified(member_id, instance_id)
         except KafkaError as refused:
             return refused.code
-        log.info("group %a: member %a left: %a", group.group_id, member.member_id, identity.reason or "not provided")
+        reason = identity.reason or "not provided"
+        draft.say(log, "group %a: member %a left: %a", group.group_id, member.member_id, reason)
         leaving[member.member_id] = None
         return ErrorCode.NONE
 

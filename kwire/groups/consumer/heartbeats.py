@@ -150,7 +150,7 @@ class Heartbeats:
         protocol = "classic" if classic else "consumer"
         former_id = None if instance_id is None else group.static_members.get(instance_id)
         if former_id is None or former_id == member_id:
-            log.info("group %a: member %a joins with the %s protocol", group.group_id, member_id, protocol)
+            draft.say(log, "group %a: member %a joins with the %s protocol", group.group_id, member_id, protocol)
             return group.members.get(member_id)
         former = group.members[former_id]
         has = group.assignment_of(former_id)
@@ -160,7 +160,8 @@ class Heartbeats:
                 f"Static member {quoted(member_id)} with instance id {quoted(instance_id)} "
                 f"cannot join the group because the instance id is owned by {quoted(former_id)} member.",
             )
-        log.info(
+        draft.say(
+            log,
             "group %a: static member %a is back as %a with the %s protocol",
             group.group_id,
             instance_id,
@@ -208,7 +209,7 @@ class Heartbeats:
         member_id, instance_id = request.member_id, request.instance_id
         group.identified(member_id, instance_id)
         if request.member_epoch == STATIC_LEAVING_EPOCH and instance_id is not None:
-            log.info("group %a: static member %a left, and may come back", group.group_id, member_id)
+            draft.say(log, "group %a: static member %a left, and may come back", group.group_id, member_id)
             has = attrs.evolve(
                 group.assignment_of(member_id),
                 epoch=STATIC_LEAVING_EPOCH,
@@ -218,7 +219,7 @@ class Heartbeats:
             draft.change(group, CurrentChange(group.group_id, member_id, has))
             draft.then(partial(self.membership.follow_revocation, group=group, member_id=member_id, current=has))
         else:
-            log.info("group %a: member %a left", group.group_id, member_id)
+            draft.say(log, "group %a: member %a left", group.group_id, member_id)
             self.membership.remove(draft, group, [member_id])
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
 

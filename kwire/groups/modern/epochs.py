@@ -49,8 +49,11 @@ class Epochs:
 
     def enter(self, draft: Draft, group: AnyGroup, epoch: GroupEpoch) -> None:
         draft.change(group, group.changes.epoch(group.group_id, epoch))
+        draft.then(lambda _: self._count(group))
+        draft.say(log, "group %a: epoch %d", group.group_id, group.epoch)
+
+    def _count(self, group: AnyGroup) -> None:
         self.counts.rebalances[group.type] += 1
-        log.info("group %a: epoch %d", group.group_id, group.epoch)
 
     def hash_of(self, names: set[str]) -> int:
         """Of these topics. Members that join one after the other mostly subscribe to the same ones."""
@@ -78,4 +81,4 @@ def set_targets(draft: Draft, group: AnyGroup, targets: Mapping[str, Any], now: 
             draft.change(group, group.changes.target(group.group_id, member_id, target))
     epoch = AssignmentEpoch(group.epoch, now.wall_ms)
     draft.change(group, group.changes.assignment_epoch(group.group_id, epoch))
-    log.info("group %a: assigned epoch %d (%s)", group.group_id, group.epoch, assignor)
+    draft.say(log, "group %a: assigned epoch %d (%s)", group.group_id, group.epoch, assignor)

@@ -22,9 +22,6 @@ from kwire.groups.modern.groups import Groups
 
 log = logging.getLogger(__name__)
 
-RETRY_MS = 500
-"""How soon a member is removed after its removal could not be recorded, because the disk was full for example."""
-
 G = TypeVar("G", bound=ModernGroup[Any, Any, Any, Any])
 
 
@@ -82,7 +79,7 @@ class Membership(ABC, Generic[G]):
             return
 
         def failed(later: Step, _: ErrorCode) -> None:
-            self.timers.schedule(timer, later.now.monotonic_ms + RETRY_MS)
+            self.timers.retry(timer, later.now.monotonic_ms)
 
         draft = Draft()
         self.remove(draft, group, [member_id])

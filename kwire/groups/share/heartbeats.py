@@ -70,7 +70,7 @@ class Heartbeats:
         had = group.assignment_of(member_id)
         _check_epoch(had, request.member_epoch)
         if joins:
-            log.info("group %a: member %a joins", group.group_id, member_id)
+            draft.say(log, "group %a: member %a joins", group.group_id, member_id)
         after = _updated(before or ShareMember(member_id), request, context)
         subscription_changed = False
         if after is not before and after != before:
@@ -110,7 +110,7 @@ class Heartbeats:
     def _leave(self, draft: Draft, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
         group, member_id = self.groups.get(request.group_id), request.member_id
         group.member(member_id)
-        log.info("group %a: member %a left", group.group_id, member_id)
+        draft.say(log, "group %a: member %a left", group.group_id, member_id)
         self.membership.remove(draft, group, [member_id])
         return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
 

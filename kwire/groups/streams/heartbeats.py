@@ -87,7 +87,7 @@ class Heartbeats:
         had, owned = group.assignment_of(member_id), _owned(request)
         _check_epoch(had, request.member_epoch, owned)
         if joins:
-            log.info("group %a: member %a joins", group.group_id, member_id)
+            draft.say(log, "group %a: member %a joins", group.group_id, member_id)
             if group.is_empty:
                 self.membership.delay_first_assignment(step, draft, group)
         after = _updated(before or StreamsMember(member_id), request, context)
@@ -163,7 +163,7 @@ class Heartbeats:
         if request.topology is not None:
             topology = topology_after_join(group.topology, topology_of(request.topology))
             if group.topology is None:
-                log.info("group %a: topology epoch %d", group.group_id, topology.epoch)
+                draft.say(log, "group %a: topology epoch %d", group.group_id, topology.epoch)
                 draft.change(group, TopologyChange(group.group_id, topology))
         if group.topology is None:
             raise KafkaError(
@@ -221,7 +221,7 @@ class Heartbeats:
             # As in Apache Kafka, even if it is no member any more; but not for those who come to an empty group.
             self._request_shutdown(group, member_id)
         group.member(member_id)
-        log.info("group %a: member %a left", group.group_id, member_id)
+        draft.say(log, "group %a: member %a left", group.group_id, member_id)
         self.membership.remove(draft, group, [member_id])
         return StreamsGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
 

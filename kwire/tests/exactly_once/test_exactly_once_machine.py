@@ -15,6 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from kwire_protocol.errors import ErrorCode
 
 from devtools.suite.tiers import examples
+from kwire.coordinators.backoff import LONGEST_PAUSE_MS
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import Place
 from kwire.tests.asking.clients import CLASSIC, NOBODY, TIMEOUT_MS, TV2, Batch, Identity
@@ -22,7 +23,6 @@ from kwire.tests.asking.reading import WHOLE, fetch
 from kwire.tests.exactly_once.model import Piece
 from kwire.tests.exactly_once.scene import COMPACTED, DELETABLE, ID_EXPIRATION_MS, OFFSETS, PLACES, STATE, WATCHED
 from kwire.tests.exactly_once.world import GROUPS, IDS, World
-from kwire.transactions.completion import LONGEST_RETRY_MS
 from kwire.transactions.transaction import LAST_USABLE_EPOCH
 from kwire.waits import at_once
 
@@ -306,7 +306,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         assert error is ErrorCode.NONE or not self.world.is_healthy(place), error.name
         piece.ended_by_admin = error is ErrorCode.NONE
 
-    @rule(by_ms=st.sampled_from([1, 100, LONGEST_RETRY_MS, TIMEOUT_MS // 2, TIMEOUT_MS, ID_EXPIRATION_MS + 200_000]))
+    @rule(by_ms=st.sampled_from([1, 100, LONGEST_PAUSE_MS, TIMEOUT_MS // 2, TIMEOUT_MS, ID_EXPIRATION_MS + 200_000]))
     def time_passes(self, by_ms: int) -> None:
         self.world.scene.advance(by_ms)
 
@@ -381,8 +381,8 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self.world.set_failing(set())
-        self.world.scene.advance(LONGEST_RETRY_MS)
-        self.world.scene.advance(TIMEOUT_MS + LONGEST_RETRY_MS)
+        self.world.scene.advance(LONGEST_PAUSE_MS)
+        self.world.scene.advance(TIMEOUT_MS + LONGEST_PAUSE_MS)
         self.world.check()
         for place, log in self.world.logs.items():
             for piece in list(log.open.values()):

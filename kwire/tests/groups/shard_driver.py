@@ -102,6 +102,8 @@ class ShardDriver:
         """How far the wall clock is ahead of it: a test may set that clock."""
         self.log: list[LoggedRecord | EndedTransaction] = []
         self.append_error = ErrorCode.NONE
+        self.failed_appends = 0
+        """Since the last one that succeeded."""
         self.unrecorded: set[str] = set()
         """Groups whose latest own record could not be appended."""
         self.replies: dict[object, Any] = {}
@@ -153,10 +155,14 @@ class ShardDriver:
                         if read_head(record[0])[0] == RECORD_TYPE
                     }
                     if self.append_error is ErrorCode.NONE:
+                        if self.failed_appends:
+                            self.failed_appends = 0
+                            self.shard.appends_succeed()
                         producer_id = -1 if append.producer is None else append.producer.producer_id
                         self.log += [LoggedRecord(-1, key, value, producer_id) for key, value in append.records]
                         self.unrecorded -= changed
                     else:
+                        self.failed_appends += 1
                         self.unrecorded |= changed
                     todo += reversed(append.done(self.append_error, now=self.now))
                 case Reply(token, response):

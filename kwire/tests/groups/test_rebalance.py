@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from kwire_protocol.errors import ErrorCode
 
 from kwire.coordinators.effects import Append, Now
 from kwire.groups.config import GroupConfig
+from kwire.groups.group import GroupType
+from kwire.tests.groups.consumer.clients import ClassicClient, Client
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
+from kwire.tests.groups.topics import FakeTopics
 
 
 def generation_of_two(driver: ShardDriver) -> tuple[str, str]:
@@ -317,6 +322,75 @@ def test_the_last_member_to_leave_leaves_an_empty_recorded_group() -> None:
     driver.restart()
     assert driver.state() == "Empty"
     assert driver.groups[GROUP].protocol_type == "consumer"
+
+
+# While nothing can be recorded
+
+
+def test_a_group_whose_assignments_cannot_be_recorded_begins_generations_with_growing_pauses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    driver = ShardDriver()
+    client = ClassicClient(driver, "a")
+
+    def go_on(until_ms: int) -> None:
+        while driver.now_ms < until_ms:
+            client.act()
+            driver.advance(10)
+
+    go_on(1_000)
+    assert client.is_in
+    driver.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    before = client.generation
+    with caplog.at_level(logging.INFO):
+        driver.join(client.member_id, protocols={"range": subscription("u")})
+        go_on(19_000)
+        assert 5 <= driver.failed_appends <= 10
+        assert driver.groups[GROUP].generation - before <= driver.failed_appends + 1, "one was for the new subscription"
+        driver.append_error = ErrorCode.NONE
+        go_on(25_000)
+    assert client.is_in, "a pause is at most 5 s"
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) <= 6, lines
+    assert sum("could not be recorded (COORDINATOR_NOT_AVAILABLE)" in line for line in lines) == 1
+    assert lines[-1].endswith("is recorded")
+    assert driver.joined(driver.join(client.member_id)).generation_id == client.generation + 1, "no pause is left"
+
+
+def test_members_stay_parked_during_a_pause_and_newcomers_come_with_them() -> None:
+    driver = ShardDriver()
+    (leader,) = driver.stable_group("a")
+    driver.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    for _ in range(3):
+        parked = driver.join(leader, protocols={"range": subscription("u")})
+        driver.advance(5_000)
+        refused = driver.sync(leader, driver.joined(parked).generation_id)
+        assert driver.synced(refused).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    driver.append_error = ErrorCode.NONE
+    parked = driver.join(leader)
+    newcomer = driver.join(version=3)
+    driver.advance(399)
+    assert not driver.is_answered(parked)
+    driver.advance(1)
+    assert len(driver.joined(parked).members) == 2
+    assert driver.joined(newcomer).generation_id == driver.joined(parked).generation_id
+    assert driver.state() == "CompletingRebalance"
+
+
+@pytest.mark.parametrize("count", [1_000])
+def test_silent_members_cost_next_to_nothing_while_they_cannot_be_removed(count: int) -> None:
+    driver = ShardDriver(GroupConfig(consumer_max_size=count), FakeTopics(t=1))
+    for number in range(count):
+        Client(driver, f"m{number}").heartbeat()
+    rebalances = driver.counts.rebalances[GroupType.CONSUMER]
+    driver.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    driver.advance(120_000)
+    assert driver.failed_appends < 30
+    assert len(driver.shard.describe_consumer(GROUP).members) == count
+    assert driver.counts.rebalances[GroupType.CONSUMER] == rebalances, "only what is recorded counts"
+    driver.append_error = ErrorCode.NONE
+    driver.advance(5_000)
+    assert driver.shard.groups[GROUP].is_empty
 
 
 def test_a_leave_whose_record_is_refused_says_so() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 from kwire_protocol.errors import ErrorCode
 
+from kwire.coordinators.backoff import FIRST_PAUSE_MS, LONGEST_PAUSE_MS
 from kwire.replicas.partition import Partition
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import AskedBroker, Place
@@ -25,7 +26,6 @@ from kwire.tests.power_cuts.broker_trace import SETTINGS, BrokerTrace, Key, Next
 from kwire.tests.power_cuts.folds import check_readers, committed_values
 from kwire.tests.power_cuts.promises import Committed, End, Event, Promises, Sending, Work
 from kwire.topic_names import TRANSACTION_STATE
-from kwire.transactions.completion import FIRST_RETRY_MS, LONGEST_RETRY_MS
 from storage.tests.power_cuts.history import Batch as LoggedBatch
 from storage.tests.power_cuts.history import Flushed
 from storage.tests.power_cuts.sweep import Moment
@@ -34,7 +34,7 @@ MAX_TIMEOUT_MS = 900_000
 """What transaction.max.timeout.ms is by default."""
 FLUSHED = {**SETTINGS, "log.flush.interval.messages": "1"}
 
-SETTLING_MS = (MAX_TIMEOUT_MS + 1, LONGEST_RETRY_MS)
+SETTLING_MS = (MAX_TIMEOUT_MS + 1, LONGEST_PAUSE_MS)
 """After these all time-outs are over, and all markers are in."""
 
 
@@ -66,7 +66,7 @@ class TransactionTrace(BrokerTrace):
             with self.asking(work.end):
                 error, _ = clients.init(self.asked, transactional_id)
             assert error is ErrorCode.CONCURRENT_TRANSACTIONS, error.name
-            self._advance(FIRST_RETRY_MS)
+            self._advance(FIRST_PAUSE_MS)
         with self.asking(Event(self._now)):
             error, identity = clients.init(self.asked, transactional_id)
         assert error is ErrorCode.NONE, error.name
@@ -208,7 +208,7 @@ class Producer:
             )
         assert error is ErrorCode.NONE, error.name
         if clients.describe(self.trace.asked, self.transactional_id).transaction_state.startswith("Prepare"):
-            self.trace._advance(LONGEST_RETRY_MS)  # a client would come again
+            self.trace._advance(LONGEST_PAUSE_MS)  # a client would come again
         if following != self.identity:
             self.sequences.clear()
         self.identity = following

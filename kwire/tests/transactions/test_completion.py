@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from kwire_protocol.errors import ErrorCode
 
@@ -133,6 +135,23 @@ def test_a_complete_record_that_is_not_in_is_tried_again() -> None:
     driver.advance(5_000)
     assert driver.state() == "CompleteCommit"
     assert driver.markers(T0) == [(P, 1, True)]
+
+
+def test_a_transaction_that_cannot_be_aborted_is_said_to_be_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    driver = ShardDriver()
+    driver.begin(T0)
+    driver.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    with caplog.at_level(logging.INFO):
+        driver.advance(120_000)
+        driver.append_error = ErrorCode.NONE
+        driver.advance(5_000)
+    assert driver.state() == "CompleteAbort"
+    assert 5 < driver.done.count("append") < 30
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" ms ")[2] or line.partition(" is tried ")[2] for line in lines] == [
+        "and is aborted",
+        "again, with growing pauses",
+    ]
 
 
 # Restarts

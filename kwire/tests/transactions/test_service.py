@@ -12,13 +12,13 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.coordinators.backoff import LONGEST_PAUSE_MS
 from kwire.replicas.partition import Partition
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock
 from kwire.tests.slots import at_once, value_of
-from kwire.transactions.completion import LONGEST_RETRY_MS
 from kwire.waits import Slot
 
 
@@ -83,7 +83,7 @@ def test_a_transaction_is_complete_when_its_marker_is_on_the_medium_and_it_is_wr
     scene = Scene()
     for _ in range(3):
         assert (scene.state, scene.partition.log_end_offset) == ("PrepareCommit", 2)
-        scene.wait(LONGEST_RETRY_MS)
+        scene.wait(LONGEST_PAUSE_MS)
     flush(scene.partition)
     assert (scene.state, scene.partition.log_end_offset) == ("CompleteCommit", 2)
 
