@@ -76,6 +76,8 @@ class TransactionService:
         self._clock = clock
         self._uncommitted: set[tuple[int, int, TopicPartition]] = set()
         """Markers that are not committed yet: producer id, epoch, partition."""
+        self._without_markers: set[TopicPartition] = set()
+        """The partitions in which the last marker could not be written or committed here."""
 
         self._waiting = WaitingForEnd()
         self._patience_ms = config.add_partitions_to_txn_retry_backoff_max_ms
@@ -285,19 +287,22 @@ class TransactionService:
         except KafkaError as error:
             registered = self._metadata.image.partition(*partition)
             if registered is not None and registered.leader not in (NO_LEADER, self._metadata.node_id):
+                self._without_markers.discard(partition)
                 self._remote_markers.want(index, marker, partition, registered.leader)
                 self._marker_sender.send_soon(registered.leader)
                 return False
             if error.code in _NEEDLESS:
+                self._without_markers.discard(partition)
                 log.info("no marker in %s-%d: %s", *partition, error)
                 self._remote_markers.forget(marker.transactional_id, partition)
                 return True
-            log.warning("a marker could not be written to %s-%d, which is tried again: %s", *partition, error)
+            self._marker_failed(partition, error)
             return False
         if self._remote_markers:
             self._remote_markers.forget(marker.transactional_id, partition)
         slot = found.when_committed(result.last_offset, ALL_IN_SYNC)
         if slot is None:
+            self._without_markers.discard(partition)
             return True
         self._uncommitted.add(key)
         slot.when_set(lambda: self._committed(index, marker, partition, slot.value))
@@ -306,9 +311,16 @@ class TransactionService:
     def _committed(self, index: int, marker: WriteMarkers, partition: TopicPartition, error: KafkaError | None) -> None:
         self._uncommitted.discard((marker.producer_id, marker.producer_epoch, partition))
         if error is None:
+            self._without_markers.discard(partition)
             self._written(index, marker, [partition])
         else:
-            log.warning("a marker could not be committed in %s-%d, and is written again: %s", *partition, error)
+            self._marker_failed(partition, error)
+
+    def _marker_failed(self, partition: TopicPartition, error: KafkaError) -> None:
+        """Logs it once until one is written there: each transaction tries again, with growing pauses."""
+        if partition not in self._without_markers:
+            log.warning("markers cannot be written to %s-%d, which is tried again: %s", *partition, error)
+            self._without_markers.add(partition)
 
     def _markers_answered(self, sent: MarkersRequest, response: WriteTxnMarkersResponse | None) -> None:
         for done in self._remote_markers.answered(sent, response):

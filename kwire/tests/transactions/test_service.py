@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -14,6 +15,7 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.coordinators.backoff import LONGEST_PAUSE_MS
 from kwire.replicas.partition import Partition
+from kwire.replicas.roles import NO_LEADER, Follower
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.internal_topics import create_internal_topics
@@ -86,6 +88,24 @@ def test_a_transaction_is_complete_when_its_marker_is_on_the_medium_and_it_is_wr
         scene.wait(LONGEST_PAUSE_MS)
     flush(scene.partition)
     assert (scene.state, scene.partition.log_end_offset) == ("CompleteCommit", 2)
+
+
+def test_markers_that_cannot_be_written_are_said_to_be_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.enlist()
+    flush(scene.partition)
+    role, scene.partition.role = scene.partition.role, Follower(NO_LEADER, 0)
+    end = EndTxnRequest("id", *scene.next_producer, committed=True)
+    assert at_once(scene.broker.transactions.end(end, transaction_version=2)).error_code == 0
+    for _ in range(5):
+        scene.wait(LONGEST_PAUSE_MS)
+    assert scene.state == "PrepareCommit"
+    scene.partition.role = role
+    scene.wait(LONGEST_PAUSE_MS)
+    flush(scene.partition)
+    assert scene.state == "CompleteCommit"
+    said = [record.getMessage() for record in caplog.records]
+    assert sum(line.startswith("markers cannot be written to t-0") for line in said) == 1
 
 
 def test_the_next_transaction_waits_for_the_marker_and_then_begins() -> None:
