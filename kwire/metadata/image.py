@@ -105,6 +105,11 @@ class BrokerRegistration:
     in_controlled_shutdown: bool
     log_dirs: tuple[Uuid, ...]
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it may lead."""
+        return not self.fenced and not self.in_controlled_shutdown
+
 
 class LeaderRecoveryState(IntEnum):
     """Of a partition. RECOVERING after an unclean election, until its leader has changed the ISR."""
@@ -250,11 +255,7 @@ class MetadataImage:
 
     def live_brokers(self) -> list[BrokerRegistration]:
         """The brokers that may lead, by node id."""
-        return [
-            broker
-            for _, broker in sorted(self.brokers.items())
-            if not broker.fenced and not broker.in_controlled_shutdown
-        ]
+        return [broker for _, broker in sorted(self.brokers.items()) if broker.is_live]
 
     def _apply(self, record: MetadataRecord, changes: Changes) -> None:
         match record:

@@ -41,7 +41,7 @@ from kwire.metadata.controller.deciding import (
     Records,
     accept_all,
 )
-from kwire.metadata.controller.partitions.placement import assign_directories, place
+from kwire.metadata.controller.partitions.placement import Placer, assign_directories
 from kwire.metadata.controller.topics.internal_topics import plan_topic
 from kwire.metadata.controller.topics.new_topics import check_new_name, clamped_replication_factor, topic_records
 from kwire.metadata.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
@@ -332,9 +332,7 @@ class MetadataService:
         def decide(state: ClusterState) -> tuple[Records, None]:
             check_new_name(state, name)
             plan = plan_topic(name, self.config)
-            assignment = place(
-                state.image,
-                first_partition=0,
+            assignment = Placer.of(state.image).place(
                 count=plan.partitions,
                 replication_factor=clamped_replication_factor(state, plan.replication_factor),
             )

@@ -8,6 +8,7 @@ from kwire_protocol.kafka_error import KafkaError
 
 from kwire.tests.cluster.told_cluster import ToldCluster
 from kwire.tests.folder_scene import new_disks, open_broker
+from kwire.topic_names import INTERNAL_TOPICS
 from kwire.waits import at_once
 
 OFFSETS = "__consumer_offsets"
@@ -29,3 +30,15 @@ def test_a_cluster_has_no_coordinators_before_there_are_enough_brokers() -> None
     cluster.open(3)
     at_once(one.groups.runtime.topic.ensure())
     assert {len(it.replicas) for it in one.metadata.image.topics[OFFSETS].partitions} == {3}
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+def test_an_internal_topic_is_created_while_one_of_three_brokers_is_away(name: str) -> None:
+    cluster = ToldCluster()
+    brokers = {node_id: cluster.open(node_id) for node_id in (1, 2, 3)}
+    brokers[3].close()
+    at_once(brokers[1].metadata.create_topic_by_itself(name))
+    partitions = brokers[1].metadata.image.topics[name].partitions
+    assert {frozenset(it.replicas) for it in partitions} == {frozenset((1, 2, 3))}
+    assert {frozenset(it.isr) for it in partitions} == {frozenset((1, 2))}
+    assert {it.leader for it in partitions} == {1, 2}

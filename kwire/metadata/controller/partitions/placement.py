@@ -1,71 +1,142 @@
 """Which brokers get the replicas of new partitions.
 
-Leaders go round the brokers, one rack after the other. The followers of a partition are the brokers that come next,
-from as many other racks as there are. Where they begin is shifted with each round, so that the partitions of a broker
-that fails get their new leaders on all others, and not on its neighbour. Like Kafka's `StripedReplicaPlacer`.
+Leaders go round the brokers in service, one rack after the other. Each topic goes on where the one before ended. The
+followers of a partition come from as many other racks as there are, and there from the brokers that have the fewest
+replicas: of the topic, then of all topics. Where several have, the choice is shifted with each round, so that the
+partitions of a broker that fails get their new leaders on all others, and not on its neighbour.
+
+Leaders are not chosen by such a count: a broker that has just joined would lead every new topic.
+
+A broker that is away gets replicas if its rack has no other, or if there are not enough brokers without it. It copies
+them when it is back. Like Kafka's `StripedReplicaPlacer`, which counts all registered brokers, too.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
-from typing import Final
+from typing import Final, Self
 
+import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_topics import PartitionRecord
 from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.wire import NULL_UUID, Uuid
 
-from kwire.metadata.image import BrokerRegistration, MetadataImage
+from kwire.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration
 from kwire.metadata.records import MetadataRecord
 
-Rack = str | int
 _ASSIGNMENT: Final = "The manual partition assignment includes"
 
 
-def place(image: MetadataImage, *, first_partition: int, count: int, replication_factor: int) -> list[list[int]]:
-    """The replicas of `count` partitions from `first_partition` on. Raises KafkaError(INVALID_REPLICATION_FACTOR)."""
-    brokers = _in_turns(image.live_brokers())
-    if not brokers:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced. Try again when one has started."
-        )
-    if replication_factor > len(brokers):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)} "
-            "broker(s) are registered. Ask for fewer replicas, or start more brokers.",
-        )
-    # Topics start at different brokers, so that many topics of one partition do not all land on the first.
-    start = len(image.topics) + first_partition
-    return [_replicas(brokers, start + partition, replication_factor) for partition in range(count)]
+@attrs.define(eq=False)
+class Placer:
+    """Places the partitions of one decision, which may be for several topics."""
+
+    _brokers: list[BrokerRegistration]
+    """All that are registered, one of each rack, then the next one of each, and so on."""
+    _leaders: list[int]
+    """Where in `_brokers` those are that are in service, and may lead."""
+    _number: int
+    """Of the next partition: how many the cluster has."""
+    _image: MetadataImage
+    _held: list[int] | None = None
+    """How many replicas each of `_brokers` has; counted when it is first needed."""
+
+    @classmethod
+    def of(cls, image: MetadataImage) -> Self:
+        brokers = _in_turns(broker for _, broker in sorted(image.brokers.items()))
+        leaders = [place for place, broker in enumerate(brokers) if broker.is_live]
+        return cls(brokers, leaders, sum(len(topic.partitions) for topic in image.topics.values()), image)
+
+    def place(self, *, count: int, replication_factor: int) -> list[list[int]]:
+        """The replicas of a new topic's partitions, the leader first. Raises KafkaError(INVALID_REPLICATION_FACTOR)."""
+        self._check(replication_factor)
+        first = self._number
+        self._number += count
+        return self._replicas(first, count, replication_factor, Counter())
+
+    def place_more(
+        self, existing: Sequence[PartitionRegistration], *, count: int, replication_factor: int
+    ) -> list[list[int]]:
+        """The replicas of partitions that a topic gets besides these. Raises KafkaError(INVALID_REPLICATION_FACTOR)."""
+        self._check(replication_factor)
+        self._number += count
+        # After the last leader, as if all had been placed together.
+        first = len(existing)
+        last = existing[-1].replicas[0]
+        for turn, place in enumerate(self._leaders, start=1):
+            if self._brokers[place].broker_id == last:
+                first += (turn - first) % len(self._leaders)
+        there = Counter(broker_id for partition in existing for broker_id in partition.replicas)
+        return self._replicas(first, count, replication_factor, there)
+
+    def _check(self, replication_factor: int) -> None:
+        if not self._leaders:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "All brokers are currently fenced. Try again when one has started.",
+            )
+        if replication_factor > len(self._brokers):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The target replication factor of {replication_factor} cannot be reached because only "
+                f"{len(self._brokers)} broker(s) are registered. Ask for fewer replicas, or start more brokers.",
+            )
+
+    def _replicas(self, first: int, count: int, replication_factor: int, there: Counter[int]) -> list[list[int]]:
+        """The replicas of partitions with the numbers from `first` on; `there` are those that brokers have already."""
+        leaders = [self._leaders[number % len(self._leaders)] for number in range(first, first + count)]
+        if len(self._brokers) == 1:
+            return [[self._brokers[0].broker_id] for _ in leaders]
+        held = self._counted()
+        of_topic = [there[broker.broker_id] for broker in self._brokers]
+        for leader in leaders:  # Known beforehand, so they count from the beginning.
+            of_topic[leader] += 1
+            held[leader] += 1
+        others = len(self._brokers) - 1
+        assignment = []
+        for number, leader in enumerate(leaders, start=first):
+            chosen = [leader]
+            shift = number // len(self._leaders)
+            # Those after the leader, beginning further behind it with each round.
+            order = [(leader + 1 + (shift + step) % others) % (others + 1) for step in range(others)]
+            for _ in range(replication_factor - 1):
+                racks = [self._brokers[place].rack for place in chosen]
+                follower = min(
+                    (place for place in order if place not in chosen),
+                    key=lambda place: (  # Of those that are alike, the first in order.
+                        racks.count(self._brokers[place].rack),
+                        not self._brokers[place].is_live,
+                        of_topic[place],
+                        held[place],
+                    ),
+                )
+                of_topic[follower] += 1
+                held[follower] += 1
+                chosen.append(follower)
+            assignment.append([self._brokers[place].broker_id for place in chosen])
+        return assignment
+
+    def _counted(self) -> list[int]:
+        if self._held is None:
+            held = Counter(
+                broker_id
+                for topic in self._image.topics.values()
+                for partition in topic.partitions
+                for broker_id in partition.replicas
+            )
+            self._held = [held[broker.broker_id] for broker in self._brokers]
+        return self._held
 
 
-def _in_turns(brokers: Iterable[BrokerRegistration]) -> list[tuple[int, Rack]]:
-    """The brokers with their racks: one of each rack, then the next one of each, and so on."""
-    racks: dict[Rack, list[tuple[int, Rack]]] = {}
+def _in_turns(brokers: Iterable[BrokerRegistration]) -> list[BrokerRegistration]:
+    # Brokers that do not say where they are count as one rack, as in Kafka.
+    racks: dict[str | None, list[BrokerRegistration]] = {}
     for broker in brokers:
-        # A broker that does not say where it is counts as a rack of its own.
-        rack = broker.broker_id if broker.rack is None else broker.rack
-        racks.setdefault(rack, []).append((broker.broker_id, rack))
+        racks.setdefault(broker.rack, []).append(broker)
     return [it for turn in zip_longest(*racks.values()) for it in turn if it is not None]
-
-
-def _replicas(brokers: list[tuple[int, Rack]], number: int, replication_factor: int) -> list[int]:
-    """The replicas of the partition of that number, the leader first."""
-    count = len(brokers)
-    shift = number // count % max(count - 1, 1)
-    order = [brokers[number % count]]
-    order += [brokers[(number + 1 + (shift + it) % (count - 1)) % count] for it in range(count - 1)]
-    chosen: list[int] = []
-    while len(chosen) < replication_factor:
-        # As many racks as there are, then each of them once more.
-        used: set[Rack] = set()
-        for broker_id, rack in order:
-            if broker_id not in chosen and rack not in used and len(chosen) < replication_factor:
-                chosen.append(broker_id)
-                used.add(rack)
-    return chosen
 
 
 def check_assignment(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:

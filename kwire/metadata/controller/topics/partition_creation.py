@@ -22,7 +22,7 @@ from kwire.metadata.controller.deciding import (
     repeated,
     too_many,
 )
-from kwire.metadata.controller.partitions.placement import check_assignment, partition_record, place
+from kwire.metadata.controller.partitions.placement import Placer, check_assignment, partition_record
 from kwire.topic_names import no_such_topic
 
 
@@ -38,11 +38,12 @@ def create_partitions(
         for name, count in named.items()
         if count > 1
     ]
+    placer = Placer.of(state.image)
     for topic in request.topics:
         if named[topic.name] > 1:
             continue
         try:
-            added = _create_partitions(state, topic, mutations)
+            added = _create_partitions(state, topic, placer, mutations)
             if len(records) + len(added) > MAX_PARTITIONS_PER_REQUEST:
                 raise _too_many(len(records) + len(added))
             records += added
@@ -52,7 +53,9 @@ def create_partitions(
     return [] if request.validate_only else records, CreatePartitionsResponse(results=results)
 
 
-def _create_partitions(state: ClusterState, topic: CreatePartitionsTopic, mutations: Mutations) -> Records:
+def _create_partitions(
+    state: ClusterState, topic: CreatePartitionsTopic, placer: Placer, mutations: Mutations
+) -> Records:
     image = state.image.topics.get(topic.name)
     if image is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_such_topic(topic.name))
@@ -69,9 +72,7 @@ def _create_partitions(state: ClusterState, topic: CreatePartitionsTopic, mutati
         raise _too_many(additional)
     replication_factor = len(image.partitions[0].replicas)
     if topic.assignments is None:
-        assignment = place(
-            state.image, first_partition=existing, count=additional, replication_factor=replication_factor
-        )
+        assignment = placer.place_more(image.partitions, count=additional, replication_factor=replication_factor)
     else:
         if len(topic.assignments) != additional:
             raise KafkaError(

@@ -29,7 +29,7 @@ from kwire.metadata.controller.deciding import (
     repeated,
     too_many,
 )
-from kwire.metadata.controller.partitions.placement import check_assignment, place
+from kwire.metadata.controller.partitions.placement import Placer, check_assignment
 from kwire.metadata.controller.topics.new_topics import check_new_name, clamped_replication_factor, topic_records
 
 DEFAULT = -1
@@ -49,11 +49,12 @@ def create_topics(
     results: list[CreatableTopicResult] = []
     # A request for hundreds of topics configures most of them alike, and to work that out takes longest.
     describe = cache(lambda configs: _described(state, dict(configs)))
+    placer = Placer.of(state.image)
     try:
         _check_partition_count(state, topics)
         for topic in topics:
             try:
-                topic_records, result = _create_topic(state, topic, describe, mutations)
+                topic_records, result = _create_topic(state, topic, placer, describe, mutations)
                 records += topic_records
             except KafkaError as error:
                 result = _failed(topic.name, error)
@@ -81,12 +82,12 @@ def _check_partition_count(state: ClusterState, topics: Sequence[CreatableTopic]
 
 
 def _create_topic(
-    state: ClusterState, topic: CreatableTopic, describe: Describe, mutations: Mutations
+    state: ClusterState, topic: CreatableTopic, placer: Placer, describe: Describe, mutations: Mutations
 ) -> tuple[Records, CreatableTopicResult]:
     check_new_name(state, topic.name)
     configs = _configs_of(topic)
     check_topic_configs(configs, state.configs)
-    assignment = _assignment(state, topic)
+    assignment = _assignment(state, topic, placer)
     mutations.take(len(assignment))
     topic_id = state.new_id()
     records = topic_records(state, topic.name, topic_id, configs, assignment)
@@ -107,7 +108,7 @@ def _configs_of(topic: CreatableTopic) -> dict[str, str]:
     return {config.name: config.value for config in topic.configs if config.value is not None}
 
 
-def _assignment(state: ClusterState, topic: CreatableTopic) -> list[list[int]]:
+def _assignment(state: ClusterState, topic: CreatableTopic, placer: Placer) -> list[list[int]]:
     if topic.assignments:
         return _manual_assignment(state, topic)
     if topic.replication_factor < DEFAULT or topic.replication_factor == 0:
@@ -127,7 +128,7 @@ def _assignment(state: ClusterState, topic: CreatableTopic) -> list[list[int]]:
     if replicas == DEFAULT:
         # A default of three must not keep a single broker from working; who asks for three gets three or an error.
         replicas = clamped_replication_factor(state, state.default_replication_factor)
-    return place(state.image, first_partition=0, count=count, replication_factor=replicas)
+    return placer.place(count=count, replication_factor=replicas)
 
 
 def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[int]]:
