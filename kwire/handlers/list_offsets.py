@@ -11,6 +11,9 @@
 * v11: -6, the earliest offset that is not uploaded yet (KIP-1023)
 
 Spark requests -2 and -1 after every poll, so these two only read integers.
+
+Replica id -1 is a consumer, and -2 the debugging consumer of Kafka's tools: it may ask any replica, and sees all that
+this one has. Followers have their own ids.
 """
 
 from __future__ import annotations
@@ -29,12 +32,14 @@ from kwire_protocol.messages.list_offsets import (
 )
 
 from kwire.handlers._shared.authorization import finder
-from kwire.replicas.partition import Partition, read_bound
+from kwire.replicas.partition import CONSUMER, Partition, read_bound
+from kwire.replicas.roles import Leader
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.replicas.roles import Follower
 
 LATEST = -1
 EARLIEST = -2
@@ -47,11 +52,14 @@ FIRST_VERSION_WITH_EPOCH = 4
 FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 NO_EPOCH = -1
 NO_OFFSET = -1
+DEBUGGING_CONSUMER = -2
 
 
 def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     version = context.api_version
     find = finder(broker, context, Operation.DESCRIBE)
+    is_consumer = request.replica_id == CONSUMER
+    asks_any_replica = request.replica_id == DEBUGGING_CONSUMER
     end_of = read_bound(request.replica_id, request.isolation_level)
     asked_twice = _asked_twice(request)
     response = ListOffsetsResponse()
@@ -64,19 +72,19 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
                 if asked_twice and (name, index) in asked_twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 partition = find(name, index)
-                leader = partition.leader(wanted.current_leader_epoch)
+                role = (partition.readable if asks_any_replica else partition.leader)(wanted.current_leader_epoch)
                 if timestamp == LATEST:
-                    if partition.high_watermark < leader.epoch_start_offset and request.replica_id < 0:
+                    if is_consumer and _is_behind(partition, role):
                         raise _not_known_yet(version)
-                    answer = ListOffsetsPartitionResponse(index, 0, -1, end_of(partition), leader.leader_epoch)
+                    answer = ListOffsetsPartitionResponse(index, 0, -1, end_of(partition), role.leader_epoch)
                 elif timestamp == EARLIEST:
                     answer = _earliest(partition, index)
                 else:
                     answer = _search(partition, wanted, end_of(partition), version)
                     if (
                         answer.offset == NO_OFFSET
-                        and partition.high_watermark < leader.epoch_start_offset
-                        and request.replica_id < 0
+                        and is_consumer
+                        and _is_behind(partition, role)
                         and timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
                     ):
                         raise _not_known_yet(version)
@@ -93,9 +101,13 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
     return response
 
 
+def _is_behind(partition: Partition, role: Leader | Follower) -> bool:
+    """Whether this new leader does not know yet what the one before it had told to be committed (KIP-207)."""
+    return isinstance(role, Leader) and partition.high_watermark < role.epoch_start_offset
+
+
 def _not_known_yet(version: int) -> KafkaError:
-    """A new leader does not know yet what the one before it had told to be committed, and an end that clients have
-    seen must not go back (KIP-207)."""
+    """An end that clients have seen must not go back."""
     return KafkaError(
         ErrorCode.OFFSET_NOT_AVAILABLE
         if version >= FIRST_VERSION_WITH_NOT_AVAILABLE
