@@ -358,20 +358,23 @@ class Broker:
         return self.config.node_id if self.member is None else self.member.membership.controller_id
 
     def endpoints(self, context: Context) -> list[NodeEndpoint]:
-        """The address of every broker, as advertised on the listener that the client of `context` uses.
+        """The address of every broker in service, as advertised on the listener that the client of `context` uses.
 
-        If nothing is advertised, this node's address is the one that the client dialled.
+        If nothing is advertised, this node's address is the one that the client dialled. If no broker is in service, it
+        is this one, which has just started or is about to end: a client that hears of no broker may never come back.
         """
+        image, node_id = self.metadata.image, self.config.node_id
+        brokers = image.live_brokers() or [it for it in (image.brokers.get(node_id),) if it is not None]
         return [
-            NodeEndpoint(self.config.node_id, context.local_host, context.local_port, self.config.broker_rack)
-            if broker.broker_id == self.config.node_id and not self.config.advertised_listeners
+            NodeEndpoint(node_id, context.local_host, context.local_port, self.config.broker_rack)
+            if broker.broker_id == node_id and not self.config.advertised_listeners
             else NodeEndpoint(
                 broker.broker_id,
                 broker.endpoints[context.listener_name].host,
                 broker.endpoints[context.listener_name].port,
                 broker.rack,
             )
-            for broker in self.metadata.image.live_brokers()
+            for broker in brokers
             if context.listener_name in broker.endpoints
         ]
 

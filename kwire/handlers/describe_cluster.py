@@ -59,9 +59,10 @@ def handle(
     ]
     controller_id = brokers[0].broker_id if brokers else NO_CONTROLLER
     if request.include_fenced_brokers:
+        listed = {it.broker_id for it in brokers}
         for registered in broker.metadata.image.brokers.values():
             endpoint = registered.endpoints.get(context.listener_name)
-            if registered.fenced and endpoint is not None:
+            if registered.fenced and registered.broker_id not in listed and endpoint is not None:
                 brokers.append(
                     DescribeClusterBroker(
                         registered.broker_id, endpoint.host, endpoint.port, registered.rack, is_fenced=True
