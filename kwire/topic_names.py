@@ -1,13 +1,17 @@
 """Which topic names are valid, and which topics are internal. The rules are Kafka's.
 
 A topic's name is part of a path, so it is checked before any other use.
+
+`INTERNAL_TOPICS` is the only list of internal topics: what marks, creates, configures and describes them goes by it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
+import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError, quoted
 
@@ -17,8 +21,58 @@ CLUSTER_METADATA: Final = "__cluster_metadata"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
-INTERNAL_TOPICS: Final = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
-"""Topics that responses mark as internal."""
+
+
+@attrs.frozen
+class InternalTopicSettings:
+    """A topic that brokers write for themselves. They create it when it is first needed.
+
+    `num_partitions`, `replication_factor`, `segment_bytes` and `min_isr` are the names of the broker configurations
+    that it is created with. `configs` are its own configurations beside them.
+    """
+
+    name: str
+    num_partitions: str
+    replication_factor: str
+    segment_bytes: str
+    min_isr: str | None
+    configs: Mapping[str, str]
+
+
+INTERNAL_TOPICS: Final[Mapping[str, InternalTopicSettings]] = {
+    it.name: it
+    for it in (
+        InternalTopicSettings(
+            CONSUMER_OFFSETS,
+            "offsets.topic.num.partitions",
+            "offsets.topic.replication.factor",
+            "offsets.topic.segment.bytes",
+            None,
+            {"cleanup.policy": "compact", "compression.type": "producer"},
+        ),
+        InternalTopicSettings(
+            TRANSACTION_STATE,
+            "transaction.state.log.num.partitions",
+            "transaction.state.log.replication.factor",
+            "transaction.state.log.segment.bytes",
+            "transaction.state.log.min.isr",
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "unclean.leader.election.enable": "false",
+            },
+        ),
+        InternalTopicSettings(
+            SHARE_GROUP_STATE,
+            "share.coordinator.state.topic.num.partitions",
+            "share.coordinator.state.topic.replication.factor",
+            "share.coordinator.state.topic.segment.bytes",
+            "share.coordinator.state.topic.min.isr",
+            {"cleanup.policy": "delete", "compression.type": "producer", "retention.ms": "-1"},
+        ),
+    )
+}
+"""By name. Responses mark them as internal."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -53,3 +107,8 @@ def has_collision_chars(name: str) -> bool:
 def unified_name(name: str) -> str:
     """The name as in Kafka's metrics, where `.` and `_` are the same."""
     return name.replace(".", "_")
+
+
+def internal_replication_factors(replicas: int) -> dict[str, str]:
+    """The broker configurations by which every internal topic has so many replicas."""
+    return {topic.replication_factor: str(replicas) for topic in INTERNAL_TOPICS.values()}

@@ -72,6 +72,7 @@ time. By default they may be lost in a power cut, as in Kafka; flush.messages=1 
     show_default=True,
     help="Lowest level of messages logged to standard error.",
 )
+@click.option("--default", "defaults", multiple=True, hidden=True)  # --nodes knows better, and nobody has set it
 @click.option("--stop-with-stdin", is_flag=True, hidden=True)
 def serve(
     config_file: Path | None,
@@ -81,6 +82,7 @@ def serve(
     settings: tuple[str, ...],
     nodes: str | None,
     log_level: str,
+    defaults: tuple[str, ...],
     *,
     stop_with_stdin: bool,
 ) -> None:
@@ -105,7 +107,7 @@ def serve(
     if metrics_listen is not None:
         settings = (*settings, f"{METRICS_LISTEN}={metrics_listen}")
     try:
-        config = _configure(config_file, listen, data_dirs, settings)
+        config = _configure(config_file, listen, data_dirs, settings, defaults)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     from kwire.running import BrokerEnded, StartError, run_until_signalled
@@ -117,7 +119,11 @@ def serve(
 
 
 def _configure(
-    config_file: Path | None, listen: Sequence[str], data_dirs: Sequence[str], settings: Sequence[str]
+    config_file: Path | None,
+    listen: Sequence[str],
+    data_dirs: Sequence[str],
+    settings: Sequence[str],
+    defaults: Sequence[str],
 ) -> ServerConfig:
     from kwire.config.server import load_config
 
@@ -126,4 +132,5 @@ def _configure(
         settings=settings,
         listen=listen,
         data_dirs=[path.strip() for given in data_dirs for path in given.split(",") if path.strip()],
+        defaults=dict(it.split("=", 1) for it in defaults),
     )

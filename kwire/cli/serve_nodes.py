@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kwire.topic_names import internal_replication_factors
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,12 +26,9 @@ OF_EACH_NODE: Final = (
     "metadata.log.dir",
     "node.id",
 )
-ONE_COPY: Final = {
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-}
-"""The nodes share one machine, its disk and its power, so copies would cost much and save little."""
+ONE_COPY: Final = internal_replication_factors(1)
+"""The nodes share one machine, its disk and its power, so copies would cost much and save little. Other topics have one
+replica by default, too."""
 
 _LISTENING: Final = re.compile(r"(kwire \S+) listening on (.+) \(node \d+, cluster (\S+), data in ")
 
@@ -65,7 +64,7 @@ def serve_nodes(
     common = [f"--log-level={log_level}", f"--set=kwire.cluster.dir={folder / 'cluster'}"]
     if config_file is not None:
         common.append(f"--config={config_file}")
-    common += [f"--set={name}={value}" for name, value in ONE_COPY.items() if name not in given]
+    common += [f"--default={name}={value}" for name, value in ONE_COPY.items()]
     common += [f"--set={setting}" for setting in settings]
     commands = [
         node_command(

@@ -1,10 +1,12 @@
 """The value in force of a configuration, and its source.
 
-A broker's configuration has three layers above the defaults, strongest first:
+A broker's configuration has three layers above its defaults, strongest first:
 
 1. dynamic, for this broker (a ConfigRecord for BROKER and its id),
 2. dynamic, for every broker (a ConfigRecord for BROKER and the empty name),
 3. static: the file and the flags.
+
+Whatever starts the broker may have defaults of its own (`ServerConfig.defaults`), which replace those of the tables.
 
 A dynamic value also overrides the synonyms of its name in the layers below: log.retention.ms overrides
 log.retention.hours. A topic's own ConfigRecords override the broker's values.
@@ -32,7 +34,7 @@ class Origin:
 
 @attrs.define(eq=False)
 class ConfigResolver:
-    """The layers of one broker. `update` replaces the dynamic ones.
+    """The layers of one broker, and the defaults that differ from the tables. `update` replaces the dynamic layers.
 
     `refused` maps names in the dynamic layers that this version rejects to the reason. Their records may be from
     another version. They are not in the layers.
@@ -41,6 +43,7 @@ class ConfigResolver:
     static: Mapping[str, str] = attrs.field(repr=False)
     dynamic_default: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     dynamic_broker: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    defaults: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     refused: dict[str, str] = attrs.field(factory=dict)
     _effective: dict[str, str] = attrs.field(init=False, repr=False)
     _topic_defaults: dict[str, Value] = attrs.field(init=False, repr=False)
@@ -69,13 +72,18 @@ class ConfigResolver:
         return accepted
 
     def _refresh(self) -> None:
-        self._effective = overlay(overlay(self.static, self.dynamic_default), self.dynamic_broker)
+        self._effective = overlay(overlay(self.started_with, self.dynamic_default), self.dynamic_broker)
         self._topic_defaults = {name: self._topic_default(definition) for name, definition in TOPIC_CONFIGS.items()}
 
     @property
     def effective(self) -> Mapping[str, str]:
         """The texts in force, by name. Names that only have a default are missing."""
         return self._effective
+
+    @property
+    def started_with(self) -> Mapping[str, str]:
+        """The texts in force without dynamic ones."""
+        return overlay(self.defaults, self.static)
 
     def value(self, name: str) -> Value:
         """The broker's value of a known name."""
@@ -134,7 +142,9 @@ class ConfigResolver:
             found += [Origin(synonym, layer[synonym], source) for synonym in family if synonym in layer]
         for synonym in family:
             definition = broker_config(synonym)
-            if definition is not None and definition.default is not None:
+            if synonym in self.defaults:
+                found.append(Origin(synonym, self.defaults[synonym], ConfigSource.DEFAULT_CONFIG))
+            elif definition is not None and definition.default is not None:
                 found.append(Origin(synonym, to_text(definition.default), ConfigSource.DEFAULT_CONFIG))
         while found and found[0].name != name:
             found.pop(0)

@@ -1,8 +1,9 @@
 """The server's configuration as typed values, from the file, the flags and the defaults.
 
-In order of increasing precedence: kwire's defaults, the server.properties text, `--set name=value`, `--listen` and
-`--data-dir`. Names, types and checks are Kafka's (`kwire.config.tables`). Unknown names, and names that have no effect
-in kwire, only cause a warning, so that a Kafka configuration file can be used as it is.
+In order of increasing precedence: kwire's defaults, those of whatever starts the broker, the server.properties text,
+`--set name=value`, `--listen` and `--data-dir`. Names, types and checks are Kafka's (`kwire.config.tables`). Unknown
+names, and names that have no effect in kwire, only cause a warning, so that a Kafka configuration file can be used as
+it is.
 
 `ServerConfig` is frozen. It has the values at startup of configurations that can change at run time;
 `MetadataService.config` has the current values.
@@ -28,6 +29,7 @@ from kwire.config.listeners import (
 )
 from kwire.config.properties import parse_properties
 from kwire.config.reading import ConfigReader
+from kwire.config.resolution import overlay
 from kwire.config.suggestions import listed
 from kwire.config.tables.broker import (
     BROKER_NAMES_OF_TOPIC_CONFIGS,
@@ -41,6 +43,7 @@ from kwire.config.tables.broker import (
 from kwire.config.validators import counts_of_hosts
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.security.principal import parse_principals
+from kwire.topic_names import INTERNAL_TOPICS, InternalTopicSettings
 
 if TYPE_CHECKING:
     from kwire.config.sasl import MechanismSettings
@@ -50,20 +53,33 @@ __all__ = ["METRICS_LISTEN", "ConfigError", "Listener", "ServerConfig", "load_co
 log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
+NOTHING_ELSE: Mapping[str, str] = {}
 METRICS_LISTEN = "kwire.metrics.listen"
 _FOR_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
+
+
+@attrs.frozen
+class InternalTopicSizes:
+    """How an internal topic is created. `min_isr` is None for one that follows the brokers' min.insync.replicas."""
+
+    num_partitions: int
+    replication_factor: int
+    segment_bytes: int
+    min_isr: int | None
 
 
 @attrs.frozen
 class ServerConfig:
     """Each field has the name of a Kafka configuration, with underscores for dots, and its meaning.
 
-    `properties` are the configured texts by name. If `advertised_listeners` is empty, clients are told the address that
-    they dialled. Replication factors are as configured; topic creation limits them to the number of brokers. Numbers
+    `properties` are the configured texts by name. `defaults` are the texts of names whose default is not that of the
+    tables, because whatever starts this broker knows better. If `advertised_listeners` is empty, clients are told the
+    address that they dialled. Replication factors are as configured; a broker that is alone limits them to 1. Numbers
     without a unit in their name are counts.
     """
 
     properties: Mapping[str, str] = attrs.field(repr=False)
+    defaults: Mapping[str, str] = attrs.field(repr=False)
     node_id: int
     cluster_id: str | None
     kwire_audit_log: str
@@ -231,39 +247,32 @@ class ServerConfig:
     offsets_retention_check_interval_ms: int
     offsets_retention_ms: int
     """offsets.retention.minutes."""
-    offsets_topic_num_partitions: int
-    offsets_topic_replication_factor: int
-    offsets_topic_segment_bytes: int
 
     add_partitions_to_txn_retry_backoff_max_ms: int
     add_partitions_to_txn_retry_backoff_ms: int
     share_coordinator_cold_partition_snapshot_interval_ms: int
     share_coordinator_snapshot_update_records_per_snapshot: int
-    share_coordinator_state_topic_min_isr: int
-    share_coordinator_state_topic_num_partitions: int
     share_coordinator_state_topic_prune_interval_ms: int
-    share_coordinator_state_topic_replication_factor: int
-    share_coordinator_state_topic_segment_bytes: int
     share_coordinator_write_timeout_ms: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool
     transaction_remove_expired_transaction_cleanup_interval_ms: int
-    transaction_state_log_min_isr: int
-    transaction_state_log_num_partitions: int
-    transaction_state_log_replication_factor: int
-    transaction_state_log_segment_bytes: int
     transaction_two_phase_commit_enable: bool
     transactional_id_expiration_ms: int
 
+    internal_topics: Mapping[str, InternalTopicSizes]
+    """How internal topics are created, by their names."""
     sasl: Mapping[str, tuple[MechanismSettings, ...]]
     """The mechanisms of each listener that uses SASL, by its name."""
     zookeeper: ZooKeeperConfig | None
     """zookeeper.connect and what belongs to it, if that is set."""
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> ServerConfig:
+    def from_properties(
+        cls, properties: Mapping[str, str], *, defaults: Mapping[str, str] = NOTHING_ELSE
+    ) -> ServerConfig:
         """Raises ConfigError for the first invalid value."""
-        read = ConfigReader(properties)
+        read = ConfigReader(overlay(defaults, properties) if defaults else properties)
         for name in HONOURED_CONFIGS:
             read.value(name)
         protocols = parse_protocol_map(read.text("listener.security.protocol.map"))
@@ -286,6 +295,7 @@ class ServerConfig:
         return cls(
             # As Kafka describes it, the node has both names, whichever was configured.
             properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
+            defaults=defaults,
             node_id=node_id,
             cluster_id=read.optional_text("kwire.cluster.id"),
             kwire_audit_log=read.text("kwire.audit.log"),
@@ -441,9 +451,6 @@ class ServerConfig:
             offset_metadata_max_bytes=read.int("offset.metadata.max.bytes"),
             offsets_retention_check_interval_ms=read.int("offsets.retention.check.interval.ms"),
             offsets_retention_ms=read.int("offsets.retention.minutes") * MINUTE_MS,
-            offsets_topic_num_partitions=read.int("offsets.topic.num.partitions"),
-            offsets_topic_replication_factor=read.int("offsets.topic.replication.factor"),
-            offsets_topic_segment_bytes=read.int("offsets.topic.segment.bytes"),
             add_partitions_to_txn_retry_backoff_max_ms=read.int("add.partitions.to.txn.retry.backoff.max.ms"),
             add_partitions_to_txn_retry_backoff_ms=read.int("add.partitions.to.txn.retry.backoff.ms"),
             share_coordinator_cold_partition_snapshot_interval_ms=read.int(
@@ -452,25 +459,16 @@ class ServerConfig:
             share_coordinator_snapshot_update_records_per_snapshot=read.int(
                 "share.coordinator.snapshot.update.records.per.snapshot"
             ),
-            share_coordinator_state_topic_min_isr=read.int("share.coordinator.state.topic.min.isr"),
-            share_coordinator_state_topic_num_partitions=read.int("share.coordinator.state.topic.num.partitions"),
             share_coordinator_state_topic_prune_interval_ms=read.int("share.coordinator.state.topic.prune.interval.ms"),
-            share_coordinator_state_topic_replication_factor=read.int(
-                "share.coordinator.state.topic.replication.factor"
-            ),
-            share_coordinator_state_topic_segment_bytes=read.int("share.coordinator.state.topic.segment.bytes"),
             share_coordinator_write_timeout_ms=read.int("share.coordinator.write.timeout.ms"),
             transaction_max_timeout_ms=read.int("transaction.max.timeout.ms"),
             transaction_partition_verification_enable=read.flag("transaction.partition.verification.enable"),
             transaction_remove_expired_transaction_cleanup_interval_ms=read.int(
                 "transaction.remove.expired.transaction.cleanup.interval.ms"
             ),
-            transaction_state_log_min_isr=read.int("transaction.state.log.min.isr"),
-            transaction_state_log_num_partitions=read.int("transaction.state.log.num.partitions"),
-            transaction_state_log_replication_factor=read.int("transaction.state.log.replication.factor"),
-            transaction_state_log_segment_bytes=read.int("transaction.state.log.segment.bytes"),
             transaction_two_phase_commit_enable=read.flag("transaction.two.phase.commit.enable"),
             transactional_id_expiration_ms=read.int("transactional.id.expiration.ms"),
+            internal_topics={name: _sizes(read, topic) for name, topic in INTERNAL_TOPICS.items()},
             sasl=_sasl(read, listeners),
             zookeeper=_zookeeper(read),
         )
@@ -483,6 +481,15 @@ def _sasl(read: ConfigReader, listeners: Iterable[Listener]) -> dict[str, tuple[
     from kwire.config.sasl import sasl_settings
 
     return {listener.name: sasl_settings(read, listener) for listener in users}
+
+
+def _sizes(read: ConfigReader, topic: InternalTopicSettings) -> InternalTopicSizes:
+    return InternalTopicSizes(
+        num_partitions=read.int(topic.num_partitions),
+        replication_factor=read.int(topic.replication_factor),
+        segment_bytes=read.int(topic.segment_bytes),
+        min_isr=None if topic.min_isr is None else read.int(topic.min_isr),
+    )
 
 
 def _zookeeper(read: ConfigReader) -> ZooKeeperConfig | None:
@@ -526,12 +533,18 @@ def _node_id(properties: Mapping[str, str], read: ConfigReader) -> int:
 
 
 def load_config(
-    text: str = "", *, settings: Iterable[str] = (), listen: Iterable[str] = (), data_dirs: Iterable[str] = ()
+    text: str = "",
+    *,
+    settings: Iterable[str] = (),
+    listen: Iterable[str] = (),
+    data_dirs: Iterable[str] = (),
+    defaults: Mapping[str, str] = NOTHING_ELSE,
 ) -> ServerConfig:
     """The configuration from a server.properties text and the command line's flags.
 
     `settings` are `name=value`. `listen` are `host:port` (port 0: a free one) or `NAME://host:port`. `data_dirs` are
-    paths, which may contain commas. Logs a warning for names that have no effect. Raises ConfigError.
+    paths, which may contain commas. `defaults` apply, and are described as such, where a name is not set. Logs a
+    warning for names that have no effect. Raises ConfigError.
     """
     properties = parse_properties(text)
     for setting in settings:
@@ -545,7 +558,7 @@ def load_config(
     folders = tuple(data_dirs)
     if folders:
         properties["log.dirs"] = ",".join(folders)
-    config = ServerConfig.from_properties(properties)
+    config = ServerConfig.from_properties(properties, defaults=defaults)
     if folders:
         _check_log_dirs(folders)
         config = attrs.evolve(

@@ -7,6 +7,7 @@ records and markers in log order. `ensure` creates the topic.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from kwire.replicas.partition import Partition
     from kwire.replicas.table import PartitionTable
 
+log = logging.getLogger(__name__)
 
 Producer = tuple[int, int]
 """Producer id and epoch."""
@@ -68,6 +70,8 @@ class InternalTopic:
     partitions: PartitionTable
     clock: Clock
     create: Callable[[str], Coroutine[Slot[Any], None, None]]
+    _refused: str | None = attrs.field(default=None, init=False)
+    """Why it could not be created last, which has been logged."""
 
     @property
     def exists(self) -> bool:
@@ -86,7 +90,13 @@ class InternalTopic:
             except KafkaError as error:
                 if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                     return  # another caller has created it at the same time
+                if error.message != self._refused:  # clients look for a coordinator all the time
+                    self._refused = error.message
+                    log.warning(
+                        "%s cannot be created, and without it there is no coordinator: %s", self.name, error.message
+                    )
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+            self._refused = None
 
     def role(self, index: int) -> Role:
         """This node's role for partition `index`."""

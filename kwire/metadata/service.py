@@ -190,7 +190,7 @@ class MetadataService:
             cluster_id,
             log,
             clock,
-            ConfigResolver(config.properties),
+            ConfigResolver(config.properties, defaults=config.defaults),
             check_room=check_room,
             beside=beside or Beside(),
         )
@@ -704,6 +704,7 @@ class MetadataService:
             config,
             # What the flags and the system made of the static ones.
             properties=self.config.properties,
+            defaults=self.config.defaults,
             listeners=self.config.listeners,
             log_dirs=self.config.log_dirs,
             metadata_log_dir=self.config.metadata_log_dir,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 
-_SETTINGS = {"kwire.spin.us": "0", "kwire.log.reserve.bytes": "0"}
+_DEFAULTS = {"kwire.spin.us": "0", "kwire.log.reserve.bytes": "0"}
 """No spinning, because the client probably needs the same interpreter. No reserved disk space, because /tmp may be
 small."""
 
@@ -143,6 +143,10 @@ class Broker:
     ) -> None:
         self.stop()
 
+    def _defaults(self) -> Mapping[str, str]:
+        """Of settings that depend on what this broker is part of."""
+        return {}
+
     def _open_disk(self) -> Disk:
         if self.data_dir is not None:
             return RealDisk(str(self.data_dir))
@@ -193,10 +197,8 @@ class Broker:
         try:
             config = load_config(
                 "",
-                settings=[
-                    f"{name}={value}"
-                    for name, value in {**_SETTINGS, **of_metrics, **security, **self.settings}.items()
-                ],
+                settings=[f"{name}={value}" for name, value in {**of_metrics, **security, **self.settings}.items()],
+                defaults={**_DEFAULTS, **self._defaults()},
                 listen=[f"{self.security_protocol}://{self.host}:{self.port}"],
                 data_dirs=[] if self.data_dir is None else [str(Path(self.data_dir).absolute())],
             )

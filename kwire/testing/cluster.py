@@ -39,6 +39,7 @@ from kwire.network.server import BoundListener
 from kwire.running import Body, close_broker, open_broker, serve
 from kwire.testing.broker import STOP_TIMEOUT_S, Broker
 from kwire.testing.cutting_off import DeafNode, Network
+from kwire.topic_names import internal_replication_factors
 
 NO_LEADER: Final = -1
 PAUSE_S: Final = 0.005
@@ -50,6 +51,8 @@ class ClusterNode(Broker):
     """One broker of a `Cluster`. What it has on its disk, in memory, is there again when it starts again."""
 
     disk: MemoryDisk = attrs.field(factory=MemoryDisk)
+    defaults: Mapping[str, str] = attrs.field(factory=dict)
+    """What the cluster's settings are where nobody sets them."""
     network: Network | None = None
     """To the other brokers. None: nothing comes in between."""
     _membership: DeafNode | None = attrs.field(default=None, init=False)
@@ -114,6 +117,9 @@ class ClusterNode(Broker):
 
         self._running.call(run)
         done.wait(STOP_TIMEOUT_S)
+
+    def _defaults(self) -> Mapping[str, str]:
+        return self.defaults
 
     def _open_disk(self) -> Disk:
         return self.disk
@@ -185,19 +191,13 @@ class Cluster:
         """Starts all brokers. Clients can connect, and all brokers are in service, when this returns."""
         assert not self.nodes, "the cluster is running"
         folder = self._ended.enter_context(tempfile.TemporaryDirectory(prefix="kwire-"))
-        replicas = str(min(self.size, 3))
-        settings = {
-            "default.replication.factor": replicas,
-            "offsets.topic.replication.factor": replicas,
-            "transaction.state.log.replication.factor": replicas,
-            "transaction.state.log.min.isr": str(min(self.size, 2)),
-            **self.settings,
-            "kwire.cluster.dir": str(Path(folder) / "c"),
-        }
+        replicas = min(self.size, 3)
+        defaults = {"default.replication.factor": str(replicas), **internal_replication_factors(replicas)}
+        settings = {**self.settings, "kwire.cluster.dir": str(Path(folder) / "c")}
         try:
             for node_id in range(1, self.size + 1):
                 own = {**settings, **self.node_settings.get(node_id, {}), "node.id": str(node_id)}
-                node = self.nodes[node_id] = ClusterNode(settings=own, network=self._network)
+                node = self.nodes[node_id] = ClusterNode(settings=own, network=self._network, defaults=defaults)
                 node.start()
             self._wait_until_in_service()
         except BaseException:

@@ -460,7 +460,7 @@ COORDINATOR_CONFIGS: Final = table(
         SHORT,
         3,
         Range(1),
-        "The replication factor of __consumer_offsets, limited to the number of brokers.",
+        "The replication factor of __consumer_offsets; 1 for a broker that is alone.",
     ),
     row("offsets.topic.segment.bytes", INT, 104_857_600, Range(1), "segment.bytes of __consumer_offsets."),
     row(
@@ -499,7 +499,7 @@ COORDINATOR_CONFIGS: Final = table(
         SHORT,
         2,
         Range(1),
-        "min.insync.replicas of __share_group_state, limited to the number of brokers.",
+        "min.insync.replicas of __share_group_state, limited to the number of its replicas.",
     ),
     row(
         "share.coordinator.state.topic.num.partitions",
@@ -521,7 +521,7 @@ COORDINATOR_CONFIGS: Final = table(
         SHORT,
         3,
         Range(1),
-        "The replication factor of __share_group_state, limited to the number of brokers.",
+        "The replication factor of __share_group_state; 1 for a broker that is alone.",
     ),
     row(
         "share.coordinator.state.topic.segment.bytes",
@@ -564,7 +564,7 @@ COORDINATOR_CONFIGS: Final = table(
         INT,
         2,
         Range(1),
-        "min.insync.replicas of __transaction_state, limited to the number of brokers.",
+        "min.insync.replicas of __transaction_state, limited to the number of its replicas.",
     ),
     row(
         "transaction.state.log.num.partitions",
@@ -578,7 +578,7 @@ COORDINATOR_CONFIGS: Final = table(
         SHORT,
         3,
         Range(1),
-        "The replication factor of __transaction_state, limited to the number of brokers.",
+        "The replication factor of __transaction_state; 1 for a broker that is alone.",
     ),
     row("transaction.state.log.segment.bytes", INT, 104_857_600, Range(1), "segment.bytes of __transaction_state."),
     row(

@@ -62,7 +62,7 @@ SERVER_CONFIGS: Final = table(
         INT,
         1,
         None,
-        "The replication factor of topics that do not set one, limited to the number of brokers.",
+        "The replication factor of topics that do not set one; 1 for a broker that is alone.",
     ),
     row("delete.topic.enable", BOOLEAN, True, None, "Whether topics may be deleted."),
     row(

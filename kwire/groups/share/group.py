@@ -50,6 +50,8 @@ class ShareGroup(ModernGroup[ShareMember, CurrentAssignment, Assignment, MemberT
     """
     initializing_since_ms: dict[Uuid, int] = attrs.field(factory=dict)
     """Topic id -> when the share coordinator was asked last, or the group was loaded. Monotonic."""
+    not_initialized_because: str = ""
+    """The errors of the share coordinator's last answer, which have been logged."""
 
     # What it is
 

@@ -92,9 +92,10 @@ class Initializing:
         failed: dict[Uuid, set[int]] = {}
         for (topic_id, partition), error in outcome.items():
             (failed if error else succeeded).setdefault(topic_id, set()).add(partition)
-        if failed:
-            errors = sorted({error.name for error in outcome.values() if error})
-            log.error("group %a: states are not initialized: %s", group_id, ", ".join(errors))
+        errors = ", ".join(sorted({error.name for error in outcome.values() if error}))
+        if errors and errors != group.not_initialized_because:  # it is asked again and again
+            log.error("group %a: states are not initialized: %s", group_id, errors)
+        group.not_initialized_because = errors
         self.put(step, group, group.states.ended(_frozen(succeeded), _frozen(failed)))
 
     def topics_deleted(self, step: Step, topic_ids: set[Uuid]) -> None:

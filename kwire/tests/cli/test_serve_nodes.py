@@ -13,10 +13,16 @@ from pathlib import Path
 
 import attrs
 import pytest
+from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.metadata import MetadataRequest
 
 from compat_tests.waiting import eventually
+from kwire.config.definition import ConfigSource
+from kwire.metadata.image import ConfigResourceType
+from kwire.share_state.state import SharePartitionKey
 from kwire.tests.raw_client import RawClient
+from kwire.topic_names import internal_replication_factors
 
 TIMEOUT_S = 60
 SERVE = [sys.executable, "-m", "kwire", "serve", "--listen", "127.0.0.1:0"]
@@ -81,6 +87,22 @@ def test_nodes_are_one_cluster_and_one_that_was_killed_is_started_again(tmp_path
     lines = [line for line in log.splitlines() if line.endswith("stopped")]
     assert [line.partition(" | ")[0] for line in lines] == ["node 2", "node 1"], "one after the other"
     assert sorted(it.name for it in (tmp_path / "data").iterdir()) == ["cluster", "node-1", "node-2"]
+
+
+def test_nodes_have_one_copy_of_each_internal_topic_by_default_and_say_so(tmp_path: Path) -> None:
+    with serving(tmp_path, "--nodes", "2", "--set", "transaction.state.log.replication.factor=2") as nodes:
+        eventually(lambda: nodes.in_service() == [1, 2], "both are in service")
+        asked = DescribeConfigsResource(ConfigResourceType.BROKER, "1", list(internal_replication_factors(1)))
+        share_partition = SharePartitionKey("group", b"t" * 16, 0).text
+        with RawClient(nodes.addresses[0]) as client:
+            entries = client.call(DescribeConfigsRequest([asked]), 4).results[0].configs
+            share = FindCoordinatorRequest(key_type=2, coordinator_keys=[share_partition])
+            assert client.call(share, 6).coordinators[0].error_code == 0
+    assert {it.name: (it.value, it.config_source) for it in entries} == {
+        "offsets.topic.replication.factor": ("1", ConfigSource.DEFAULT_CONFIG),
+        "share.coordinator.state.topic.replication.factor": ("1", ConfigSource.DEFAULT_CONFIG),
+        "transaction.state.log.replication.factor": ("2", ConfigSource.STATIC_BROKER_CONFIG),
+    }
 
 
 def test_no_node_outlives_a_supervisor_that_was_killed(tmp_path: Path) -> None:

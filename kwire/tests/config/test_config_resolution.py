@@ -68,6 +68,21 @@ def test_origins_are_listed_from_the_strongest() -> None:
     ]
 
 
+def test_defaults_of_whatever_starts_the_broker_are_defaults_and_anything_set_wins() -> None:
+    defaults = {"offsets.topic.replication.factor": "1", "log.retention.ms": "5"}
+    resolver = ConfigResolver({}, defaults=defaults)
+    assert resolver.value("offsets.topic.replication.factor") == 1
+    assert resolver.origins("offsets.topic.replication.factor") == [
+        Origin("offsets.topic.replication.factor", "1", ConfigSource.DEFAULT_CONFIG)
+    ]
+    assert resolver.topic_source("retention.ms", {}) is ConfigSource.DEFAULT_CONFIG
+    assert resolver.topic_defaults()["retention.ms"] == 5
+    resolver = ConfigResolver({"offsets.topic.replication.factor": "2", "log.retention.hours": "1"}, defaults=defaults)
+    assert resolver.value("offsets.topic.replication.factor") == 2
+    assert [it.text for it in resolver.origins("offsets.topic.replication.factor")] == ["2", "1"]
+    assert resolver.topic_defaults()["retention.ms"] == 3_600_000
+
+
 def test_a_weaker_synonym_alone_is_not_an_origin() -> None:
     resolver = ConfigResolver({"log.retention.hours": "100"})
     assert resolver.origins("log.retention.ms") == []

@@ -109,7 +109,7 @@ def _check_security(configs: Mapping[str, str], before: Mapping[str, str], resol
     """Whether the broker could have listeners with these configurations."""
     others = {name: text for name, text in resolver.effective.items() if name not in before}
     try:
-        ServerConfig.from_properties(overlay(overlay(resolver.static, others), configs))
+        ServerConfig.from_properties(overlay(overlay(resolver.started_with, others), configs))
     except ConfigError as error:
         raise invalid_request(str(error)) from None
 
@@ -123,7 +123,7 @@ def check_listeners(
     """Asks this broker's listeners what they think of a change. Raises KafkaError(INVALID_REQUEST)."""
     changed = {name for name in {*configs, *before} if configs.get(name) != before.get(name)}
     if any(name in TLS_CONFIGS or listener_config(name) is not None for name in changed):
-        below = overlay(resolver.static, resolver.dynamic_default)
+        below = overlay(resolver.started_with, resolver.dynamic_default)
         try:
             check(overlay(below, configs))
         except ConfigError as error:

@@ -117,6 +117,22 @@ def test_a_failure_of_the_share_coordinator_is_tried_again(driver: ShardDriver) 
     assert len(client.assigned) == 3
 
 
+def test_what_fails_again_and_again_is_logged_once(driver: ShardDriver, caplog: pytest.LogCaptureFixture) -> None:
+    client, keeper = Client(driver, "a"), Keeper(driver)
+
+    def asked(error: ErrorCode) -> list[str]:
+        client.heartbeat()
+        keeper.answer(error)
+        driver.advance(5_000)
+        said = [it.getMessage() for it in caplog.records if "not initialized" in it.getMessage()]
+        caplog.clear()
+        return said
+
+    why = f"group {GROUP!a}: states are not initialized: COORDINATOR_NOT_AVAILABLE"
+    assert [asked(ErrorCode.COORDINATOR_NOT_AVAILABLE) for _ in range(3)] == [[why], [], []]
+    assert asked(ErrorCode.NONE) == []
+
+
 def test_an_answer_that_never_comes_is_asked_for_again(driver: ShardDriver) -> None:
     client = Client(driver, "a")
     client.heartbeat()
