@@ -9,7 +9,10 @@ A broker's configuration has three layers above its defaults, strongest first:
 Whatever starts the broker may have defaults of its own (`ServerConfig.defaults`), which replace those of the tables.
 
 A dynamic value also overrides the synonyms of its name in the layers below: log.retention.ms overrides
-log.retention.hours. A topic's own ConfigRecords override the broker's values.
+log.retention.hours. A topic's own ConfigRecords override the broker's values, and so do a group's.
+
+What is in the metadata log stops no broker. A record that this version refuses, by itself or beside the others, is left
+out: the next layer's value is in force, and the broker says so. It stays in the log until an admin client changes it.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from kwire.config.definition import ConfigDefinition, ConfigError, ConfigSource, Scope, Value, to_text
-from kwire.config.tables.broker import HONOURED_CONFIGS, broker_config, synonyms
+from kwire.config.definition import ConfigDefinition, ConfigError, ConfigSource, Definitions, Scope, Value, to_text
+from kwire.config.relations import GROUP_BOUNDS, group_violations, topic_violations, violations
+from kwire.config.tables.broker import broker_config, listener_config, synonyms
+from kwire.config.tables.resource import GROUP_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
 
 
@@ -30,6 +35,14 @@ class Origin:
     name: str
     text: str | None
     source: ConfigSource
+
+
+@attrs.frozen
+class Followed:
+    """The value of every configuration of a topic or a group, and why some of its own are not followed."""
+
+    values: dict[str, Value]
+    ignored: tuple[str, ...] = ()
 
 
 @attrs.define(eq=False)
@@ -53,26 +66,51 @@ class ConfigResolver:
 
     def update(self, *, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> None:
         self.refused = {}
-        self.dynamic_default, self.dynamic_broker = self._accepted(dynamic_default), self._accepted(dynamic_broker)
+        default, own = self._accepted(dynamic_default), self._accepted(dynamic_broker)
+        self._leave_out_what_does_not_fit(default, own)
+        self.dynamic_default, self.dynamic_broker = default, own
         self._refresh()
 
     def _accepted(self, layer: Mapping[str, str]) -> dict[str, str]:
         accepted = {}
         for name, text in layer.items():
-            definition = HONOURED_CONFIGS.get(name)
+            definition = broker_config(name)
             try:
                 if definition is not None:
                     definition.parse(text)
                     if definition.scope is Scope.READ_ONLY:
                         raise ConfigError(f"{name} cannot be updated dynamically")
+                elif (of_listener := listener_config(name)) is not None:
+                    of_listener.parse(text)
             except ConfigError as error:
                 self.refused[name] = str(error)
             else:
                 accepted[name] = text
         return accepted
 
+    def _leave_out_what_does_not_fit(self, default: dict[str, str], own: dict[str, str]) -> None:
+        """The static configuration fits by itself, or else the broker would not have started."""
+        while True:
+            dynamic = [
+                (violation.message, name, layer)
+                for violation in violations(overlay(overlay(self.started_with, default), own))
+                for layer in (own, default)
+                for name in violation.names
+                if name in layer
+            ]
+            if not dynamic:
+                return
+            message, name, layer = dynamic[0]
+            del layer[name]
+            self.refused[name] = message
+
+    def with_layer(self, layer: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+        """The texts that would be in force with this in place of a dynamic layer."""
+        default, own = (self.dynamic_default, layer) if per_broker else (layer, self.dynamic_broker)
+        return overlay(overlay(self.started_with, default), own)
+
     def _refresh(self) -> None:
-        self._effective = overlay(overlay(self.started_with, self.dynamic_default), self.dynamic_broker)
+        self._effective = self.with_layer(self.dynamic_broker, per_broker=True)
         self._topic_defaults = {name: self._topic_default(definition) for name, definition in TOPIC_CONFIGS.items()}
 
     @property
@@ -113,19 +151,44 @@ class ConfigResolver:
         return self._topic_defaults
 
     def topic_values(self, overrides: Mapping[str, str]) -> dict[str, Value]:
-        """The value of every topic configuration for a topic with these overrides.
+        """The value of every topic configuration for a topic with these overrides."""
+        return self.of_topic(overrides).values
 
-        For a text that this version rejects, the default applies.
-        """
-        values = dict(self._topic_defaults)
-        for name, text in overrides.items():
-            definition = TOPIC_CONFIGS.get(name)
-            if definition is not None:
-                try:
-                    values[name] = definition.parse(text)
-                except ConfigError:
-                    continue
-        return values
+    def of_topic(self, overrides: Mapping[str, str]) -> Followed:
+        own, ignored = _parsed(overrides, TOPIC_CONFIGS)
+        for violation in topic_violations({**self._topic_defaults, **own}):
+            # What only the broker's values are to blame for is followed.
+            if any(own.pop(name, None) is not None for name in violation.names):
+                ignored.append(violation.message)
+        return Followed({**self._topic_defaults, **own}, tuple(ignored))
+
+    def of_group(self, overrides: Mapping[str, str]) -> Followed:
+        """What is outside of the broker's bounds is limited to them: they may have changed since it was accepted."""
+        own, ignored = _parsed(overrides, GROUP_CONFIGS)
+        for name, value in own.items():
+            own[name] = self._limited(name, value)
+        for violation in group_violations(own, self.value):
+            for name in violation.names:
+                own.pop(name, None)
+            ignored.append(violation.message)
+        return Followed({**self._group_defaults(), **own}, tuple(ignored))
+
+    def _limited(self, name: str, value: Value) -> Value:
+        if isinstance(value, int):
+            lowest, highest = (None if bound is None else self.value(bound) for bound in GROUP_BOUNDS[name])
+            if isinstance(lowest, int):
+                value = max(value, lowest)
+            if isinstance(highest, int):
+                value = min(value, highest)
+        return value
+
+    def _group_defaults(self) -> dict[str, Value]:
+        return {
+            name: self._limited(name, self.value(definition.broker_synonyms[0][0]))
+            if definition.broker_synonyms
+            else definition.default
+            for name, definition in GROUP_CONFIGS.items()
+        }
 
     def origins(self, name: str) -> list[Origin]:
         """The values that the layers have for a broker's configuration, strongest first.
@@ -163,6 +226,20 @@ class ConfigResolver:
             if _any_in(names, layer):
                 return source
         return ConfigSource.DEFAULT_CONFIG
+
+
+def _parsed(overrides: Mapping[str, str], definitions: Definitions) -> tuple[dict[str, Value], list[str]]:
+    """What is valid by itself, and why the rest is not."""
+    values: dict[str, Value] = {}
+    refused = []
+    for name, text in overrides.items():
+        definition = definitions.get(name)
+        if definition is not None:
+            try:
+                values[name] = definition.parse(text)
+            except ConfigError as error:
+                refused.append(str(error))
+    return values, refused
 
 
 def _any_in(names: Iterable[str], layer: Mapping[str, str]) -> bool:

@@ -29,6 +29,7 @@ from kwire.config.listeners import (
 )
 from kwire.config.properties import parse_properties
 from kwire.config.reading import ConfigReader
+from kwire.config.relations import violations
 from kwire.config.resolution import overlay
 from kwire.config.suggestions import listed
 from kwire.config.tables.broker import (
@@ -185,63 +186,19 @@ class ServerConfig:
 
     errors_deadletterqueue_auto_create_topics_enable: bool
     errors_deadletterqueue_topic_name_prefix: str
-    group_consumer_assignment_interval_ms: int
     group_consumer_assignors: tuple[str, ...]
-    group_consumer_heartbeat_interval_ms: int
-    group_consumer_max_assignment_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
-    group_consumer_max_session_timeout_ms: int
     group_consumer_max_size: int
     group_consumer_migration_policy: str
-    group_consumer_min_assignment_interval_ms: int
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_min_session_timeout_ms: int
     group_consumer_regex_refresh_interval_ms: int
-    group_consumer_session_timeout_ms: int
     group_coordinator_rebalance_protocols: tuple[str, ...]
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
-    group_share_assignment_interval_ms: int
-    group_share_delivery_count_limit: int
-    group_share_heartbeat_interval_ms: int
     group_share_initialize_retry_interval_ms: int
-    group_share_max_assignment_interval_ms: int
-    group_share_max_delivery_count_limit: int
-    group_share_max_heartbeat_interval_ms: int
-    group_share_max_partition_max_record_locks: int
-    group_share_max_record_lock_duration_ms: int
-    group_share_max_session_timeout_ms: int
     group_share_max_share_sessions: int
     group_share_max_size: int
-    group_share_min_assignment_interval_ms: int
-    group_share_min_delivery_count_limit: int
-    group_share_min_heartbeat_interval_ms: int
-    group_share_min_partition_max_record_locks: int
-    group_share_min_record_lock_duration_ms: int
-    group_share_min_session_timeout_ms: int
-    group_share_partition_max_record_locks: int
-    group_share_record_lock_duration_ms: int
-    group_share_session_timeout_ms: int
-    group_streams_acceptable_recovery_lag: int
-    group_streams_assignment_interval_ms: int
-    group_streams_heartbeat_interval_ms: int
-    group_streams_initial_rebalance_delay_ms: int
-    group_streams_max_assignment_interval_ms: int
-    group_streams_max_heartbeat_interval_ms: int
-    group_streams_max_session_timeout_ms: int
     group_streams_max_size: int
-    group_streams_max_standby_replicas: int
-    group_streams_max_warmup_replicas: int
-    group_streams_min_assignment_interval_ms: int
-    group_streams_min_heartbeat_interval_ms: int
-    group_streams_min_session_timeout_ms: int
-    group_streams_min_task_offset_interval_ms: int
-    group_streams_num_standby_replicas: int
-    group_streams_num_warmup_replicas: int
-    group_streams_session_timeout_ms: int
-    group_streams_task_offset_interval_ms: int
     group_streams_topology_description_plugin_class: str | None
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
@@ -273,22 +230,18 @@ class ServerConfig:
     ) -> ServerConfig:
         """Raises ConfigError for the first invalid value."""
         read = ConfigReader(overlay(defaults, properties) if defaults else properties)
-        for name in HONOURED_CONFIGS:
-            read.value(name)
+        for name, text in properties.items():
+            definition = broker_config(name)
+            if definition is not None:
+                definition.parse(text)
         protocols = parse_protocol_map(read.text("listener.security.protocol.map"))
         controllers = read.names("controller.listener.names")
         listeners = parse_listeners("listeners", read.names("listeners"), protocols, controllers)
         advertised = parse_listeners("advertised.listeners", read.names("advertised.listeners"), protocols, controllers)
         check_bindable(listeners)
         check_advertisable(advertised, listeners)
-        if read.int("group.min.session.timeout.ms") > read.int("group.max.session.timeout.ms"):
-            raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
-        delay_ms = read.int("connection.failed.authentication.delay.ms")
-        if 0 <= read.int("connections.max.idle.ms") <= delay_ms:
-            raise ConfigError(
-                f"connection.failed.authentication.delay.ms is {delay_ms}: it has to be less than "
-                "connections.max.idle.ms, or else failures are never answered"
-            )
+        for violation in violations(properties):
+            raise ConfigError(violation.message)
         node_id = _node_id(properties, read)
         log_dirs = read.names("log.dirs") or read.names("log.dir") or ("./data",)
         _check_log_dirs(log_dirs)
@@ -313,7 +266,7 @@ class ServerConfig:
             advertised_listeners=advertised,
             inter_broker_listener_name=inter_broker_listener(
                 read.optional_text("inter.broker.listener.name"),
-                properties.get("security.inter.broker.protocol"),
+                read.text("security.inter.broker.protocol") if "security.inter.broker.protocol" in properties else None,
                 advertised or listeners,
             ),
             log_dirs=log_dirs,
@@ -322,7 +275,7 @@ class ServerConfig:
             metadata_log_max_snapshot_interval_ms=read.int("metadata.log.max.snapshot.interval.ms"),
             num_recovery_threads_per_data_dir=read.int("num.recovery.threads.per.data.dir"),
             connections_max_idle_ms=read.int("connections.max.idle.ms"),
-            connection_failed_authentication_delay_ms=delay_ms,
+            connection_failed_authentication_delay_ms=read.int("connection.failed.authentication.delay.ms"),
             max_connections=read.int("max.connections"),
             max_connection_creation_rate=read.int("max.connection.creation.rate"),
             max_connection_creation_rates={
@@ -388,63 +341,19 @@ class ServerConfig:
                 "errors.deadletterqueue.auto.create.topics.enable"
             ),
             errors_deadletterqueue_topic_name_prefix=read.text("errors.deadletterqueue.topic.name.prefix"),
-            group_consumer_assignment_interval_ms=read.int("group.consumer.assignment.interval.ms"),
             group_consumer_assignors=read.names("group.consumer.assignors"),
-            group_consumer_heartbeat_interval_ms=read.int("group.consumer.heartbeat.interval.ms"),
-            group_consumer_max_assignment_interval_ms=read.int("group.consumer.max.assignment.interval.ms"),
-            group_consumer_max_heartbeat_interval_ms=read.int("group.consumer.max.heartbeat.interval.ms"),
-            group_consumer_max_session_timeout_ms=read.int("group.consumer.max.session.timeout.ms"),
             group_consumer_max_size=read.int("group.consumer.max.size"),
             group_consumer_migration_policy=read.text("group.consumer.migration.policy"),
-            group_consumer_min_assignment_interval_ms=read.int("group.consumer.min.assignment.interval.ms"),
-            group_consumer_min_heartbeat_interval_ms=read.int("group.consumer.min.heartbeat.interval.ms"),
-            group_consumer_min_session_timeout_ms=read.int("group.consumer.min.session.timeout.ms"),
             group_consumer_regex_refresh_interval_ms=read.int("group.consumer.regex.refresh.interval.ms"),
-            group_consumer_session_timeout_ms=read.int("group.consumer.session.timeout.ms"),
             group_coordinator_rebalance_protocols=read.names("group.coordinator.rebalance.protocols"),
             group_initial_rebalance_delay_ms=read.int("group.initial.rebalance.delay.ms"),
             group_max_session_timeout_ms=read.int("group.max.session.timeout.ms"),
             group_max_size=read.int("group.max.size"),
             group_min_session_timeout_ms=read.int("group.min.session.timeout.ms"),
-            group_share_assignment_interval_ms=read.int("group.share.assignment.interval.ms"),
-            group_share_delivery_count_limit=read.int("group.share.delivery.count.limit"),
-            group_share_heartbeat_interval_ms=read.int("group.share.heartbeat.interval.ms"),
             group_share_initialize_retry_interval_ms=read.int("group.share.initialize.retry.interval.ms"),
-            group_share_max_assignment_interval_ms=read.int("group.share.max.assignment.interval.ms"),
-            group_share_max_delivery_count_limit=read.int("group.share.max.delivery.count.limit"),
-            group_share_max_heartbeat_interval_ms=read.int("group.share.max.heartbeat.interval.ms"),
-            group_share_max_partition_max_record_locks=read.int("group.share.max.partition.max.record.locks"),
-            group_share_max_record_lock_duration_ms=read.int("group.share.max.record.lock.duration.ms"),
-            group_share_max_session_timeout_ms=read.int("group.share.max.session.timeout.ms"),
             group_share_max_share_sessions=read.int("group.share.max.share.sessions"),
             group_share_max_size=read.int("group.share.max.size"),
-            group_share_min_assignment_interval_ms=read.int("group.share.min.assignment.interval.ms"),
-            group_share_min_delivery_count_limit=read.int("group.share.min.delivery.count.limit"),
-            group_share_min_heartbeat_interval_ms=read.int("group.share.min.heartbeat.interval.ms"),
-            group_share_min_partition_max_record_locks=read.int("group.share.min.partition.max.record.locks"),
-            group_share_min_record_lock_duration_ms=read.int("group.share.min.record.lock.duration.ms"),
-            group_share_min_session_timeout_ms=read.int("group.share.min.session.timeout.ms"),
-            group_share_partition_max_record_locks=read.int("group.share.partition.max.record.locks"),
-            group_share_record_lock_duration_ms=read.int("group.share.record.lock.duration.ms"),
-            group_share_session_timeout_ms=read.int("group.share.session.timeout.ms"),
-            group_streams_acceptable_recovery_lag=read.int("group.streams.acceptable.recovery.lag"),
-            group_streams_assignment_interval_ms=read.int("group.streams.assignment.interval.ms"),
-            group_streams_heartbeat_interval_ms=read.int("group.streams.heartbeat.interval.ms"),
-            group_streams_initial_rebalance_delay_ms=read.int("group.streams.initial.rebalance.delay.ms"),
-            group_streams_max_assignment_interval_ms=read.int("group.streams.max.assignment.interval.ms"),
-            group_streams_max_heartbeat_interval_ms=read.int("group.streams.max.heartbeat.interval.ms"),
-            group_streams_max_session_timeout_ms=read.int("group.streams.max.session.timeout.ms"),
             group_streams_max_size=read.int("group.streams.max.size"),
-            group_streams_max_standby_replicas=read.int("group.streams.max.standby.replicas"),
-            group_streams_max_warmup_replicas=read.int("group.streams.max.warmup.replicas"),
-            group_streams_min_assignment_interval_ms=read.int("group.streams.min.assignment.interval.ms"),
-            group_streams_min_heartbeat_interval_ms=read.int("group.streams.min.heartbeat.interval.ms"),
-            group_streams_min_session_timeout_ms=read.int("group.streams.min.session.timeout.ms"),
-            group_streams_min_task_offset_interval_ms=read.int("group.streams.min.task.offset.interval.ms"),
-            group_streams_num_standby_replicas=read.int("group.streams.num.standby.replicas"),
-            group_streams_num_warmup_replicas=read.int("group.streams.num.warmup.replicas"),
-            group_streams_session_timeout_ms=read.int("group.streams.session.timeout.ms"),
-            group_streams_task_offset_interval_ms=read.int("group.streams.task.offset.interval.ms"),
             group_streams_topology_description_plugin_class=read.optional_text(
                 "group.streams.topology.description.plugin.class"
             ),
@@ -523,12 +432,14 @@ def _check_log_dirs(paths: tuple[str, ...]) -> None:
 
 def _node_id(properties: Mapping[str, str], read: ConfigReader) -> int:
     node_id, broker_id = read.int("node.id"), read.int("broker.id")
-    if "broker.id" not in properties or broker_id < 0:
+    if "broker.id" not in properties:
         return node_id
     if "node.id" in properties and node_id != broker_id:
         raise ConfigError(
             f"node.id is {node_id} and broker.id is {broker_id}: set one of them, or both to the same value"
         )
+    if broker_id < 0:
+        raise ConfigError(f"broker.id is {broker_id}: it has to be at least 0")
     return broker_id
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import attrs
 
@@ -12,17 +11,10 @@ from kwire.config.listeners import Listener
 from kwire.config.reading import ConfigReader
 from kwire.security.tls.settings import TlsSettings
 
-_ENGINES: Final = "ssl.engine.factory.class"
-
 
 def tls_settings(reader: ConfigReader) -> TlsSettings:
     """Raises ConfigError for a value that is invalid by itself. Nothing is read from disk."""
-    factory = reader.optional_text(_ENGINES)
-    if factory:
-        raise ConfigError(
-            f"{_ENGINES} is {factory}, and kwire loads no classes of Java: remove it, and name a keystore and a "
-            "truststore"
-        )
+    reader.value("ssl.engine.factory.class")  # of Java: there can be none but Kafka's own
     return TlsSettings(
         keystore_type=reader.text("ssl.keystore.type"),
         keystore_location=reader.optional_text("ssl.keystore.location") or None,

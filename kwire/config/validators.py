@@ -11,7 +11,10 @@ from kwire.config.definition import ConfigError, Value, invalid
 from kwire.config.listeners import parse_address
 from kwire.security.principal import parse_principals
 
-_THROTTLED_REPLICA: Final = re.compile(r"\d+:\d+")
+_THROTTLED_REPLICA: Final = re.compile(r"(?:\d+:\d+)?")
+_OFFSET_RESET: Final = re.compile(r"latest|earliest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?")
+_HOST: Final = re.compile(r"[0-9a-zA-Z%._:-]+")
+_MOST: Final = (1 << 31) - 1
 
 
 @attrs.frozen
@@ -38,19 +41,6 @@ class PositiveOrUnlimited:
     def check(self, name: str, value: Value) -> None:
         if value == 0:
             raise invalid(name, value, "Value must be unlimited (-1) or greater than or equal to 1")
-
-
-@attrs.frozen
-class MoreThan:
-    """A number above `low`."""
-
-    low: int
-    what: str
-
-    def check(self, name: str, value: Value) -> None:
-        assert isinstance(value, int)
-        if value <= self.low:
-            raise invalid(name, value, f"Value must be more than {self.low} ({self.what})")
 
 
 @attrs.frozen
@@ -82,6 +72,21 @@ class OneOf:
 
 
 @attrs.frozen
+class JavaClass:
+    """No class, or one that kwire has itself.
+
+    Without another one that guards something, the broker would let through what it was configured to keep out.
+    """
+
+    known: tuple[str, ...] = ()
+
+    def check(self, name: str, value: Value) -> None:
+        if value is not None and value not in self.known:
+            instead = f", or set it to {', '.join(self.known)}" if self.known else ""
+            raise invalid(name, value, f"kwire loads no classes of Java: remove it{instead}")
+
+
+@attrs.frozen
 class OptionalChoice:
     """No value, or one of `choices`."""
 
@@ -97,11 +102,14 @@ class ListOf:
     """A list without empty elements, whose elements are in `choices` if there are any."""
 
     choices: tuple[str, ...] = ()
+    may_be_empty: bool = True
 
     def check(self, name: str, value: Value) -> None:
         if value is None:
             return
         assert isinstance(value, tuple)
+        if not value and not self.may_be_empty:
+            raise ConfigError(f"Configuration '{name}' must not be empty")
         if "" in value:
             raise ConfigError(f"Configuration '{name}' values must not be empty: remove the extra comma")
         for element in value:
@@ -111,7 +119,7 @@ class ListOf:
 
 @attrs.frozen
 class ThrottledReplicas:
-    """`*`, or `partition:broker` pairs."""
+    """`*`, or `partition:broker` pairs. As in Kafka, some of them may be empty."""
 
     def check(self, name: str, value: Value) -> None:
         assert isinstance(value, tuple)
@@ -149,14 +157,32 @@ class CountsOfHosts:
 
 
 def counts_of_hosts(text: str) -> dict[str, int]:
-    """By host; the colons of an IPv6 address are before the last one. Raises ValueError."""
+    """By host; the colons of an IPv6 address are before the last one. As in Kafka, a negative count is like none.
+
+    Raises ValueError.
+    """
     counts = {}
     for entry in filter(None, map(str.strip, text.split(","))):
-        host, colon, count = entry.rpartition(":")
-        if not host.strip() or not colon or int(count) < 0:
+        host, _, count = entry.rpartition(":")
+        host = host.strip().strip("[]")
+        if not _HOST.fullmatch(host) or abs(int(count)) > _MOST:
             raise ValueError(entry)
-        counts[host.strip().strip("[]")] = int(count)
+        counts[host] = max(int(count), 0)
     return counts
+
+
+@attrs.frozen
+class OffsetReset:
+    """Where a share group starts."""
+
+    def check(self, name: str, value: Value) -> None:
+        assert isinstance(value, str)
+        if not _OFFSET_RESET.fullmatch(value):
+            wanted = (
+                "The value must be either 'earliest', 'latest' or 'by_duration:' followed by an ISO 8601 duration, "
+                "such as by_duration:P1DT12H"
+            )
+            raise invalid(name, value, wanted)
 
 
 @attrs.frozen

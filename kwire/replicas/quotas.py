@@ -96,8 +96,8 @@ class ThrottledReplicas:
 
     @classmethod
     def parse(cls, value: Iterable[str]) -> ThrottledReplicas:
-        """`*`, or `partition:broker` pairs."""
-        pairs = [it.partition(":") for it in value]
+        """`*`, or `partition:broker` pairs; some of them may be empty."""
+        pairs = [it.partition(":") for it in value if it]
         if any(partition == "*" for partition, _, _ in pairs):
             return ALL_REPLICAS
         return cls(frozenset((int(partition), int(node_id)) for partition, _, node_id in pairs))

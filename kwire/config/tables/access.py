@@ -6,10 +6,13 @@ from typing import Final
 
 from kwire.config.definition import table
 from kwire.config.tables.rows import BOOLEAN, CLASS, LONG, PASSWORD, PER_BROKER, STRING, row, row_without_effect
-from kwire.config.validators import OptionalChoice, Principals, Range
+from kwire.config.validators import JavaClass, OptionalChoice, Principals, Range
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """Kafka's own class, and the only one that can be had without a JVM."""
+
+PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+"""What it does is in `security/tls/principals.py` and `security/sasl/`."""
 
 ACCESS_CONFIGS: Final = table(
     # Kafka's broker does not know these two, which its authorizer reads. They are described only if they are set.
@@ -65,10 +68,6 @@ ACCESS_CONFIGS: Final = table(
         "What the secrets of delegation tokens are made with; the same for all brokers. Not set: there are no tokens.",
     ),
     row_without_effect(
-        "principal.builder.class",
-        CLASS,
-        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        None,
-        PER_BROKER,
+        "principal.builder.class", CLASS, PRINCIPAL_BUILDER, JavaClass((PRINCIPAL_BUILDER,)), PER_BROKER
     ),
 )

@@ -54,7 +54,7 @@ COORDINATOR_CONFIGS: Final = table(
         "group.consumer.assignors",
         LIST,
         ("uniform", "range"),
-        ListOf(("uniform", "range")),
+        ListOf(("uniform", "range"), may_be_empty=False),
         "The assignors that members of consumer groups may choose. The first one is the default.",
     ),
     row(
@@ -133,7 +133,7 @@ COORDINATOR_CONFIGS: Final = table(
         "group.coordinator.rebalance.protocols",
         LIST,
         ("classic", "consumer", "streams"),
-        ListOf(("consumer", "classic", "share", "streams")),
+        ListOf(("consumer", "classic", "share", "streams"), may_be_empty=False),
         "The kinds of groups that the broker serves. It always serves classic groups.",
     ),
     row(
@@ -170,7 +170,7 @@ COORDINATOR_CONFIGS: Final = table(
         "group.share.assignors",
         LIST,
         ("simple",),
-        ListOf(("simple",)),
+        ListOf(("simple",), may_be_empty=False),
         "The assignor of share groups; there is one.",
     ),
     row(

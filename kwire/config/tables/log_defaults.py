@@ -6,7 +6,7 @@ from typing import Final
 
 from kwire.config.definition import table
 from kwire.config.tables.rows import BOOLEAN, CLUSTER_WIDE, DOUBLE, INT, LIST, LONG, MAX_DOUBLE, MAX_LONG, STRING, row
-from kwire.config.validators import ListOf, MoreThan, OneOf, PositiveOrUnlimited, Range, RangeOr
+from kwire.config.validators import ListOf, OneOf, PositiveOrUnlimited, Range, RangeOr
 
 LOG_DEFAULT_CONFIGS: Final = table(
     row(
@@ -53,7 +53,7 @@ LOG_DEFAULT_CONFIGS: Final = table(
         "log.cleaner.dedupe.buffer.size",
         LONG,
         134_217_728,
-        MoreThan(1_048_576, "1 MiB for the cleaner's thread"),
+        None,
         "The maximum memory, in bytes, for the keys of one cleaning. Keys that do not fit are left for the next.",
         CLUSTER_WIDE,
     ),
@@ -186,8 +186,15 @@ LOG_DEFAULT_CONFIGS: Final = table(
     ),
     row("log.roll.hours", INT, 168, Range(1), "Default of the topic configuration segment.ms."),
     row("log.roll.jitter.hours", INT, 0, Range(0), "Default of the topic configuration segment.jitter.ms."),
-    row("log.roll.jitter.ms", LONG, None, None, "Default of the topic configuration segment.jitter.ms.", CLUSTER_WIDE),
-    row("log.roll.ms", LONG, None, None, "Default of the topic configuration segment.ms.", CLUSTER_WIDE),
+    row(
+        "log.roll.jitter.ms",
+        LONG,
+        None,
+        Range(0),
+        "Default of the topic configuration segment.jitter.ms.",
+        CLUSTER_WIDE,
+    ),
+    row("log.roll.ms", LONG, None, Range(1), "Default of the topic configuration segment.ms.", CLUSTER_WIDE),
     row(
         "log.segment.bytes",
         INT,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from kwire.config.definition import ConfigDefinition, ConfigType, Validator, Value, table
-from kwire.config.validators import ListOf, OneOf, Range
+from kwire.config.validators import ListOf, OffsetReset, OneOf, Range
 
 _BOOLEAN, _INT, _LONG, _STRING = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG, ConfigType.STRING
 _LIST = ConfigType.LIST
@@ -72,6 +72,7 @@ GROUP_CONFIGS: Final = table(
         _STRING,
         "latest",
         "Where a share group starts: latest, earliest, or by_duration: and an ISO 8601 duration.",
+        OffsetReset(),
     ),
     _int("share.delivery.count.limit", 5, 2, "How often a share group delivers a record before it is archived."),
     _int("share.heartbeat.interval.ms", 5000, 1, "The heartbeat interval of members of a share group."),

@@ -6,7 +6,7 @@ from typing import Final
 
 from kwire.config.definition import table
 from kwire.config.tables.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, MAX_LONG, STRING, row
-from kwire.config.validators import ListOf, OneOf, OptionalChoice, Range
+from kwire.config.validators import ListOf, NonEmptyText, OneOf, OptionalChoice, Range
 
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """Kafka's own class, and the only one that can be had without a JVM."""
@@ -16,7 +16,7 @@ SERVER_CONFIGS: Final = table(
         "advertised.listeners",
         LIST,
         None,
-        ListOf(),
+        ListOf(may_be_empty=False),
         "The addresses that clients use. If not set, each client is told the address that it dialled.",
     ),
     row(
@@ -86,7 +86,7 @@ SERVER_CONFIGS: Final = table(
         "inter.broker.listener.name",
         STRING,
         None,
-        None,
+        NonEmptyText(),
         "The listener at which brokers reach each other, instead of the one that security.inter.broker.protocol names.",
     ),
     row(
@@ -117,15 +117,15 @@ SERVER_CONFIGS: Final = table(
         "listeners",
         LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
-        ListOf(),
+        ListOf(may_be_empty=False),
         "The addresses to listen on: name://host:port, separated by commas. Port 0 picks a free port.",
     ),
-    row("log.dir", LIST, ("./data",), ListOf(), "The log dir; log.dirs overrides it."),
+    row("log.dir", LIST, ("./data",), ListOf(may_be_empty=False), "The log dir; log.dirs overrides it."),
     row(
         "log.dirs",
         LIST,
         None,
-        ListOf(),
+        ListOf(may_be_empty=False),
         "The log dirs. A new partition goes to the one with the fewest partitions.",
     ),
     row(
@@ -146,7 +146,8 @@ SERVER_CONFIGS: Final = table(
         "max.connections",
         INT,
         MAX_INT,
-        Range(0),
+        # As in Kafka at a change; there a broker starts with 0, and serves nobody.
+        Range(1),
         "The maximum number of connections. Further connections wait to be accepted.",
         CLUSTER_WIDE,
     ),
@@ -216,7 +217,7 @@ SERVER_CONFIGS: Final = table(
         "process.roles",
         LIST,
         ("broker", "controller"),
-        ListOf(("broker", "controller")),
+        ListOf(("broker", "controller"), may_be_empty=False),
         "The roles of this process; kwire is both broker and controller.",
     ),
     row(

@@ -16,7 +16,10 @@ from kwire.config.tables.rows import (
     row,
     row_without_effect,
 )
-from kwire.config.validators import ListOf, OneOf
+from kwire.config.validators import JavaClass, ListOf, OneOf
+
+SSL_ENGINES: Final = "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"
+"""What Kafka takes if ssl.engine.factory.class is not set."""
 
 TLS_CONFIGS: Final = table(
     row(
@@ -67,7 +70,7 @@ TLS_CONFIGS: Final = table(
         "Empty: it does not.",
         PER_BROKER,
     ),
-    row_without_effect("ssl.engine.factory.class", CLASS, None, None, PER_BROKER),
+    row_without_effect("ssl.engine.factory.class", CLASS, None, JavaClass((SSL_ENGINES,)), PER_BROKER),
     row(
         "ssl.key.password",
         PASSWORD,

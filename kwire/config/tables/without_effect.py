@@ -21,10 +21,10 @@ from kwire.config.tables.rows import (
     STRING,
     row_without_effect,
 )
-from kwire.config.validators import ListOf, NonEmptyText, Range
+from kwire.config.validators import JavaClass, ListOf, NonEmptyText, Range
 
 CONFIGS_WITHOUT_EFFECT: Final = table(
-    row_without_effect("alter.config.policy.class.name", CLASS, None),
+    row_without_effect("alter.config.policy.class.name", CLASS, None, JavaClass()),
     row_without_effect("background.threads", INT, 10, Range(1), CLUSTER_WIDE),
     row_without_effect("broker.heartbeat.interval.ms", INT, 2000),
     row_without_effect("broker.session.timeout.ms", INT, 9000),
@@ -45,7 +45,7 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("controller.quorum.voters", LIST, ()),
     row_without_effect("controller.socket.timeout.ms", INT, 30000),
     row_without_effect("cordoned.log.dirs", LIST, (), ListOf(), PER_BROKER),
-    row_without_effect("create.topic.policy.class.name", CLASS, None),
+    row_without_effect("create.topic.policy.class.name", CLASS, None, JavaClass()),
     row_without_effect("delete.records.purgatory.purge.interval.requests", INT, 1),
     row_without_effect("early.start.listeners", LIST, None, ListOf()),
     row_without_effect("fetch.purgatory.purge.interval.requests", INT, 1000),
@@ -89,7 +89,7 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("num.replica.alter.log.dirs.threads", INT, None),
     row_without_effect("offsets.commit.timeout.ms", INT, 5000, Range(1)),
     row_without_effect("offsets.load.buffer.size", INT, 5_242_880, Range(1)),
-    row_without_effect("offsets.topic.compression.codec", INT, 0),
+    row_without_effect("offsets.topic.compression.codec", INT, 0, Range(0, 4)),
     row_without_effect("producer.purgatory.purge.interval.requests", INT, 1000),
     row_without_effect("queued.max.request.bytes", LONG, -1),
     row_without_effect("queued.max.requests", INT, 500, Range(1)),
@@ -134,7 +134,7 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("share.coordinator.append.linger.ms", INT, -1, Range(-1)),
     row_without_effect("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588, Range(524_288), CLUSTER_WIDE),
     row_without_effect("share.coordinator.load.buffer.size", INT, 5_242_880, Range(1)),
-    row_without_effect("share.coordinator.state.topic.compression.codec", INT, 0),
+    row_without_effect("share.coordinator.state.topic.compression.codec", INT, 0, Range(0, 4)),
     row_without_effect("share.coordinator.threads", INT, 1, Range(1)),
     row_without_effect("share.fetch.purgatory.purge.interval.requests", INT, 1000),
     row_without_effect("socket.connection.setup.timeout.max.ms", LONG, 30000),

@@ -127,7 +127,7 @@ def test_what_cannot_be_is_refused_with_what_to_do(settings: tuple[str, ...], wh
 
 def test_failures_are_answered_before_their_connection_counts_as_idle() -> None:
     settings = ["connections.max.idle.ms=5000", "connection.failed.authentication.delay.ms=5000"]
-    with pytest.raises(ConfigError, match=r"delay.ms is 5000: it has to be less than connections.max.idle.ms"):
+    with pytest.raises(ConfigError, match=r"delay.ms must be less than connections.max.idle.ms, which is 5000"):
         load_config(settings=settings)
     load_config(settings=[*settings, "connections.max.idle.ms=-1"])
 

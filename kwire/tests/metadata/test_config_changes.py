@@ -221,7 +221,7 @@ def test_each_resource_must_appear_once(metadata: MetadataService) -> None:
             ("broker id must be specified: [listener.name.inside.ssl.keystore.location]",),
         ),
         (BROKER, "1", ("log.retention.ms", SET, "0"), E.INVALID_REQUEST, ("unlimited (-1) or greater than",)),
-        (BROKER, "", ("log.cleaner.dedupe.buffer.size", SET, "1048576"), E.INVALID_REQUEST, ("more than 1048576",)),
+        (BROKER, "", ("log.cleaner.dedupe.buffer.size", SET, "1048576"), E.INVALID_REQUEST, ("more than 1 MiB",)),
         (BROKER, "", ("num.io.threads", SET, "17"), E.INVALID_REQUEST, ("greater than double the current value 8",)),
         (BROKER, "", ("num.io.threads", SET, "3"), E.INVALID_REQUEST, ("less than half the current value 8",)),
         (3, "x", ("a", SET, "1"), E.INVALID_REQUEST, ("resource type 3",)),

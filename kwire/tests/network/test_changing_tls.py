@@ -227,7 +227,6 @@ def test_keys_and_passwords_are_not_described() -> None:
     [
         ({"ssl.keystore.key": "x"}, "listener PLAINTEXT: ssl.keystore.key has no private keys in PEM"),
         ({"ssl.client.auth": "required", "ssl.principal.mapping.rules": "x"}, "ssl.principal.mapping.rules"),
-        ({"ssl.engine.factory.class": "a.B"}, "listener PLAINTEXT: ssl.engine.factory.class is a.B"),
     ],
 )
 def test_a_broker_whose_listener_cannot_have_tls_does_not_begin(changed: dict[str, str], says: str) -> None:

@@ -95,7 +95,7 @@ def test_an_address_may_have_more_connections_than_others() -> None:
             served(third)
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:", ":5", "127.0.0.1:five", "127.0.0.1:-1"])
+@pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:", ":5", "127.0.0.1:five", "127.0.0.1:9999999999", "a b:1"])
 def test_overrides_that_name_no_number_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"max\.connections\.per\.ip\.overrides"):
         load_config(settings=[f"max.connections.per.ip.overrides={text}"])

@@ -6,14 +6,15 @@ topics are refused with INVALID_CONFIG, brokers are refused with INVALID_REQUEST
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
+import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.config.definition import ConfigDefinition, ConfigError, Definitions, Scope, Value, invalid, told
+from kwire.config.definition import ConfigDefinition, ConfigError, Definitions, Scope, Value, told
+from kwire.config.relations import group_violations, topic_violations, violations
 from kwire.config.resolution import ConfigResolver, overlay
 from kwire.config.server import ServerConfig
 from kwire.config.suggestions import did_you_mean
@@ -34,6 +35,10 @@ _THREAD_COUNTS: Final = frozenset(
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
         "num.replica.fetchers",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
     )
 )
 _TOPIC_NAMES_OF_BROKER_CONFIGS: Final = {
@@ -49,22 +54,14 @@ _CLIENT_ATTRIBUTES: Final = frozenset(
         "client_source_port",
     )
 )
-_OFFSET_RESET: Final = re.compile(r"latest|earliest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?")
 
 
 def check_topic_configs(configs: Mapping[str, str], resolver: ConfigResolver) -> None:
     """Raises KafkaError(INVALID_CONFIG)."""
     values = dict(resolver.topic_defaults())
     values.update(_parsed(configs, TOPIC_CONFIGS, "topic", _TOPIC_NAMES_OF_BROKER_CONFIGS))
-    lowest, highest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
-    assert isinstance(lowest, int)
-    assert isinstance(highest, int)
-    if lowest > highest:
-        raise _invalid(f"conflict: min.compaction.lag.ms ({lowest}) > max.compaction.lag.ms ({highest})")
-    if values["remote.storage.enable"]:
-        raise _invalid(
-            "remote.storage.enable must be false: Tiered Storage functionality is disabled, kwire does not have it yet"
-        )
+    for violation in topic_violations(values):
+        raise _invalid(violation.message)
 
 
 def check_broker_configs(
@@ -72,10 +69,12 @@ def check_broker_configs(
 ) -> None:
     """`before` is the current configuration. Raises KafkaError(INVALID_REQUEST).
 
+    Only what changes is looked at: what the metadata log has already, and no broker follows, is set right step by step.
     Unknown names are accepted, since plug-ins have some.
     """
-    known = {name: definition for name in configs if (definition := broker_config(name)) is not None}
-    of_listeners = {name: definition for name in configs if (definition := listener_config(name)) is not None}
+    changed = {name for name in (*configs, *before) if configs.get(name) != before.get(name)}
+    known = {name: it for name in configs if name in changed and (it := broker_config(name)) is not None}
+    of_listeners = {name: it for name in configs if name in changed and (it := listener_config(name)) is not None}
     for scope, why in (
         (Scope.READ_ONLY, "Cannot update these configs dynamically"),
         (
@@ -91,7 +90,7 @@ def check_broker_configs(
             value = definition.parse(configs[name])
         except ConfigError as error:
             raise invalid_request(str(error)) from None
-        if name in _THREAD_COUNTS and configs[name] != before.get(name):
+        if name in _THREAD_COUNTS:
             _check_thread_count(name, value, resolver.value(name))
     if not per_broker:
         own = [name for name, definition in known.items() if definition.scope is Scope.PER_BROKER]
@@ -100,16 +99,26 @@ def check_broker_configs(
             raise invalid_request(
                 f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(own)}]"
             )
-    changed = {name for name in (*configs, *before) if configs.get(name) != before.get(name)}
+    followed = resolver.dynamic_broker if per_broker else resolver.dynamic_default
+    wanted = {name: text for name, text in configs.items() if name in changed or name in followed}
+    after = resolver.with_layer(wanted, per_broker=per_broker)
+    _check_relations(after, resolver, changed)
     if any(name.startswith(_OF_SECURITY) for name in changed):
-        _check_security(configs, before, resolver)
+        _check_security(after)
 
 
-def _check_security(configs: Mapping[str, str], before: Mapping[str, str], resolver: ConfigResolver) -> None:
+def _check_relations(after: Mapping[str, str], resolver: ConfigResolver, changed: Set[str]) -> None:
+    """What did not fit before, and has nothing to do with the change, does not stand in its way."""
+    at_odds = {violation.names for violation in violations(resolver.effective, at_a_change=True)}
+    for violation in violations(after, at_a_change=True):
+        if violation.names not in at_odds or not changed.isdisjoint(violation.names):
+            raise invalid_request(violation.message)
+
+
+def _check_security(effective: Mapping[str, str]) -> None:
     """Whether the broker could have listeners with these configurations."""
-    others = {name: text for name, text in resolver.effective.items() if name not in before}
     try:
-        ServerConfig.from_properties(overlay(overlay(resolver.started_with, others), configs))
+        ServerConfig.from_properties(effective)
     except ConfigError as error:
         raise invalid_request(str(error)) from None
 
@@ -143,37 +152,8 @@ def _check_thread_count(name: str, wanted: Value, current: Value) -> None:
 
 def check_group_configs(configs: Mapping[str, str], resolver: ConfigResolver) -> None:
     """Raises KafkaError(INVALID_CONFIG)."""
-    values = _parsed(configs, GROUP_CONFIGS, "group")
-    for name, value in values.items():
-        if name == "share.auto.offset.reset" and not _OFFSET_RESET.fullmatch(str(value)):
-            wanted = (
-                "The value must be either 'earliest', 'latest' or 'by_duration:' followed by an ISO 8601 duration, "
-                "such as by_duration:P1DT12H"
-            )
-            raise _invalid(str(invalid(name, value, wanted)))
-        for bound_name, is_lowest in _bounds_of(name):
-            limit = resolver.value(bound_name)
-            assert isinstance(limit, int)
-            assert isinstance(value, int)
-            if (value < limit) if is_lowest else (value > limit):
-                relation = "greater" if is_lowest else "less"
-                raise _invalid(
-                    f"{name} must be {relation} than or equal to {bound_name}, which is {limit}; it would be {value}"
-                )
-
-
-def _bounds_of(name: str) -> list[tuple[str, bool]]:
-    """The broker's configurations that bound a group's, and whether each is the lower bound."""
-    # consumer.session.timeout.ms: group.consumer.min.session.timeout.ms and group.consumer.max.session.timeout.ms
-    kind, _, rest = name.partition(".")
-    found = []
-    for bound in ("min", "max"):
-        # streams.num.standby.replicas: group.streams.max.standby.replicas
-        for bound_name in (f"group.{kind}.{bound}.{rest}", f"group.{kind}.{bound}.{rest.removeprefix('num.')}"):
-            if broker_config(bound_name) is not None:
-                found.append((bound_name, bound == "min"))
-                break
-    return found
+    for violation in group_violations(_parsed(configs, GROUP_CONFIGS, "group"), resolver.value):
+        raise _invalid(violation.message)
 
 
 def check_client_metrics_configs(configs: Mapping[str, str]) -> None:
@@ -184,16 +164,23 @@ def check_client_metrics_configs(configs: Mapping[str, str]) -> None:
             raise invalid_request(
                 f"Unknown client metrics configuration: {told(name)}{did_you_mean(name, CLIENT_METRICS_CONFIGS)}"
             )
-        digits = text.strip()
-        if name == "interval.ms" and digits.isdecimal() and not 100 <= int(digits[:20]) <= 3_600_000:
-            raise invalid_request(
-                f"Invalid value {told(digits)} for {name}, interval must be between 100 and 3600000 (1 hour)"
-            )
+        if name == "interval.ms":
+            _check_interval(definition, text)
         value = _parse(definition, text)
         if name == "match":
             assert isinstance(value, tuple)
             for pattern in value:
                 _check_match(pattern)
+
+
+def _check_interval(definition: ConfigDefinition, text: str) -> None:
+    """Of a number that is out of range, Kafka says something else than of what is no number."""
+    value = _parse(attrs.evolve(definition, validator=None), text)
+    assert isinstance(value, int)
+    if not 100 <= value <= 3_600_000:
+        raise invalid_request(
+            f"Invalid value {value} for {definition.name}, interval must be between 100 and 3600000 (1 hour)"
+        )
 
 
 def _check_match(pattern: str) -> None:
