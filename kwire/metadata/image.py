@@ -132,6 +132,16 @@ ConfigKey = tuple[int, str]
 """A resource's type (a ResourceType) and name."""
 
 
+@attrs.frozen
+class UncleanElection:
+    """A partition's leader may lack records that were acknowledged. `last_leader` has led before, or is NO_LEADER."""
+
+    topic: str
+    partition: int
+    leader: int
+    last_leader: int
+
+
 @attrs.define
 class Changes:
     """The net changes of some records: a topic that they create and delete is in neither list.
@@ -144,6 +154,7 @@ class Changes:
     topics_deleted: list[TopicImage] = attrs.Factory(list)
     partitions_added: list[tuple[TopicImage, int]] = attrs.Factory(list)
     partitions_changed: list[tuple[TopicImage, int]] = attrs.Factory(list)
+    unclean_elections: list[UncleanElection] = attrs.Factory(list)
     configs: set[ConfigKey] = attrs.Factory(set)
     brokers: bool = False
     features: bool = False
@@ -269,8 +280,14 @@ class MetadataImage:
                 self._add_partition(record, changes)
             case PartitionChangeRecord():
                 topic = self._topic(record.topic_id)
-                topic.partitions[record.partition_id] = changed_partition(topic.partitions[record.partition_id], record)
+                before = topic.partitions[record.partition_id]
+                topic.partitions[record.partition_id] = changed_partition(before, record)
                 changes.partitions_changed.append((topic, record.partition_id))
+                if record.leader >= 0 and record.leader not in (*before.isr, *before.eligible_leader_replicas):
+                    known = (before.leader, *before.last_known_elr, *before.isr)
+                    last_leader = next((it for it in known if it != NO_LEADER), NO_LEADER)
+                    election = UncleanElection(topic.name, record.partition_id, record.leader, last_leader)
+                    changes.unclean_elections.append(election)
             case ClearElrRecord():
                 self._clear_elr(record, changes)
             case RemoveTopicRecord():

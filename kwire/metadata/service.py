@@ -28,7 +28,7 @@ from outcome import Outcome, acapture
 
 from kwire.beside import Beside, Slices
 from kwire.clock import Clock
-from kwire.config.definition import ConfigError, Value
+from kwire.config.definition import ConfigError, Value, told
 from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
@@ -157,6 +157,8 @@ class MetadataService:
     """Where the snapshot ended with which this start began."""
     _snapshots: SnapshotSchedule = attrs.field(init=False)
     _asked: deque[_Asked[Any]] = attrs.field(factory=deque)
+    _is_loaded: bool = False
+    """What the log had at the start was news when it was written."""
     _is_working: bool = False
     _has_news: bool = False
     """Since the log was read last."""
@@ -640,6 +642,8 @@ class MetadataService:
             if changes.configures_this_broker(self.node_id):
                 self._configure()
         await self._catch_up()
+        self._is_loaded = True
+        self._tell_of_ignored(self.image.configs)
 
     async def _catch_up(self) -> None:
         """Applies the log's new records to the image. Raises OSError if the partitions could not follow all of them."""
@@ -682,6 +686,9 @@ class MetadataService:
         self._read_to = read_to
         if changes.configures_this_broker(self.node_id):
             self._configure()
+        if self._is_loaded:
+            self._tell_of_ignored(changes.configs)
+            _tell_of_unclean_elections(changes)
         try:
             await self.follow(changes)
         finally:
@@ -694,6 +701,7 @@ class MetadataService:
             dynamic_default=self.image.config(ConfigResourceType.BROKER, ""),
             dynamic_broker=self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
+        self._tell_of_ineffective()
         try:
             config = ServerConfig.from_properties(self.configs.effective)
         except ConfigError as error:
@@ -709,7 +717,25 @@ class MetadataService:
             log_dirs=self.config.log_dirs,
             metadata_log_dir=self.config.metadata_log_dir,
         )
-        self._tell_of_ineffective()
+
+    def _tell_of_ignored(self, resources: Iterable[tuple[int, str]]) -> None:
+        """Logs what topics and groups have in the log, and what is not followed: another version has accepted it."""
+        for resource_type, name in resources:
+            texts = self.image.config(resource_type, name)
+            match resource_type:
+                case ConfigResourceType.TOPIC:
+                    what, ignored = "topic", self.configs.of_topic(texts).ignored
+                case ConfigResourceType.GROUP:
+                    what, ignored = "group", self.configs.of_group(texts).ignored
+                case _:
+                    continue
+            for why in ignored:
+                log.warning(
+                    "the metadata log has a configuration of %s %s that is not followed: %s; change or remove it",
+                    what,
+                    told(name),
+                    why,
+                )
 
     def _tell_of_ineffective(self) -> None:
         """Logs names without effect and unknown names when they appear, as for a configuration file."""
@@ -718,5 +744,18 @@ class MetadataService:
             log.warning("%s", warning)
         for name, why in self.configs.refused.items():
             if name not in self._dynamic_names:
-                log.warning("the metadata log has a configuration that is not followed: %s", why)
+                log.warning("the metadata log has a configuration that is not followed: %s; change or remove it", why)
         self._dynamic_names = configured | self.configs.refused.keys()
+
+
+def _tell_of_unclean_elections(changes: Changes) -> None:
+    for it in changes.unclean_elections:
+        log.warning(
+            "unclean election: partition %d of topic %s, which broker %d led, is led by broker %d, which was not in "
+            "sync: acknowledged records that broker %d lacks are lost",
+            it.partition,
+            told(it.topic),
+            it.last_leader,
+            it.leader,
+            it.leader,
+        )

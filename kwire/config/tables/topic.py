@@ -147,7 +147,7 @@ TOPIC_CONFIGS: Final = table(
         _INT,
         None,
         "Overrides segment.bytes without its lower bound; for tests of rolling and retention.",
-        Range(1),
+        None,
         internal=True,
     ),
     _topic(
@@ -329,6 +329,5 @@ TOPIC_CONFIGS: Final = table(
         "Whether an out-of-sync replica may become leader if no other can, which loses records.",
         None,
         "unclean.leader.election.enable",
-        has_effect=False,
     ),
 )

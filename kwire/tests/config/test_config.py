@@ -116,6 +116,12 @@ def test_defaults_of_topic_configurations_without_effect_are_warned_of(caplog: p
     assert caplog.messages == ["these configurations have no effect in kwire: log.preallocate"]
 
 
+def test_what_has_an_effect_in_a_cluster_is_not_said_to_have_none(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        load_config("unclean.leader.election.enable=true")
+    assert caplog.messages == []
+
+
 def test_every_field_is_read_by_somebody() -> None:
     """A setting that is honoured has a reader; one that nobody reads belongs to `broker_without_effect`."""
     package = Path(kwire.__file__).parent
@@ -163,7 +169,18 @@ def test_broker_id_is_another_word_for_node_id() -> None:
         ("listeners=CONTROLLER://:9092\ncontroller.listener.names=CONTROLLER", "listeners has no listener for clients"),
         ("advertised.listeners=PLAINTEXT://0.0.0.0:9092", "clients cannot connect to 0.0.0.0"),
         ("advertised.listeners=SSL://host:9092", "SSL://host:9092, whose name is not in listeners: PLAINTEXT"),
-        ("group.min.session.timeout.ms=10\ngroup.max.session.timeout.ms=9", "is larger than"),
+        (
+            "group.min.session.timeout.ms=10\ngroup.max.session.timeout.ms=9",
+            "must be less than or equal to group.max.session.timeout.ms, which is 9; it is 10",
+        ),
+        ("max.connections=0", "Invalid value 0 for configuration max.connections: Value must be at least 1"),
+        ("max.connections.per.ip=0", "can be zero only if max.connections.per.ip.overrides is set"),
+        ("queued.max.requests=0", "Invalid value 0 for configuration queued.max.requests"),
+        ("principal.builder.class=a.B", "a.B for configuration principal.builder.class: kwire loads no classes"),
+        ("client.quota.callback.class=a.B", "kwire loads no classes of Java: remove it"),
+        ("create.topic.policy.class.name=a.B", "kwire loads no classes of Java: remove it"),
+        ("alter.config.policy.class.name=a.B", "kwire loads no classes of Java: remove it"),
+        ("ssl.engine.factory.class=a.B", "kwire loads no classes of Java: remove it, or set it to org.apache"),
     ],
 )
 def test_refusals_are_one_clear_line(text: str, refusal: str) -> None:

@@ -897,6 +897,9 @@ OF_LISTENERS: Final = {"sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.mech
 """They act on listeners that this scene does not have: see kwire/tests/network/test_sasl.py, and the last one
 test_client_security.py."""
 
+OF_CLUSTERS: Final = {"unclean.leader.election.enable"}
+"""It acts where there are several brokers: see kwire/tests/metadata/test_broker_lives.py."""
+
 PLACES: Final = [
     pytest.param(resource, name, config, row, id=f"{config}-{where}")
     for resource, name, where, rows in (
@@ -919,8 +922,8 @@ def test_every_configuration_that_may_change_has_a_row() -> None:
     } - TLS_CONFIGS.keys()  # These have rows in kwire/tests/network/test_changing_tls.py.
     of_groups = {name for name, definition in GROUP_CONFIGS.items() if definition.has_effect}
     of_others = {name for name, definition in CLIENT_METRICS_CONFIGS.items() if definition.has_effect}
-    assert TOPIC_ROWS.keys() == of_topics
-    assert DEFAULTS_OF_TOPICS.keys() | BROKER_ROWS.keys() | OF_LISTENERS == of_brokers
+    assert TOPIC_ROWS.keys() | OF_CLUSTERS == of_topics
+    assert DEFAULTS_OF_TOPICS.keys() | BROKER_ROWS.keys() | OF_LISTENERS | OF_CLUSTERS == of_brokers
     assert GROUP_ROWS.keys() == of_groups
     assert of_others == set(), "these need rows, and resources to set them for"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 import pytest
@@ -27,6 +27,7 @@ class Cluster:
     """Three brokers in service and a topic, in an image that takes each decision at once."""
 
     image: MetadataImage = attrs.field(factory=MetadataImage)
+    static: Mapping[str, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.take([RegisterBrokerRecord(broker_id=it, rack=None, fenced=False) for it in NODES])
@@ -34,7 +35,7 @@ class Cluster:
 
     @property
     def state(self) -> ClusterState:
-        return ClusterState(self.image, ConfigResolver({}), 1, 1, 1, lambda: TOPIC_ID)
+        return ClusterState(self.image, ConfigResolver(self.static), 1, 1, 1, lambda: TOPIC_ID)
 
     @property
     def partitions(self) -> list[PartitionRegistration]:
@@ -115,6 +116,13 @@ def test_an_unclean_election_makes_its_leader_the_whole_isr() -> None:
     cluster = Cluster()
     cluster.add(1, 2, isr=[1])
     cluster.allow_unclean_election()
+    cluster.fence(1)
+    assert (cluster.leaders(), cluster.isrs()) == ([2], [(2,)])
+
+
+def test_the_brokers_may_allow_unclean_elections_of_all_topics() -> None:
+    cluster = Cluster(static={"unclean.leader.election.enable": "true"})
+    cluster.add(1, 2, isr=[1])
     cluster.fence(1)
     assert (cluster.leaders(), cluster.isrs()) == ([2], [(2,)])
 

@@ -8,6 +8,7 @@ import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_configs import ConfigRecord
+from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
@@ -17,6 +18,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
 from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage
 from kwire.metadata.service import MetadataService
+from kwire.tests.metadata.config_requests import DELETE, SET, incremental
 from kwire.tests.metadata.harness import DIRECTORY_ID, open_service, record
 from kwire.waits import at_once
 
@@ -153,3 +155,86 @@ def test_a_configuration_that_this_version_refuses_keeps_no_other_from_being_fol
         "Invalid",
         "num.partitions",
     ]
+
+
+UNFIT = {
+    "group.consumer.assignment.interval.ms": "20000",
+    "log.roll.jitter.ms": "-1",
+    "log.roll.ms": "-1",
+    "max.connections": "0",
+    "max.connections.per.ip": "0",
+}
+"""Another version may have accepted these."""
+
+
+def test_what_does_not_fit_in_the_log_is_named_and_not_followed(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    service, folder = open_service(disk)
+    for name, value in UNFIT.items():
+        record(service, ConfigRecord(BROKER, "", name, value))
+    folder.close()
+    caplog.clear()
+    again, _ = open_service(disk.crash(), {"max.connections": "5", "log.roll.ms": "7000"})
+    assert {name for name in UNFIT if any(name in message for message in caplog.messages)} == UNFIT.keys()
+    assert all(message.startswith("the metadata log has a configuration") for message in caplog.messages)
+    topics = again.configs.topic_defaults()
+    assert (topics["segment.ms"], topics["segment.jitter.ms"]) == (7000, 0)
+    assert (again.config.max_connections, again.config.max_connections_per_ip) == (5, 2**31 - 1)
+    assert again.configs.of_group({}).values["consumer.assignment.interval.ms"] == 0
+
+
+def test_what_does_not_fit_in_the_log_is_set_right_one_by_one() -> None:
+    service, _ = open_service()
+    for name, value in UNFIT.items():
+        record(service, ConfigRecord(BROKER, "", name, value))
+    assert incremental(service, BROKER, "", ("log.roll.ms", SET, "9")) == (ErrorCode.NONE, None)
+    assert incremental(service, BROKER, "", ("max.connections", DELETE, None)) == (ErrorCode.NONE, None)
+    assert incremental(service, BROKER, "", ("log.retention.ms", SET, "5")) == (ErrorCode.NONE, None)
+    overrides = ("max.connections.per.ip.overrides", SET, "10.0.0.1:5")
+    assert incremental(service, BROKER, "", overrides) == (ErrorCode.NONE, None)
+    assert service.configs.topic_defaults()["segment.ms"] == 9
+    assert service.configs.topic_defaults()["retention.ms"] == 5
+    assert sorted(service.configs.refused) == ["group.consumer.assignment.interval.ms", "log.roll.jitter.ms"]
+    assert service.config.max_connections_per_ip == 0, "it fits now"
+
+
+def test_what_does_not_fit_of_a_topic_or_a_group_in_the_log_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    service, folder = open_service(disk)
+    at_once(service.create_topic_by_itself("t"))
+    record(service, ConfigRecord(ConfigResourceType.TOPIC, "t", "min.compaction.lag.ms", "10"))
+    record(service, ConfigRecord(ConfigResourceType.TOPIC, "t", "max.compaction.lag.ms", "9"))
+    record(service, ConfigRecord(ConfigResourceType.GROUP, "g", "consumer.session.timeout.ms", "x"))
+    told = [
+        "the metadata log has a configuration of topic t that is not followed: conflict topic config setting "
+        "min.compaction.lag.ms (10) > max.compaction.lag.ms (9); change or remove it",
+        "the metadata log has a configuration of group g that is not followed: Invalid value x for configuration "
+        "consumer.session.timeout.ms: Not a number of type INT (from -2147483648 to 2147483647); change or remove it",
+    ]
+    assert caplog.messages == told
+    folder.close()
+    caplog.clear()
+    again, _ = open_service(disk.crash())
+    assert caplog.messages == told
+    assert again.topic_values("t")["min.compaction.lag.ms"] == 0
+
+
+def test_an_unclean_election_is_logged_when_it_happens(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    service, folder = open_service(disk)
+    at_once(service.create_topic_by_itself("t"))
+    topic_id = service.image.topics["t"].topic_id
+    record(service, PartitionChangeRecord(0, topic_id, leader=-1, isr=[], last_known_elr=[1]))
+    assert caplog.messages == []
+    record(service, PartitionChangeRecord(0, topic_id, leader=2, isr=[2]))
+    assert caplog.messages == [
+        "unclean election: partition 0 of topic t, which broker 1 led, is led by broker 2, which was not in sync: "
+        "acknowledged records that broker 2 lacks are lost"
+    ]
+    record(service, PartitionChangeRecord(0, topic_id, isr=[2, 1]))
+    record(service, PartitionChangeRecord(0, topic_id, leader=1))
+    assert len(caplog.messages) == 1, "the other election is clean"
+    folder.close()
+    caplog.clear()
+    open_service(disk.crash())
+    assert caplog.messages == []
