@@ -33,7 +33,7 @@ from kwire.config.server import ServerConfig
 from kwire.config.tables.broker import broker_configs
 from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
-from kwire.config.validators import JavaClass, ListOf, OneOf, OptionalChoice, Range, RangeOr
+from kwire.config.validators import Admitted, JavaClass, ListOf, OneOf, OptionalChoice, Range, RangeOr
 from kwire.tests.raw_client import RawClient
 
 from . import brokers, topics
@@ -140,6 +140,8 @@ def _numbers_around(definition: ConfigDefinition) -> list[int]:
             low, high = (least if lowest is None else int(lowest)), (most if highest is None else int(highest))
         case RangeOr(low, high):
             pass
+        case Admitted():
+            low = 1
     return [low - 1, low, 0, -1, 1, high, high + 1]
 
 

@@ -44,6 +44,19 @@ class PositiveOrUnlimited:
 
 
 @attrs.frozen
+class Admitted:
+    """How many are let in: at least one.
+
+    As in Kafka, whose words these are, a change to 0 is refused; but there a broker starts with it, and serves nobody.
+    """
+
+    def check(self, name: str, value: Value) -> None:
+        Range(0).check(name, value)
+        if value == 0:
+            raise invalid(name, value, "nobody could connect")
+
+
+@attrs.frozen
 class RangeOr:
     """A number from `low` to `high`, or the number that stands for the default."""
 

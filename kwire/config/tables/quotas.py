@@ -6,7 +6,7 @@ from typing import Final
 
 from kwire.config.definition import table
 from kwire.config.tables.rows import CLASS, CLUSTER_WIDE, INT, MAX_INT, STRING, row, row_without_effect
-from kwire.config.validators import CountsOfHosts, JavaClass, Range
+from kwire.config.validators import Admitted, CountsOfHosts, JavaClass, Range
 
 QUOTA_CONFIGS: Final = table(
     row_without_effect("client.quota.callback.class", CLASS, None, JavaClass()),
@@ -22,8 +22,7 @@ QUOTA_CONFIGS: Final = table(
         "max.connection.creation.rate",
         INT,
         MAX_INT,
-        # As in Kafka at a change; there a broker starts with 0, and serves nobody.
-        Range(1),
+        Admitted(),
         "The most new connections in a second. A listener that gets more accepts none for a while.",
         CLUSTER_WIDE,
     ),

@@ -6,7 +6,7 @@ from typing import Final
 
 from kwire.config.definition import table
 from kwire.config.tables.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, MAX_LONG, STRING, row
-from kwire.config.validators import ListOf, NonEmptyText, OneOf, OptionalChoice, Range
+from kwire.config.validators import Admitted, ListOf, NonEmptyText, OneOf, OptionalChoice, Range
 
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """Kafka's own class, and the only one that can be had without a JVM."""
@@ -146,8 +146,7 @@ SERVER_CONFIGS: Final = table(
         "max.connections",
         INT,
         MAX_INT,
-        # As in Kafka at a change; there a broker starts with 0, and serves nobody.
-        Range(1),
+        Admitted(),
         "The maximum number of connections. Further connections wait to be accepted.",
         CLUSTER_WIDE,
     ),

@@ -173,7 +173,7 @@ def test_broker_id_is_another_word_for_node_id() -> None:
             "group.min.session.timeout.ms=10\ngroup.max.session.timeout.ms=9",
             "must be less than or equal to group.max.session.timeout.ms, which is 9; it is 10",
         ),
-        ("max.connections=0", "Invalid value 0 for configuration max.connections: Value must be at least 1"),
+        ("max.connections=0", "Invalid value 0 for configuration max.connections: nobody could connect"),
         ("max.connections.per.ip=0", "can be zero only if max.connections.per.ip.overrides is set"),
         ("queued.max.requests=0", "Invalid value 0 for configuration queued.max.requests"),
         ("principal.builder.class=a.B", "a.B for configuration principal.builder.class: kwire loads no classes"),

@@ -57,6 +57,22 @@ def test_what_this_version_does_not_take_is_left_out_of_the_dynamic_layers() -> 
     assert sorted(resolver.refused) == ["log.retention.ms", "log.roll.ms", "log.segment.bytes", "num.partitions"]
 
 
+def test_what_this_version_does_not_take_of_a_listener_is_left_out_too() -> None:
+    resolver = ConfigResolver({})
+    name = "listener.name.plaintext.max.connection.creation.rate"
+    resolver.update(dynamic_default={name: "0"}, dynamic_broker={})
+    assert list(resolver.refused) == [name]
+    assert resolver.effective == {}
+
+
+def test_of_two_layers_that_do_not_fit_the_stronger_one_is_left_out() -> None:
+    resolver = ConfigResolver({})
+    hosts, limit = "max.connections.per.ip.overrides", "max.connections.per.ip"
+    resolver.update(dynamic_default={hosts: "10.0.0.1:5", limit: "0"}, dynamic_broker={hosts: ""})
+    assert list(resolver.refused) == [hosts]
+    assert resolver.effective == {hosts: "10.0.0.1:5", limit: "0"}
+
+
 def test_origins_are_listed_from_the_strongest() -> None:
     resolver = ConfigResolver({"log.segment.bytes": "2097152"})
     resolver.update(dynamic_default={"log.segment.bytes": "3145728"}, dynamic_broker={"log.segment.bytes": "4194304"})
