@@ -34,6 +34,9 @@ FAST = SETTINGS | {
     "offsets.topic.segment.bytes": "20000",
     "transaction.state.log.segment.bytes": "20000",
     "offsets.retention.check.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "1000",  # members of groups are killed
     "num.recovery.threads.per.data.dir": "4",
     "kwire.log.max.open.files": "60",

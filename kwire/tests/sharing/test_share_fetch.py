@@ -350,7 +350,7 @@ def test_a_member_without_room_for_a_session_waits_before_it_is_told() -> None:
         assert (await other.fetch(max_wait_ms=500)).error_code == E.SHARE_SESSION_LIMIT_REACHED
         assert trio.current_time() - before > 0.49
 
-    with_group(story, settings=("group.share.max.share.sessions=1",))
+    with_group(story, settings=("group.share.max.share.sessions=1", "group.share.max.size=1"))
 
 
 def test_the_last_request_releases_what_the_member_has() -> None:
