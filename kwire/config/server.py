@@ -229,8 +229,9 @@ class ServerConfig:
         cls, properties: Mapping[str, str], *, defaults: Mapping[str, str] = NOTHING_ELSE
     ) -> ServerConfig:
         """Raises ConfigError for the first invalid value."""
-        read = ConfigReader(overlay(defaults, properties) if defaults else properties)
-        for name, text in properties.items():
+        texts = overlay(defaults, properties) if defaults else properties
+        read = ConfigReader(texts)
+        for name, text in texts.items():
             definition = broker_config(name)
             if definition is not None:
                 definition.parse(text)
@@ -240,7 +241,7 @@ class ServerConfig:
         advertised = parse_listeners("advertised.listeners", read.names("advertised.listeners"), protocols, controllers)
         check_bindable(listeners)
         check_advertisable(advertised, listeners)
-        for violation in violations(properties):
+        for violation in violations(texts):
             raise ConfigError(violation.message)
         node_id = _node_id(properties, read)
         log_dirs = read.names("log.dirs") or read.names("log.dir") or ("./data",)
