@@ -11,8 +11,9 @@ An entry is added before a batch is written once more than `index.interval.bytes
 segment is sealed the time index gets a last entry with the segment's largest timestamp. Both rules are Kafka's.
 
 In memory an index is two arrays for `bisect`, loaded with one read; nothing is mapped. What was added since is kept
-there too and reaches the file when the segment is sealed or the log closed: after a crash the indexes of every segment
-past the recovery point are rebuilt anyway.
+there too. It is appended to the file now and then, for tools that look into the folder, but nothing relies on that: the
+file counts when the segment is sealed or the log closed. After a crash the indexes of every segment past the recovery
+point are rebuilt.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from kwire_storage.config import NEVER, LogConfig
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.lease import Lease
 from kwire_storage.disk.reserve import Reserve
-from kwire_storage.errors import CorruptLogError, OffsetOutOfRange, StorageError, SyncFailedError, is_full
+from kwire_storage.errors import CorruptLogError, OffsetOutOfRange, StorageError, SyncFailedError, is_full, is_passing
 from kwire_storage.log import retention, search
 from kwire_storage.log.damage import CorruptRange
 from kwire_storage.log.durability import Flush
@@ -150,6 +150,10 @@ class Log:
         if log.recovery is not None and log.active.damage:
             # A new segment, so that new records do not follow corrupt bytes in the same file.
             log.roll(now_ms)
+        if log.recovery is not None:
+            for segment, _ in log.segments.from_offset(log.recovery_point):
+                if segment.indexes_dirty and segment.size:
+                    log._show_indexes(segment)
         if log.log_end_offset < log.log_start_offset:
             # The records at the log start are lost, and no record below it may become visible again.
             reserve.spend(lambda: log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms))
@@ -233,8 +237,9 @@ class Log:
         """Gives a checked batch its offset, in place, and appends it with one write.
 
         `header` is the header of `batch`, which is a single batch. The caller has checked the producer's state
-        (`producers.check`); this only updates it. Raises StorageError, after which nothing of the batch can be read,
-        and KafkaError(RECORD_LIST_TOO_LARGE) for more than `segment.bytes`.
+        (`producers.check`); this only updates it. Raises StorageError, after which nothing of the batch can be read
+        (or all of it, if the disk failed when an index was written), and KafkaError(RECORD_LIST_TOO_LARGE) for more
+        than `segment.bytes`.
         """
         if not self._is_active:
             self.activate(now_ms)
@@ -314,14 +319,17 @@ class Log:
         except OSError as error:
             self.reserve.note(error)
             raise StorageError.of(error, segment.path + names.LOG) from error
+        is_due = False
         for position, header in run:
             base_offset, timestamp = header.base_offset, header[8]
-            segment.note(base_offset, header.last_offset, base_position + position, header[1] + 12, timestamp)
+            is_due |= segment.note(base_offset, header.last_offset, base_position + position, header[1] + 12, timestamp)
             segments.end_offset = header.next_offset
             if producers is not None and header[9] >= 0:
                 apply_batch(producers, segment, header, base_offset, timestamp, None)
             if header.partition_leader_epoch != self.leader_epochs.latest:
                 self.leader_epochs.assign(header.partition_leader_epoch, base_offset)
+        if is_due:
+            self._show_indexes(segment)
 
     def _write(
         self,
@@ -363,10 +371,23 @@ class Log:
         except OSError as error:
             self.reserve.note(error)
             raise StorageError.of(error, segment.path + names.LOG) from error
-        segment.note(base_offset, last_offset, position, size, timestamp)
+        is_due = segment.note(base_offset, last_offset, position, size, timestamp)
         segments.end_offset = last_offset + 1
         if producers is not None:
             apply_batch(producers, segment, header, base_offset, timestamp, marker)
+            if marker is not None and segment.hides_aborted:
+                is_due = True
+        if is_due:
+            self._show_indexes(segment)
+
+    def _show_indexes(self, segment: Segment) -> None:
+        """See `Segment.show_indexes`. Raises StorageError if the disk has failed; one that is full is asked later."""
+        try:
+            segment.show_indexes()
+        except OSError as error:
+            self.reserve.note(error)
+            if not is_passing(error):
+                raise StorageError.of(error, segment.path) from error
 
     def activate(self, now_ms: int) -> None:
         """Makes the last segment ready for appends; the first append calls this.
@@ -389,6 +410,7 @@ class Log:
                 self.durability.name_changes += 1
                 segment.created_ms = now_ms
             end_offset = self._end_of(segment)
+            self._show_indexes(segment)
             self.roll_policy.draw_jitter()
             # If they are loaded now, every append updates them. If they were loaded when a segment is full, all of it
             # would have to be read.
@@ -465,10 +487,12 @@ class Log:
                 # include it.
                 durability.settle_files()
             segment.activate()
+            self._show_indexes(segment)
         except OSError as error:
             # Appends go on in the old segment, so the next opening must not find a new one.
             with suppress(OSError):
-                self.disk.remove(segment.path + names.LOG)
+                for suffix in names.SEGMENT_SUFFIXES:
+                    self.disk.remove(segment.path + suffix)
             self.reserve.note(error)
             raise StorageError.of(error, segment.path) from error
         durability.name_changes += 1
@@ -541,6 +565,8 @@ class Log:
             active.forget_aborted(end_offset)
         self._end_at(end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
+        if found is not None:
+            self._show_indexes(active)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Deletes all records; the log goes on at the offset."""
@@ -551,6 +577,7 @@ class Log:
         self.log_start_offset = offset
         self._end_at(offset)
         self.leader_epochs.clear()
+        self._show_indexes(self.active)
         self.durability.settle_names()
 
     def _end_at(self, end_offset: int) -> None:

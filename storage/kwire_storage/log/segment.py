@@ -76,6 +76,7 @@ class Segment(SegmentFiles):
         """Drops everything that was computed from the batches."""
         self._index = self._time_index = None
         self.indexes_dirty = False
+        self.forget_shown()
         self.max_timestamp = _NO_TIMESTAMP
         self.offset_of_max_timestamp = self.base_offset
         self.rolling_timestamp: int | None = None
@@ -168,8 +169,11 @@ class Segment(SegmentFiles):
 
     # -- the fold
 
-    def note(self, base_offset: int, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
-        """Notes a batch that was written at `position`, which is the end of all batches noted so far."""
+    def note(self, base_offset: int, last_offset: int, position: int, size: int, max_timestamp: int) -> bool:
+        """Notes a batch that was written at `position`, which is the end of all batches noted so far.
+
+        Returns whether `show_indexes` is due.
+        """
         if position == 0:
             self.rolling_timestamp = max_timestamp
             self.fits_until_ms = _NO_TIMESTAMP
@@ -177,14 +181,6 @@ class Segment(SegmentFiles):
             self.max_timestamp = max_timestamp
             self.offset_of_max_timestamp = last_offset
         self.indexes_dirty = True
-        if self.bytes_since_index > self.index_interval_bytes:
-            self.index.append(last_offset - self.base_offset, position)
-            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
-            self.bytes_since_index = 0
-            self.index_room -= 1
-            if not self.index_room:
-                self.fits_until_ms = _NO_TIMESTAMP
-        self.bytes_since_index += size
         recent = self._recent_bases
         recent.append(base_offset)
         self._recent_lasts.append(last_offset)
@@ -192,6 +188,17 @@ class Segment(SegmentFiles):
         if len(recent) > _RECENT_BATCHES:
             half = _RECENT_BATCHES // 2
             del recent[:half], self._recent_lasts[:half], self._recent_positions[:half]
+        if self.bytes_since_index <= self.index_interval_bytes:
+            self.bytes_since_index += size
+            return False
+        index = self.index
+        index.append(last_offset - self.base_offset, position)
+        self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
+        self.bytes_since_index = size
+        self.index_room -= 1
+        if not self.index_room:
+            self.fits_until_ms = _NO_TIMESTAMP
+        return len(index) >= self.show_at_entries
 
     def note_header(self, header: BatchHeader, position: int) -> None:
         self.note(header.base_offset, header.last_offset, position, header.size_in_bytes, header.newest_record_ms)
@@ -216,6 +223,7 @@ class Segment(SegmentFiles):
         kept = index.offsets[-1] if index.offsets else -1
         # Entries of the time index may refer to cut batches, but not those up to the last index entry.
         time_index.truncate(kept + 1)
+        self.forget_shown()
         self.max_timestamp = _NO_TIMESTAMP
         self.offset_of_max_timestamp = self.base_offset
         self.rolling_timestamp = None

@@ -7,12 +7,20 @@ do not notice.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 from kwire_storage import names
 from kwire_storage.disk.files import Disk, File
 from kwire_storage.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from kwire_storage.producers.txn_index import ENTRY_BYTES, AbortedTxn, decode_aborted, encode_aborted
+
+MOST_HIDDEN_ENTRIES: Final = 64
+"""So many entries of the indexes may wait for others before they are written together: they stand for 256 KiB."""
+_HIDDEN_SHARE: Final = 4
+"""One in so many entries may wait, so that a short index is up to date."""
+_UNKNOWN: Final = (-1, -1, -1)
 
 
 class SegmentFiles(ABC):
@@ -24,12 +32,14 @@ class SegmentFiles(ABC):
         "_file",
         "_index",
         "_index_used",
+        "_shown",
         "_size",
         "_time_index",
         "_txn_index",
         "file_suffix",
         "indexes_dirty",
         "path",
+        "show_at_entries",
     )
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -46,7 +56,11 @@ class SegmentFiles(ABC):
         self._txn_index: list[AbortedTxn] | None = None
         self._index_used = False
         self.indexes_dirty = False
-        """Whether the indexes in memory say something that their files do not."""
+        """Whether the indexes in memory say something that their files do not, or not for good."""
+        self._shown = _UNKNOWN
+        """How many entries `show_indexes` has left in each file."""
+        self.show_at_entries = 0
+        """With so many entries of the offset index, `show_indexes` is due."""
 
     # -- records
 
@@ -138,6 +152,7 @@ class SegmentFiles(ABC):
             except FileNotFoundError:
                 aborted = []
             self._txn_index = aborted
+            self._shown = (*self._shown[:2], len(aborted))
             self._hold_indexes()
         return aborted
 
@@ -154,6 +169,7 @@ class SegmentFiles(ABC):
         """Drops the transactions that end at or after the offset."""
         self.indexes_dirty = True
         self._txn_index = [aborted for aborted in self.aborted if aborted.last_offset < end_offset]
+        self.forget_shown()
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         try:
@@ -168,6 +184,7 @@ class SegmentFiles(ABC):
         if not len(time_index) and self.has_timestamps():
             return self._rebuilt()
         self._index, self._time_index = index, time_index
+        self._shown = (len(index), len(time_index), self._shown[2])
         self._hold_indexes()
         return index, time_index
 
@@ -185,8 +202,58 @@ class SegmentFiles(ABC):
     def rebuild(self, end_offset: int | None = None) -> None:
         """Rebuilds both sparse indexes from the records."""
 
+    def show_indexes(self) -> None:
+        """Appends what the files do not have yet, for tools that look into the folder of a running broker.
+
+        Nothing relies on it: a recovery makes these files anew, and `save_indexes` writes them as a whole. Raises
+        OSError; then the next call does the rest.
+        """
+        index, time_index = self.index, self.time_index
+        entries = len(index)
+        self.show_at_entries = entries + MOST_HIDDEN_ENTRIES
+        offsets_shown, times_shown, aborted_shown = self._shown
+        if entries != offsets_shown:
+            self._extend(names.INDEX, OFFSET_ENTRY_BYTES, offsets_shown, entries, index.to_bytes)
+            self._shown = (entries, times_shown, aborted_shown)
+        times = len(time_index)
+        if times != times_shown:
+            self._extend(names.TIME_INDEX, TIME_ENTRY_BYTES, times_shown, times, time_index.to_bytes)
+            self._shown = (entries, times, aborted_shown)
+        aborted = self._txn_index
+        if aborted is not None and len(aborted) != aborted_shown:
+            # No file where nothing was aborted; one that is there may have what a recovery has cut off.
+            if aborted or self._disk.exists(self.path + names.TXN_INDEX):
+                self._extend(
+                    names.TXN_INDEX, ENTRY_BYTES, aborted_shown, len(aborted), lambda n: encode_aborted(aborted[n:])
+                )
+            self._shown = (entries, times, len(aborted))
+        self.show_at_entries = entries + min(entries // _HIDDEN_SHARE + 1, MOST_HIDDEN_ENTRIES)
+
+    def forget_shown(self) -> None:
+        """Entries in memory were cut off or made anew: `show_indexes` writes them all."""
+        self._shown = _UNKNOWN
+        self.show_at_entries = 0
+
+    @property
+    def hides_aborted(self) -> bool:
+        """Whether an aborted transaction is not in its file yet."""
+        return len(self._txn_index or ()) > max(self._shown[2], 0)
+
+    def _extend(self, suffix: str, entry_bytes: int, shown: int, entries: int, encode: Callable[[int], bytes]) -> None:
+        """Makes the file have so many entries; it has those that were shown."""
+        file = self._disk.open_append(self.path + suffix)
+        try:
+            if shown < 0 or file.size != shown * entry_bytes:
+                shown = 0
+                if file.size:
+                    file.truncate(0)
+            if entries > shown:
+                file.append(encode(shown))
+        finally:
+            file.close()
+
     def save_indexes(self, suffix: str = "") -> list[str]:
-        """Writes entries that are not in the files yet. Returns the paths written, which the caller has to sync.
+        """Writes the indexes if their files lack something. Returns the paths written, which the caller has to sync.
 
         `suffix` is for a segment that does not have its final name yet.
         """
@@ -198,6 +265,7 @@ class SegmentFiles(ABC):
         for kind, content in contents.items():
             self._disk.write_bytes(self.path + kind + suffix, content)
         self.indexes_dirty = False
+        self._shown = (len(self.index), len(self.time_index), len(self._txn_index or ()))
         if not suffix:
             self._hold_indexes()
         return [self.path + kind + suffix for kind in contents]

@@ -67,7 +67,7 @@ def test_checkpoints_are_written_in_the_room_of_the_reserve_and_said_again_witho
             assert folder.take_checkpoints() == checkpoints
 
 
-@pytest.mark.parametrize(("partitions", "room_bytes"), [(1, room) for room in range(0, 600, 20)] + [(5, 0), (5, 500)])
+@pytest.mark.parametrize(("partitions", "room_bytes"), [(1, room) for room in range(0, 480, 20)] + [(5, 0), (5, 500)])
 def test_a_stop_on_a_full_disk_is_a_clean_one(partitions: int, room_bytes: int) -> None:
     disk = SmallDisk(100_000)
     folder = open_folder(disk, reserve_bytes=RESERVE)

@@ -110,7 +110,7 @@ def test_after_a_kill_what_recovery_makes_anew_is_a_note() -> None:
     disk = make_folder(clean=False)
     found = findings_of(disk)
     assert wrong(found) == set()
-    assert Kind.INDEX_MISSING in {finding.kind for finding in found}
+    assert Kind.TIME_INDEX_SHORT in {finding.kind for finding in found}
     disk.open_append(of(103, ".log")).append(b"torn")
     assert wrong(findings_of(disk)) == {Kind.TORN_TAIL}
 

@@ -136,13 +136,14 @@ def test_several_batches_at_once_are_as_one_by_one(config: LogConfig, seed: int)
 
 def test_batches_that_fit_are_one_write() -> None:
     disk = MemoryDisk()
-    writes: list[str] = []
+    writes: list[tuple[str, str]] = []
     log = open_log(disk, LogConfig())
     log.append_as_is(b"".join(encoded([Sent(1, 10, 5)] * 2)))
-    disk.operation = lambda name, path: writes.append(name)  # type: ignore[method-assign]
+    disk.operation = lambda name, path: writes.append((name, path))  # type: ignore[method-assign]
     rest = encoded([Sent(1, 10, 5)] * 102)[2:]
     log.append_as_is(b"".join(rest))
-    assert writes == ["append"]
+    assert [name for name, path in writes if path == log.active.records_path] == ["append"]
+    assert len(writes) == 3  # beside it one for each sparse index
     assert log.log_end_offset == 102
 
 

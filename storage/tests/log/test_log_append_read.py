@@ -187,7 +187,7 @@ def test_a_failed_roll_leaves_the_old_segment_in_use() -> None:
     for failing in (("append", "1.snapshot"), ("create", "0.index"), ("append", "0.timeindex"), ("create", "1.log")):
 
         def fail(operation: str, path: str, failing: tuple[str, str] = failing) -> None:
-            if operation == failing[0] and path.endswith(failing[1]):
+            if operation == failing[0] and failing[1] in path:
                 raise OSError(errno.ENOSPC, "no room")
 
         disk.before_operation = fail
@@ -195,6 +195,7 @@ def test_a_failed_roll_leaves_the_old_segment_in_use() -> None:
             append(log, 1, size=1000)
         disk.before_operation = None
         assert not disk.exists("orders-0/00000000000000000001.log")
+        assert not disk.exists("orders-0/00000000000000000001.index")
         assert bases(read_all(open_log(disk.kill(), clean=False))) == [0]
     append(log, 1, size=10)
     assert bases(read_all(open_log(disk.kill(), clean=False))) == [0, 1]

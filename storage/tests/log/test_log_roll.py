@@ -85,8 +85,10 @@ def test_a_sealed_segment_has_its_indexes_and_the_new_one_a_snapshot() -> None:
         "00000000000000000000.index",
         "00000000000000000000.log",
         "00000000000000000000.timeindex",
+        "00000000000000000010.index",
         "00000000000000000010.log",
         "00000000000000000010.snapshot",
+        "00000000000000000010.timeindex",
     ]
     assert disk.size("orders-0/00000000000000000000.index") == 8 * len(log.segments[0].index) > 0
     log.roll(0)
