@@ -274,7 +274,7 @@ class Log:
         while done < len(headers):
             run = self._fitting(headers, done)
             if run > 1:
-                self._write_run(view, headers[done : done + run])
+                self._write_run(view, headers[done : done + run], now_ms)
             else:
                 run = 1
                 position, header = headers[done]
@@ -304,7 +304,7 @@ class Log:
             count += 1
         return count
 
-    def _write_run(self, view: memoryview, run: Sequence[tuple[int, BatchHeader]]) -> None:
+    def _write_run(self, view: memoryview, run: Sequence[tuple[int, BatchHeader]], now_ms: int) -> None:
         """As `_write` for each of them, which `_fitting` has counted."""
         # After a cut they are loaded here, as in `_write`.
         producers = self.producers if any(header[9] >= 0 for _, header in run) else None
@@ -325,7 +325,7 @@ class Log:
             is_due |= segment.note(base_offset, header.last_offset, base_position + position, header[1] + 12, timestamp)
             segments.end_offset = header.next_offset
             if producers is not None and header[9] >= 0:
-                apply_batch(producers, segment, header, base_offset, timestamp, None)
+                apply_batch(producers, segment, header, base_offset, timestamp, None, now_ms)
             if header.partition_leader_epoch != self.leader_epochs.latest:
                 self.leader_epochs.assign(header.partition_leader_epoch, base_offset)
         if is_due:
@@ -374,7 +374,7 @@ class Log:
         is_due = segment.note(base_offset, last_offset, position, size, timestamp)
         segments.end_offset = last_offset + 1
         if producers is not None:
-            apply_batch(producers, segment, header, base_offset, timestamp, marker)
+            apply_batch(producers, segment, header, base_offset, timestamp, marker, now_ms)
             if marker is not None and segment.hides_aborted:
                 is_due = True
         if is_due:

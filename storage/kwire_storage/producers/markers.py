@@ -7,7 +7,7 @@ from typing import Protocol
 from kwire_protocol.control_records import ControlType, read_control_type, read_coordinator_epoch
 from kwire_protocol.records import BatchHeader, iter_records
 
-from kwire_storage.producers.states import EndTxnMarker, ProducerStates
+from kwire_storage.producers.states import NOT_KNOWN, EndTxnMarker, ProducerStates
 from kwire_storage.producers.txn_index import AbortedTxn
 
 
@@ -38,12 +38,16 @@ def apply_batch(
     base_offset: int,
     timestamp_ms: int,
     marker: EndTxnMarker | None,
+    now_ms: int = NOT_KNOWN,
 ) -> None:
-    """Tells the producers of a batch of one of them, and the segment's transaction index, if given, of an abort."""
+    """Tells the producers of a batch of one of them, and the segment's transaction index, if given, of an abort.
+
+    `now_ms` is when it was appended.
+    """
     if not header.is_control:
-        producers.apply(header, base_offset, timestamp_ms)
+        producers.apply(header, base_offset, timestamp_ms, now_ms)
     elif marker is not None:
-        completed = producers.apply_marker(header, base_offset, marker, timestamp_ms)
+        completed = producers.apply_marker(header, base_offset, marker, timestamp_ms, now_ms)
         if completed is not None and completed.aborted and segment is not None:
             stable = producers.last_stable_offset_after(completed)
             segment.add_aborted(

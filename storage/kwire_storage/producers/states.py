@@ -12,8 +12,14 @@ began. The rules are Kafka's:
   order, librdkafka would take a new epoch and send again what may already be in the log;
 * while a transaction is open, everything the producer sends must be transactional;
 * a transaction begins here only after its coordinator was asked, and if no marker came meanwhile (KIP-890);
-* a producer whose newest record is older than `producer.id.expiration.ms` expires, unless its transaction is open; this
-  is checked every `producer.id.expiration.check.interval.ms`.
+* a producer that has appended nothing for `producer.id.expiration.ms` expires, unless its transaction is open; this is
+  checked every `producer.id.expiration.check.interval.ms`. Kafka compares the clock with the timestamps of its records
+  instead: a producer that writes timestamps of last month is forgotten while it sends, so that its retry is appended
+  twice, and one that writes timestamps of the future is never forgotten.
+
+Snapshots and batches do not say when something was appended. What was read from them counts from its timestamp, but not
+from a future one, and is kept for an hour at least (`LOADED_FOR_MS`): so a producer can repeat what it sent before a
+restart. Were the full time counted from each restart, a broker that restarts every night would forget nobody.
 
 `check` decides and changes nothing; `apply` and `apply_marker` change the state and are what recovery replays, so the
 state is always a fold over the batches. `snapshots.py` reads and writes snapshots of it.
@@ -36,6 +42,11 @@ MOST_REFUSED: Final = 10_000
 """Of so many producers it is known that a batch found no room."""
 DEFAULT_EXPIRATION_MS: Final = 86_400_000
 DEFAULT_EXPIRATION_CHECK_INTERVAL_MS: Final = 600_000
+LOADED_FOR_MS: Final = 3_600_000
+"""So long a producer that was read from a snapshot, or from its batches, is kept at least; far longer than clients try
+to deliver a batch (`delivery.timeout.ms`, two minutes)."""
+NOT_KNOWN: Final = -1
+"""When it was appended: before the states were loaded."""
 
 
 class BatchMetadata(NamedTuple):
@@ -72,8 +83,11 @@ class ProducerEntry:
     epoch: int = NO_EPOCH
     coordinator_epoch: int = -1
     last_timestamp_ms: int = -1
+    """That of its newest records, which DescribeProducers tells."""
     txn_first_offset: int | None = None
     batches: list[BatchMetadata] = attrs.field(factory=list)
+    appended_ms: int = NOT_KNOWN
+    """When it last appended, by the broker's clock."""
 
     @property
     def last_sequence(self) -> int:
@@ -276,8 +290,13 @@ class ProducerStates:
 
     # -- the fold
 
-    def apply(self, header: BatchHeader, base_offset: int, timestamp_ms: int | None = None) -> None:
-        """Takes in a data batch that stands at `base_offset`; `timestamp_ms` replaces its largest timestamp."""
+    def apply(
+        self, header: BatchHeader, base_offset: int, timestamp_ms: int | None = None, now_ms: int = NOT_KNOWN
+    ) -> None:
+        """Takes in a data batch that stands at `base_offset`; `timestamp_ms` replaces its largest timestamp.
+
+        `now_ms` is when it was appended.
+        """
         producer_id = header.producer_id
         entry = self.entries.get(producer_id)
         if entry is None:
@@ -292,13 +311,19 @@ class ProducerStates:
         last_offset = base_offset + header.last_offset_delta
         batches.append(BatchMetadata(header.base_sequence, header.last_sequence, base_offset, last_offset, timestamp))
         entry.last_timestamp_ms = timestamp
+        entry.appended_ms = now_ms
         if header.is_transactional and entry.txn_first_offset is None:
             entry.txn_first_offset = base_offset
             self._open[base_offset] = producer_id
             self._verifications.pop(producer_id, None)
 
     def apply_marker(
-        self, header: BatchHeader, base_offset: int, marker: EndTxnMarker, timestamp_ms: int
+        self,
+        header: BatchHeader,
+        base_offset: int,
+        marker: EndTxnMarker,
+        timestamp_ms: int,
+        now_ms: int = NOT_KNOWN,
     ) -> CompletedTxn | None:
         """Takes in a control batch; returns the transaction that it ended, if one was open."""
         producer_id = header.producer_id
@@ -310,6 +335,7 @@ class ProducerStates:
             entry.batches.clear()
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp_ms = timestamp_ms
+        entry.appended_ms = now_ms
         self._verifications.pop(producer_id, None)
         first_offset, entry.txn_first_offset = entry.txn_first_offset, None
         if first_offset is None:
@@ -327,10 +353,14 @@ class ProducerStates:
         """Forgets idle producers; returns how many."""
         self._next_expiration_ms = now_ms + self.check_interval_ms
         horizon = now_ms - self.expiration_ms
+        for entry in self.entries.values():
+            if entry.appended_ms == NOT_KNOWN:
+                kept_from_ms = horizon + min(LOADED_FOR_MS, self.expiration_ms)
+                entry.appended_ms = max(min(entry.last_timestamp_ms, now_ms), kept_from_ms)
         idle = [
             entry.producer_id
             for entry in self.entries.values()
-            if entry.last_timestamp_ms <= horizon and entry.txn_first_offset is None
+            if entry.appended_ms <= horizon and entry.txn_first_offset is None
         ]
         for producer_id in idle:
             del self.entries[producer_id]

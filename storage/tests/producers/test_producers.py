@@ -7,7 +7,13 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.producers.snapshots import decode_snapshot, encode_snapshot
-from kwire_storage.producers.states import MAX_SEQUENCE, EndTxnMarker, ProducerStates
+from kwire_storage.producers.states import (
+    LOADED_FOR_MS,
+    MAX_SEQUENCE,
+    EndTxnMarker,
+    ProducerEntry,
+    ProducerStates,
+)
 
 from storage.tests.logs import header_of
 
@@ -16,7 +22,7 @@ def sent(states: ProducerStates, *, at: int, now_ms: int = 0, **fields: int) -> 
     """A batch that is accepted and stands at offset `at`."""
     header = header_of(**fields)
     assert states.check(header, now_ms=now_ms) is None
-    states.apply(header, at)
+    states.apply(header, at, now_ms=now_ms)
 
 
 def refusal(states: ProducerStates, **fields: int) -> ErrorCode:
@@ -115,12 +121,57 @@ def test_producers_are_apart() -> None:
 
 def test_idle_producers_are_forgotten_but_not_in_a_transaction() -> None:
     states = ProducerStates(expiration_ms=1000)
-    sent(states, producer_id=1, timestamp_ms=0, at=0)
-    sent(states, producer_id=2, timestamp_ms=500, at=1)
-    sent(states, producer_id=3, timestamp_ms=0, transactional=True, at=2)
+    sent(states, producer_id=1, now_ms=0, at=0)
+    sent(states, producer_id=2, now_ms=500, at=1)
+    sent(states, producer_id=3, now_ms=0, transactional=True, at=2)
     assert states.expire(999) == 0
     assert states.expire(1000) == 1
     assert sorted(states.entries) == [2, 3]
+
+
+DAY_MS = 86_400_000
+NOW_MS = 1_790_000_000_000
+TIMESTAMPS_MS = pytest.mark.parametrize(
+    "timestamp_ms", [-1, 0, NOW_MS - 31 * DAY_MS, NOW_MS, NOW_MS + 70 * 365 * DAY_MS], ids=lambda it: f"{it} ms"
+)
+
+
+@TIMESTAMPS_MS
+def test_a_producer_is_kept_from_its_last_append_on_whatever_its_timestamps_are(timestamp_ms: int) -> None:
+    states = ProducerStates(expiration_ms=DAY_MS)
+    sent(states, timestamp_ms=timestamp_ms, now_ms=NOW_MS, at=7)
+    assert states.expire(NOW_MS + DAY_MS - 1) == 0
+    assert states.check(header_of(timestamp_ms=timestamp_ms), now_ms=NOW_MS + DAY_MS - 1) == 7
+    assert states.entries[1].last_timestamp_ms == timestamp_ms
+    assert states.expire(NOW_MS + DAY_MS) == 1
+
+
+@TIMESTAMPS_MS
+def test_an_append_of_a_marker_counts_like_one_of_records(timestamp_ms: int) -> None:
+    states = ProducerStates(expiration_ms=DAY_MS)
+    states.apply_marker(header_of(), 0, COMMIT, timestamp_ms, NOW_MS)
+    assert states.expire(NOW_MS + DAY_MS - 1) == 0
+    assert states.expire(NOW_MS + DAY_MS) == 1
+
+
+@TIMESTAMPS_MS
+def test_a_producer_of_a_snapshot_is_kept_for_an_hour_and_no_longer_than_one_that_has_appended(
+    timestamp_ms: int,
+) -> None:
+    before = ProducerStates(expiration_ms=DAY_MS)
+    sent(before, timestamp_ms=timestamp_ms, now_ms=NOW_MS - 1, at=7)
+    states = ProducerStates(expiration_ms=DAY_MS)
+    states.load(decode_snapshot(encode_snapshot(before.entries.values())))
+    assert states.check(header_of(timestamp_ms=timestamp_ms), now_ms=NOW_MS) == 7
+    assert states.expire(NOW_MS + LOADED_FOR_MS - 1) == 0
+    states.expire(NOW_MS + DAY_MS)
+    assert not states.entries
+
+
+def test_with_a_short_expiration_a_producer_of_a_snapshot_is_kept_as_long() -> None:
+    states = ProducerStates(expiration_ms=1000)
+    states.load([ProducerEntry(1, 0, last_timestamp_ms=0)])
+    assert [states.expire(now_ms) for now_ms in (NOW_MS, NOW_MS + 999, NOW_MS + 1000)] == [0, 0, 1]
 
 
 def test_checking_forgets_idle_producers_now_and_then() -> None:
