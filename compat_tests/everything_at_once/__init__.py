@@ -7,6 +7,7 @@
     keeper.py         topics that are made, changed, trimmed, moved and deleted; story.py tells what is in them
     transactor.py     transactional producers; transactions.py tells what must be seen of them
     vanishing.py      producers and members that are killed in the midst of it
+    passers_by.py     connections that come and go, more of them than the broker may have
     tinker.py         moves between log dirs, and configurations, of topics that others write to
     judging.py        files, memory and descriptors, from outside
     mistakes.py       races that are put in on purpose; watched.py starts a broker with one, or with a guard

@@ -26,10 +26,23 @@ from .run import Account, run
 )
 @click.option("--seed", type=int, help="Of the first run; the next have the numbers behind it. [default: a new one]")
 @click.option(
+    "--descriptors",
+    type=click.IntRange(128),
+    help="The most that the broker may have open, while twice as many connections come and go.",
+)
+@click.option(
     "--keep", type=click.Path(file_okay=False, path_type=Path), help="Copy data and log there if a run fails."
 )
 @click.option("--json", "as_json", is_flag=True, help="The figures as one JSON object on standard output.")
-def main(seconds: float, minutes: float | None, seeds: int, seed: int | None, keep: Path | None, as_json: bool) -> None:
+def main(
+    seconds: float,
+    minutes: float | None,
+    seeds: int,
+    seed: int | None,
+    descriptors: int | None,
+    keep: Path | None,
+    as_json: bool,
+) -> None:
     """Everything at once: a broker under all its own clocks and all that clients can do, killed now and then.
 
     Topics come and go, change and move; producers and members vanish; the disk fills up; the broker is killed. In the
@@ -50,7 +63,7 @@ def main(seconds: float, minutes: float | None, seeds: int, seed: int | None, ke
                 before = (number - first) * seconds
                 progress.update(task, completed=before + passed_s, description=f"seed {number}: {what}")
 
-            accounts.append(run(seconds, number, java=java, keep=keep, tell=tell))
+            accounts.append(run(seconds, number, java=java, descriptors=descriptors, keep=keep, tell=tell))
             if accounts[-1].complaints:
                 break
     _show(accounts, as_json=as_json, console=console)

@@ -31,7 +31,7 @@ from ..java_host import JavaHost
 from ..sigkill.ledger import Ledger, Mark, Spot
 from ..transactions.asking import end_offset, group_offset, is_stable, open_transactions
 from ..waiting import eventually
-from . import judging, keeper, kept, scraper, tinker, transactor, vanishing
+from . import judging, keeper, kept, passers_by, scraper, tinker, transactor, vanishing
 from .admin import EARLIEST, LATEST, Admin
 from .reading import read
 from .transactions import Began, Ended, Transactions
@@ -41,6 +41,7 @@ from .worker import Complaint, Counted, MakeWork, Message, Worker
 KEEPERS, TOPICS_OF_A_KEEPER = 3, 3
 TRANSACTORS = 2
 PRODUCERS, MEMBERS = 1, 1
+CONNECTIONS_PER_DESCRIPTOR = 2
 DISK_BYTES = 192 << 20
 """Of the small file system that one log dir is on; a run writes less in all."""
 STOPPED_IN_THE_END = 0.8
@@ -90,15 +91,19 @@ def run(
     *,
     java: JavaHost,
     mistake: str | None = None,
+    descriptors: int | None = None,
     keep: Path | None = None,
     tell: Tell = lambda what, passed_s: None,
 ) -> Account:
-    """`mistake` is one of `mistakes.MISTAKES`; `keep` gets data and log of a run that found something."""
+    """`mistake` is one of `mistakes.MISTAKES`; `keep` gets data and log of a run that found something.
+
+    With `descriptors`, the broker may have no more of them, and more connections than that come and go.
+    """
     account = Account(seed, seconds)
     with folder_of_a_run() as root, ExitStack() as stack:
         disk = _small_disk(root, account, stack)
         folder = root / "third" if disk is None else disk.path / "third"
-        conductor = Conductor(account, root, [root / "second", folder], disk, java, tell)
+        conductor = Conductor(account, root, [root / "second", folder], disk, java, tell, descriptors)
         if mistake is not None:
             conductor.broker.make(mistake)
         try:
@@ -146,6 +151,7 @@ class Conductor:
     disk: SmallTmpfs | None
     java: JavaHost
     tell: Tell
+    descriptors: int | None = None
     broker: BrokerUnderTest = attrs.field(init=False)
     random: random.Random = attrs.field(init=False)
     _began_s: float = attrs.field(factory=time.monotonic)
@@ -161,7 +167,11 @@ class Conductor:
     def __attrs_post_init__(self) -> None:
         self.random = random.Random(self.account.seed)
         self.broker = BrokerUnderTest(
-            self.root, *self.more_folders, complain=self.complain, guarded=self.random.random() < 0.5
+            self.root,
+            *self.more_folders,
+            complain=self.complain,
+            guarded=self.random.random() < 0.5,
+            descriptors=self.descriptors,
         )
         self._ledger = Ledger(on_complaint=self.complain)
         self._transactions = Transactions(self.complain)
@@ -216,6 +226,9 @@ class Conductor:
             *((TRANSACTION_STATE, number) for number in range(int(SETTINGS["transaction.state.log.num.partitions"]))),
         ]
         self._made["scraper"] = lambda: scraper.Order(self.broker.metrics_url)
+        if self.descriptors is not None:
+            most = self.descriptors * CONNECTIONS_PER_DESCRIPTOR
+            self._made["passers-by"] = lambda: passers_by.Order(bootstrap, most, self._seed())
         self._made["tinker"] = lambda: tinker.Order(bootstrap, fixed, own, folders, self._seed())
 
     def _transactor(self, number: int) -> transactor.Order:
@@ -479,6 +492,8 @@ class Conductor:
         self._stop()
         with self._in_reach() as copied:
             self.account.counts["partitions checked"] += judging.check_logs(copied, complain)
+        if self.descriptors is not None:
+            self.account.counts["times that the broker had no descriptor for a connection"] = self.broker.was_full
 
     @contextmanager
     def _in_reach(self) -> Iterator[list[Path]]:

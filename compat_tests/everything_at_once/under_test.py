@@ -49,21 +49,36 @@ _TRACEBACK = "Traceback (most recent call last):"
 # What a broker may say at ERROR since a disk was full.
 _OF_A_FULL_DISK = re.compile(r"No space left on device|is full")
 
+_FULL = re.compile(r"others wait.*ulimit -n")
+
 
 class BrokerUnderTest(KwireServe):
     """With what it says in its log checked as it is said."""
 
-    def __init__(self, root: Path, *more_folders: Path, complain: Callable[[str], None], guarded: bool) -> None:
-        """`guarded` has each worker held to its duty (kwire/tests/ownership_guard.py)."""
+    def __init__(
+        self,
+        root: Path,
+        *more_folders: Path,
+        complain: Callable[[str], None],
+        guarded: bool,
+        descriptors: int | None = None,
+    ) -> None:
+        """`guarded` has each worker held to its duty (kwire/tests/ownership_guard.py). `descriptors`: the most that it
+        may have open.
+        """
         metrics = f"127.0.0.1:{free_port()}"
         super().__init__(root, FAST | {"kwire.metrics.listen": metrics}, *more_folders)
         self.metrics_url = f"http://{metrics}/metrics"
         if guarded:
             self.kwire = _WATCHED
+        if descriptors is not None:
+            self.kwire = ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors), *self.kwire)
         self._complain = complain
         self._read_up_to = 0
         self.lines: Counter[str] = Counter()
         """Of its log, by level."""
+        self.was_full = 0
+        """How often it said that connections wait for descriptors."""
 
     def make(self, mistake: str) -> None:
         """A mistake of `mistakes.MISTAKES`, from the next start on."""
@@ -83,6 +98,7 @@ class BrokerUnderTest(KwireServe):
             found = _LINE.match(line)
             if found is not None:
                 self.lines[found[1]] += 1
+                self.was_full += bool(_FULL.search(found[2]))
                 if found[1] in ("ERROR", "CRITICAL") and not _OF_A_FULL_DISK.search(found[2]):
                     self._complain(f"the broker said: {line}")
             elif line.startswith((_TRACEBACK, "Error: ", "  + Exception Group")):
