@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kwire_storage.disk.files import RealDisk, RealFile
+from kwire_storage.disk.files import RealDisk, RealFile, RealFolder
+from kwire_storage.errors import SyncFailedError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -36,6 +37,20 @@ class FailingFile(RealFile):
         super().sync()
 
 
+class FailingFolder(RealFolder):
+    def __init__(self, folder: RealFolder, path: str, disk: FailingDisk) -> None:
+        super().__init__(os.dup(folder.fileno()), path)
+        folder.close()
+        self._disk = disk
+
+    def sync(self) -> None:
+        try:
+            self._disk.operation("sync_dir", self.path)
+        except OSError as error:
+            raise SyncFailedError.of(error, self.path) from error
+        super().sync()
+
+
 class FailingDisk(RealDisk):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -54,6 +69,5 @@ class FailingDisk(RealDisk):
     def open_read(self, path: str) -> FailingFile:
         return FailingFile(super().open_read(path), self)
 
-    def sync_dir(self, path: str) -> None:
-        self.operation("sync_dir", path)
-        super().sync_dir(path)
+    def open_folder(self, path: str) -> FailingFolder:
+        return FailingFolder(super().open_folder(path), path, self)

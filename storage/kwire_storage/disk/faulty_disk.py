@@ -161,10 +161,10 @@ class FaultyDisk(MemoryDisk):
         super()._unlink(folder, name, path)
         self.note(Unlink(self.number(folder), name, number), f"remove {path}")
 
-    def _sync_names(self, folder: Folder, path: str) -> None:
+    def sync_names(self, folder: Folder, path: str) -> None:
         number = self.number(folder)
         try:
-            super()._sync_names(folder, path)
+            super().sync_names(folder, path)
         except OSError:
             self.note(SyncNames(number, failed=True), f"sync_dir {path}, which fails")
             raise

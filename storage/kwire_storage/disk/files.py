@@ -20,11 +20,11 @@ import shutil
 import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from kwire_storage import names
 from kwire_storage.disk.open_files import OpenFiles
-from kwire_storage.errors import FolderLockedError
+from kwire_storage.errors import FolderLockedError, SyncFailedError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -54,6 +54,19 @@ class File(Protocol):
 
     def fileno(self) -> int | None:
         """The descriptor for sendfile; None when there is none."""
+
+
+class OpenFolder(Protocol):
+    """One open folder, whose names can be synced without opening anything."""
+
+    def sync(self) -> None:
+        """Returns when the names in the folder are on the medium. Raises SyncFailedError."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *about: object) -> None: ...
 
 
 class DiskLock(Protocol):
@@ -95,7 +108,11 @@ class Disk(Protocol):
 
     def size(self, path: str) -> int: ...
 
-    def sync_dir(self, path: str) -> None: ...
+    def open_folder(self, path: str) -> OpenFolder:
+        """For whoever must not find out after a change of names that the folder cannot be opened to sync it."""
+
+    def sync_dir(self, path: str) -> None:
+        """As `OpenFolder.sync`. Any error but SyncFailedError means that nothing was synced."""
 
     def read_bytes(self, path: str) -> bytes: ...
 
@@ -178,6 +195,32 @@ class RealFile:
         # Absent when the file could not be opened.
         if getattr(self, "_fd", -1) >= 0:
             self.close()
+
+
+class RealFolder:
+    """A descriptor of a folder."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self.path = path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.close()
+
+    def sync(self) -> None:
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise SyncFailedError.of(error, self.path) from error
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
 class WholeFiles:
@@ -264,12 +307,12 @@ class RealDisk(WholeFiles):
     def size(self, path: str) -> int:
         return Path(self._prefix + path).stat().st_size
 
+    def open_folder(self, path: str) -> RealFolder:
+        return RealFolder(os.open(self._prefix + path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path)
+
     def sync_dir(self, path: str) -> None:
-        fd = os.open(self._prefix + path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with self.open_folder(path) as folder:
+            folder.sync()
 
     def read_bytes(self, path: str) -> bytes:
         return Path(self._prefix + path).read_bytes()

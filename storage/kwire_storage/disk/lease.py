@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from kwire_storage.disk.files import Disk, DiskLock, DiskSpace, File, WholeFiles
+from kwire_storage.disk.files import Disk, DiskLock, DiskSpace, File, OpenFolder, WholeFiles
 from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.errors import LeaseEndedError
 
@@ -112,6 +112,11 @@ class Lease(WholeFiles):
         with self._names:
             self._check(path)
             return self.disk.read_bytes(path)
+
+    def open_folder(self, path: str) -> OpenFolder:
+        with self._names:
+            self._check(path)
+            return self.disk.open_folder(path)
 
     def sync_dir(self, path: str) -> None:
         # Without the lock, since it takes long. To sync another folder of that name does no harm.

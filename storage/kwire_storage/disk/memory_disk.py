@@ -5,7 +5,8 @@ top of the small steps here that change contents and names.
 
 `before_operation` is called before each change with the operation's name and path. It may raise to make it fail: an
 OSError as a disk would, `TornAppendError` to fail after a part of the bytes was written, or anything else to stop a
-test at that point.
+test at that point. `before_open` is called with the path before each operation for which a disk of the operating
+system's needs a descriptor, and may raise an OSError as a process would get that has none left.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from kwire_storage.disk.files import WholeFiles
 from kwire_storage.disk.open_files import OpenFiles
-from kwire_storage.errors import FolderLockedError
+from kwire_storage.errors import FolderLockedError, SyncFailedError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -102,6 +103,30 @@ class MemoryFile:
         return None
 
 
+class OpenMemoryFolder:
+    """A folder, opened."""
+
+    def __init__(self, disk: MemoryDisk, folder: Folder, path: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._path = path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.close()
+
+    def sync(self) -> None:
+        try:
+            self._disk.sync_names(self._folder, self._path)
+        except OSError as error:
+            raise SyncFailedError.of(error, self._path) from error
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 def error_of(code: int, path: str) -> OSError:
     return OSError(code, os.strerror(code), path)
 
@@ -118,6 +143,7 @@ class MemoryDisk(WholeFiles):
     def __init__(self, open_files: OpenFiles | None = None) -> None:
         self.open_files = OpenFiles() if open_files is None else open_files
         self.before_operation: Callable[[str, str], None] | None = None
+        self.before_open: Callable[[str], None] | None = None
         self._root = Folder()
         self._locks: set[str] = set()
 
@@ -125,6 +151,10 @@ class MemoryDisk(WholeFiles):
         """Announces a change that is about to happen."""
         if self.before_operation is not None:
             self.before_operation(name, path)
+
+    def _take_descriptor(self, path: str) -> None:
+        if self.before_open is not None:
+            self.before_open(path)
 
     # -- the steps that everything is made of
 
@@ -144,7 +174,7 @@ class MemoryDisk(WholeFiles):
         self.operation("remove", path)
         del folder.entries[name]
 
-    def _sync_names(self, _folder: Folder, path: str) -> None:
+    def sync_names(self, _folder: Folder, path: str) -> None:
         self.operation("sync_dir", path)
 
     # -- looking up
@@ -170,6 +200,7 @@ class MemoryDisk(WholeFiles):
     # -- the disk
 
     def open_append(self, path: str) -> MemoryFile:
+        self._take_descriptor(path)
         folder, name = split_path(path)
         listing = self._folder(folder)
         if name not in listing.entries:
@@ -177,9 +208,11 @@ class MemoryDisk(WholeFiles):
         return self._open(self._inode(path), path)
 
     def open_read(self, path: str) -> MemoryFile:
+        self._take_descriptor(path)
         return self._open(self._inode(path), path)
 
     def listdir(self, path: str) -> list[str]:
+        self._take_descriptor(path)
         return list(self._folder(path).entries)
 
     def mkdir(self, path: str) -> None:
@@ -210,6 +243,7 @@ class MemoryDisk(WholeFiles):
         listing = self._folder(folder)
         node = listing.entries.get(name)
         if isinstance(node, Folder):
+            self._take_descriptor(path)
             for child in list(node.entries):
                 self.remove_tree(f"{path}/{child}")
         if node is not None:
@@ -225,10 +259,16 @@ class MemoryDisk(WholeFiles):
     def size(self, path: str) -> int:
         return len(self._inode(path).data)
 
+    def open_folder(self, path: str) -> OpenMemoryFolder:
+        self._take_descriptor(path)
+        return OpenMemoryFolder(self, self._folder(path), path)
+
     def sync_dir(self, path: str) -> None:
-        self._sync_names(self._folder(path), path)
+        with self.open_folder(path) as folder:
+            folder.sync()
 
     def read_bytes(self, path: str) -> bytes:
+        self._take_descriptor(path)
         return bytes(self._inode(path).data)
 
     def allocate(self, path: str, size: int) -> None:

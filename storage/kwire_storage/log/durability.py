@@ -17,7 +17,7 @@ import attrs
 
 from kwire_storage.disk.files import Disk, File
 from kwire_storage.disk.reserve import Reserve
-from kwire_storage.errors import OwnershipError, SyncFailedError
+from kwire_storage.errors import OwnershipError, StorageError, SyncFailedError, is_passing
 from kwire_storage.log.log_segments import LogSegments
 
 
@@ -63,10 +63,7 @@ class Flush:
             else:
                 _sync(file)
         for path in self.folders:
-            try:
-                self.disk.sync_dir(path)
-            except OSError as error:
-                raise SyncFailedError.of(error, path) from error
+            self.disk.sync_dir(path)
         self.reserve.spend(self._write)
 
     def _write(self) -> None:
@@ -202,9 +199,7 @@ class Durability:
         try:
             self._disk.sync_dir(self._path)
         except OSError as error:
-            failed = SyncFailedError.of(error, self._path)
-            self.fail(failed)
-            raise failed from error
+            raise self._refused(error, self._path) from error
         self._name_changes_synced = self.name_changes
 
     def settle_files(self) -> None:
@@ -217,11 +212,16 @@ class Durability:
         for path in sorted(self._unsynced_files):
             try:
                 sync_path(self._disk, path)
-            except SyncFailedError as error:
-                self.fail(error)
-                raise
+            except OSError as error:
+                raise self._refused(error, path) from error
         self._unsynced_files.clear()
         self.settle_names()
+
+    def _refused(self, error: OSError, path: str) -> StorageError:
+        """What to raise. Where nothing was synced, for want of a descriptor, say, it may be tried again."""
+        if not is_passing(error):
+            self.fail(error)
+        return error if isinstance(error, StorageError) else StorageError.of(error, path)
 
 
 def sync_path(disk: Disk, path: str) -> None:

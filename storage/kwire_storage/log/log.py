@@ -546,38 +546,46 @@ class Log:
         """
         if offset < 0:
             raise ValueError(f"negative offset {offset}")
-        segments = self.segments
+        segments, epochs = self.segments, self.leader_epochs
         if offset >= segments.end_offset:
-            self.leader_epochs.truncate_from_end(offset)
+            epochs.truncate_from_end(offset)
             return
         if offset < segments.bases[0]:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return
-        self.producer_state.drop_snapshots_above(offset)
-        self.durability.note_deleted(segments.delete_newest(sum(base > offset for base in segments.bases), now_ms))
-        active = segments.active
+        # What `cut` has to open is opened before the first change: later there may be no descriptor, and half of a
+        # truncation would be done.
+        gone = sum(base > offset for base in segments.bases)
+        last = segments[-1 - gone]
         end_offset = offset
-        found = segments.locate(active, offset)
+        found = segments.locate(last, offset)
         if found is not None:
-            position, base_offset = found
-            end_offset = min(offset, max(base_offset, active.base_offset))
-            active.cut(position)
-            active.forget_aborted(end_offset)
+            end_offset = min(offset, max(found[1], last.base_offset))
+            last.load()
+        self.producer_state.drop_snapshots_above(end_offset)
+        self.durability.note_deleted(segments.delete_newest(gone, now_ms))
+        if found is not None:
+            last.cut(found[0])
+            last.forget_aborted(end_offset)
         self._end_at(end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
         if found is not None:
-            self._show_indexes(active)
+            self._show_indexes(last)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Deletes all records; the log goes on at the offset."""
-        self.durability.note_deleted(self.segments.delete_all(now_ms))
+        epochs = self.leader_epochs
         # Before the new segment is created, because snapshots of records below it would be trusted.
         self.producer_state.drop_snapshots_above(-1)
+        self.durability.note_deleted(self.segments.delete_all(now_ms))
         self.segments.begin_at(offset, now_ms)
         self.log_start_offset = offset
         self._end_at(offset)
-        self.leader_epochs.clear()
-        self._show_indexes(self.active)
+        epochs.clear()
+        # The new segment's name stores the offset, so its file is created now. If that is refused, the log is as it
+        # should be, and the first append creates it.
+        self._is_active = False
+        self.activate(now_ms)
         self.durability.settle_names()
 
     def _end_at(self, end_offset: int) -> None:
@@ -585,7 +593,6 @@ class Log:
         self.durability.note_truncated(end_offset)
         self.cleaned_offset = min(self.cleaned_offset, end_offset)
         self.producer_state.forget()
-        self.producer_state.drop_snapshots_above(end_offset)
         self.leader_epochs.truncate_from_end(end_offset)
         self._quiet_until_ms = -1
         self._is_active = True

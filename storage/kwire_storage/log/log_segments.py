@@ -119,22 +119,22 @@ class LogSegments:
         return self._delete_newest(len(self._segments), now_ms)
 
     def begin_at(self, offset: int, now_ms: int) -> None:
-        """Lets an emptied log go on at the offset. The new segment's name stores it, so its file is created now."""
+        """Lets an emptied log go on at the offset. The new segment has no file yet."""
         assert not self._segments, "emptied"
         segment = self.new_segment(offset, now_ms)
-        segment.activate()
         self._segments, self.bases = [segment], [offset]
         self.active = segment
         self.end_offset = offset
 
     def _delete_newest(self, count: int, now_ms: int) -> list[str]:
         paths: list[str] = []
-        for _ in range(count):
-            paths += self._delete_files(self._segments[-1], now_ms)
-            del self._segments[-1], self.bases[-1]
         if count:
-            # If they came back after other records, they would look like the records that follow those.
-            self._disk.sync_dir(self._path)
+            with self._disk.open_folder(self._path) as folder:
+                for _ in range(count):
+                    paths += self._delete_files(self._segments[-1], now_ms)
+                    del self._segments[-1], self.bases[-1]
+                # If they came back after other records, they would look like the records that follow those.
+                folder.sync()
         return paths
 
     def replace(self, old: Sequence[Segment], new: Segment, now_ms: int) -> list[str]:

@@ -20,7 +20,7 @@ from kwire_protocol.records import BatchHeader
 
 from kwire_storage import names
 from kwire_storage.disk.files import Disk
-from kwire_storage.errors import CorruptLogError
+from kwire_storage.errors import CorruptLogError, is_passing
 from kwire_storage.log.damage import CorruptRange, Findings, Ranges, good_stretches, holding
 from kwire_storage.log.index import OffsetIndex, TimeIndex
 from kwire_storage.log.scan import scan_headers, scan_places
@@ -153,6 +153,10 @@ class Segment(SegmentFiles):
         self.indexes_dirty = was_dirty or len(index) != entries or not file.size
         return last_offset
 
+    def load(self) -> None:
+        """Opens and reads whatever `cut` needs, which may be refused as long as nothing is cut."""
+        _ = self.file, self.index, self.time_index, self.aborted
+
     def seal(self) -> list[str]:
         """Ends appending. Returns the files written, which the caller has to sync."""
         written = self.save_indexes()
@@ -188,7 +192,7 @@ class Segment(SegmentFiles):
         if len(recent) > _RECENT_BATCHES:
             half = _RECENT_BATCHES // 2
             del recent[:half], self._recent_lasts[:half], self._recent_positions[:half]
-        if self.bytes_since_index <= self.index_interval_bytes:
+        if self.bytes_since_index <= self.index_interval_bytes or not self._has_indexes:
             self.bytes_since_index += size
             return False
         index = self.index
@@ -199,6 +203,18 @@ class Segment(SegmentFiles):
         if not self.index_room:
             self.fits_until_ms = _NO_TIMESTAMP
         return len(index) >= self.show_at_entries
+
+    @property
+    def _has_indexes(self) -> bool:
+        """Whether they are in memory, or can be read; if not now, a later batch gets the entry."""
+        if self._index is None:
+            try:
+                self._load_indexes()
+            except OSError as error:
+                if not is_passing(error):
+                    raise
+                return False
+        return True
 
     def note_header(self, header: BatchHeader, position: int) -> None:
         self.note(header.base_offset, header.last_offset, position, header.size_in_bytes, header.newest_record_ms)

@@ -114,11 +114,13 @@ class ProducerStateManager:
     def drop_snapshots_above(self, end_offset: int) -> None:
         """Removes, for good, the snapshots of a future that the log no longer has; -1: all of them."""
         stale = [offset for offset in self.snapshot_offsets if offset > end_offset]
-        for offset in stale:
-            self._remove(offset)
-        if stale:
+        if not stale:
+            return
+        with self._disk.open_folder(self._path) as folder:
+            for offset in stale:
+                self._remove(offset)
             # Should one come back after a power cut, when other records stand below its offset, it would be believed.
-            self._disk.sync_dir(self._path)
+            folder.sync()
 
     def drop_stray_snapshots(self) -> None:
         """Keeps the snapshots at the beginning of a segment, and the newest."""

@@ -23,6 +23,7 @@ OPERATIONS: dict[str, Callable[[Disk], object]] = {
     "remove": lambda disk: disk.remove("t-0/a"),
     "remove_tree": lambda disk: disk.remove_tree("t-0"),
     "size": lambda disk: disk.size("t-0/a"),
+    "open_folder": lambda disk: disk.open_folder("t-0"),
     "sync_dir": lambda disk: disk.sync_dir("t-0"),
     "read_bytes": lambda disk: disk.read_bytes("t-0/a"),
     "write_bytes": lambda disk: disk.write_bytes("t-0/a", b"new"),

@@ -28,6 +28,7 @@ from storage.tests.power_cuts.storage_traces import storage_trace
 SYNC = "kwire_storage.disk.faulty_disk:FaultyFile.sync"
 SYNC_DIR = "kwire_storage.disk.memory_disk:MemoryDisk.sync_dir"
 SYNC_DIR_OF_LOG = "kwire_storage.disk.lease:Lease.sync_dir"
+SYNC_OPEN_FOLDER = "kwire_storage.disk.memory_disk:OpenMemoryFolder.sync"
 REPLACE_FILE = "kwire_storage.disk.files:replace_file"
 WRITE_ATOMIC = "kwire_storage.disk.files:WholeFiles.write_atomic"
 SETTLE_NAMES = "kwire_storage.log.durability:Durability.settle_names"
@@ -142,7 +143,7 @@ MUTANTS = [
     Mutant(
         "the segments that a truncation removes are not gone for good",
         "truncate",
-        without("kwire_storage.log.log_segments:LogSegments._delete_newest", SYNC_DIR_OF_LOG),
+        without("kwire_storage.log.log_segments:LogSegments._delete_newest", SYNC_OPEN_FOLDER),
     ),
     Mutant(
         "where an emptied log goes on is not on the medium",
@@ -152,7 +153,7 @@ MUTANTS = [
     Mutant(
         "the snapshots of an emptied log may come back",
         "truncate fully",
-        without("kwire_storage.producers.state_manager:ProducerStateManager.drop_snapshots_above", SYNC_DIR_OF_LOG),
+        without("kwire_storage.producers.state_manager:ProducerStateManager.drop_snapshots_above", SYNC_OPEN_FOLDER),
     ),
     Mutant(
         "the mark of a clean stop is not removed",
