@@ -25,7 +25,7 @@ from kwire_storage.disk.files import Disk, RealDisk
 from kwire_storage.errors import CorruptLogError, FolderLockedError
 
 import kwire
-from kwire import descriptors, workers
+from kwire import workers
 from kwire.beside import Beside
 from kwire.broker import Broker
 from kwire.clock import Clock, SystemClock
@@ -35,6 +35,7 @@ from kwire.config.definition import ConfigError
 from kwire.config.listeners import Listener
 from kwire.config.reading import ConfigReader
 from kwire.config.server import ServerConfig
+from kwire.descriptors import Budget, raise_limit
 from kwire.network.listener_security import securities_of
 from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
@@ -238,7 +239,14 @@ def serve(
                     nursery.start_soon(_metrics_endpoint(broker, metrics).run)
                 nursery.start_soon(beside, nursery.cancel_scope)
 
-            server = Server(broker, listeners, processor, securities=securities, connect=connect)
+            server = Server(
+                broker,
+                listeners,
+                processor,
+                securities=securities,
+                connect=connect,
+                descriptors=Budget.of(broker.config),
+            )
             await server.serve(on_ready=on_ready)
 
     try:
@@ -296,10 +304,10 @@ def run_until_signalled(
 
     With `stops_with_stdin` the end of the standard input stops it, too. Raises StartError, BrokerEnded.
     """
-    descriptors.raise_limit()
+    raise_limit()
     folders = ", ".join(config.log_dirs)
     config = _with_whole_paths(config)
-    files = descriptors.open_files(config)
+    files = Budget.of(config).open_files()
     disks = {path: RealDisk(path, files) for path in {config.metadata_log_dir, *config.log_dirs}}
     with metrics_listener(config) as metrics:
         listeners = bind_all(config)

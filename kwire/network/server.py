@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,13 +24,14 @@ from kwire.broker import Broker
 from kwire.cluster.member import ClusterMember
 from kwire.cluster.membership import MembershipEnded
 from kwire.config.server import Listener, ServerConfig
+from kwire.descriptors import Budget
 from kwire.logs import housekeeping
 from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.image import Changes
 from kwire.network.connection import Connection
 from kwire.network.decoding import Shapes
 from kwire.network.listener_security import ListenerSecurity
-from kwire.network.peer_log import PeerLogs
+from kwire.network.peer_log import LineLimit, PeerLogs
 from kwire.network.processor import Processor, Timer
 from kwire.peers import endpoint_of, peer_security
 from kwire.quotas.connections import ConnectionLimits, ConnectionQuotas, canonical
@@ -48,7 +50,10 @@ MOST_REFUSED = 1000
 
 RECORDED_LATER_S = 1.0
 RETRY_ACCEPT_S = 0.1
-"""The wait before accepting is tried again when file descriptors have run out. Existing connections go on."""
+"""The wait before accepting is tried again when the system lacks descriptors or memory. Existing connections go on."""
+
+TELL_OF_WAITING_S = 60.0
+"""How often the log says that connections have to wait."""
 
 _PASSING_ACCEPT_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -104,6 +109,10 @@ class Server:
 
     As in Kafka, connections above max.connections wait in the listeners' backlogs until another one ends, and those
     above max.connections.per.ip are closed at once. `kwire.quotas.connections` says what happens if they come too fast.
+    If there is a listener for other brokers only, those do not wait: the connection that has been idle for longest at
+    another listener is closed for them.
+
+    Those above what `descriptors` leaves for connections wait in the same way, so that files can always be opened.
     """
 
     broker: Broker
@@ -116,7 +125,10 @@ class Server:
     """By listener name; the connections of other listeners are in plain text, and nobody asks who they are."""
     connect: Connect | None = None
     """Connects to a leader that is followed; None: as the inter-broker listener is configured."""
-    connections: dict[Connection, None] = attrs.field(factory=dict)
+    descriptors: Budget | None = None
+    """None: they are not limited."""
+    connections: dict[Connection, str] = attrs.field(factory=dict)
+    """Each with the name of its listener."""
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _pool: BufferPool = attrs.field(factory=BufferPool)
@@ -126,6 +138,7 @@ class Server:
     _connection_quotas: ConnectionQuotas = attrs.field(init=False)
     _limits: tuple[ServerConfig, ConnectionLimits] | None = None
     """Those of the configuration that was in force when they were read."""
+    _told_of_waiting: LineLimit = attrs.field(factory=lambda: LineLimit(1, TELL_OF_WAITING_S))
     _refused: dict[socket.socket, Timer] = attrs.field(factory=dict)
     """Connections that are not served, and are closed when their addresses have paused."""
 
@@ -134,7 +147,7 @@ class Server:
         self._connection_quotas = ConnectionQuotas(
             Window.of(config.quota_window_num, config.quota_window_size_seconds),
             self._connection_limits,
-            config.inter_broker_listener_name if len(self.listeners) > 1 else None,
+            self._protected,
         )
         self._connection_quotas.follow(self.broker.metadata.image.access.quotas)
         self._logs = PeerLogs(self.processor, self.broker.config.kwire_audit_log_max_lines_per_second)
@@ -232,10 +245,10 @@ class Server:
 
     async def _accept(self, listener: BoundListener) -> None:
         while True:
-            await self._wait_for_room()
+            await self._wait_for_room(listener)
             await trio.lowlevel.wait_readable(listener.sock)
             for _ in range(ACCEPTS_PER_TURN):
-                if self._is_full:
+                if not self._has_room(listener):
                     break
                 try:
                     sock, _ = listener.sock.accept()
@@ -243,10 +256,15 @@ class Server:
                     break
                 except OSError as error:
                     if error.errno in _PASSING_ACCEPT_ERRNOS:
-                        log.error("cannot accept connections on %s: %s", listener.address, error.strerror)
+                        self._tell_of_waiting(
+                            f"cannot accept connections on {listener.address}, which have to wait: {error.strerror}. "
+                            "Something else takes descriptors or memory; a limit is raised with ulimit -n"
+                        )
                         await trio.sleep(RETRY_ACCEPT_S)
                     # Any other error means that the connection was closed before it was accepted.
                     break
+                if listener.name == self._protected:
+                    self._make_room()
                 await self._take(sock, listener)
 
     async def _take(self, sock: socket.socket, listener: BoundListener) -> None:
@@ -277,7 +295,7 @@ class Server:
         is_over = False
         try:
             await trio.sleep(pause_ms / 1000)
-            await self._wait_for_room()
+            await self._wait_for_room(listener)
             is_over = True
         finally:
             if not is_over:
@@ -290,7 +308,7 @@ class Server:
             host,
             now=trio.current_time(),
         )
-        if len(self._refused) >= MOST_REFUSED:
+        if len(self._refused) >= MOST_REFUSED or self._taken >= self._most_for_descriptors:
             sock.close()
             return
         self._refused[sock] = Timer(partial(self._close_refused, sock))
@@ -299,6 +317,7 @@ class Server:
     def _close_refused(self, sock: socket.socket) -> None:
         self._refused.pop(sock).forget()
         sock.close()
+        self._waiting_for_room.unpark_all()
 
     def _connection_limits(self) -> ConnectionLimits:
         config = self.broker.config
@@ -314,28 +333,73 @@ class Server:
         return self._limits[1]
 
     def _follow(self, changes: Changes) -> None:
-        if changes.configs:
-            # max.connections may have been raised.
+        if changes.configs or changes.brokers:
+            # max.connections may have been raised, or a broker is gone that had connections of ours.
             self._waiting_for_room.unpark_all()
         if changes.access.quotas:
             self._connection_quotas.follow(self.broker.metadata.image.access.quotas)
             for connection in self.connections:
                 connection.follow_quotas()
 
-    @property
-    def _is_full(self) -> bool:
-        return len(self.connections) >= self.broker.config.max_connections
+    # Room for connections
 
-    async def _wait_for_room(self) -> None:
-        if self._is_full:
+    @property
+    def _protected(self) -> str | None:
+        """The listener of other brokers; None if it is the clients' as well."""
+        return self.broker.config.inter_broker_listener_name if len(self.listeners) > 1 else None
+
+    @property
+    def _taken(self) -> int:
+        """How many connections have a descriptor."""
+        return len(self.connections) + len(self._refused)
+
+    @property
+    def _most_for_descriptors(self) -> int:
+        if self.descriptors is None:
+            return sys.maxsize
+        others = len(self.broker.metadata.image.brokers.keys() - {self.broker.config.node_id})
+        return self.descriptors.connections(others, self.broker.config.num_replica_fetchers)
+
+    def _has_room(self, listener: BoundListener) -> bool:
+        """Whether one more connection may be accepted there."""
+        is_protected = listener.name == self._protected
+        if self._taken >= self._most_for_descriptors:
+            return is_protected and any(name != self._protected for name in self.connections.values())
+        return is_protected or len(self.connections) < self.broker.config.max_connections
+
+    def _make_room(self) -> None:
+        """For a connection of another broker: closes the one that has been idle for longest at another listener."""
+        is_full = len(self.connections) >= self.broker.config.max_connections
+        if not is_full and self._taken < self._most_for_descriptors:
+            return
+        at_others = [it for it, name in self.connections.items() if name != self._protected]
+        if at_others:
+            idle = min(at_others, key=lambda it: it.last_active)
             self._logs.closings.write(
                 logging.WARNING,
-                "%d connections, as many as max.connections allows: others wait",
-                len(self.connections),
+                "closing the connection from %s, which has been idle for longest: another broker needs the room",
+                idle.name,
                 now=trio.current_time(),
             )
-        while self._is_full:
+            idle.close()
+
+    async def _wait_for_room(self, listener: BoundListener) -> None:
+        while not self._has_room(listener):
+            self._tell_of_waiting(self._why_full())
             await self._waiting_for_room.park()
+
+    def _why_full(self) -> str:
+        if len(self.connections) >= self.broker.config.max_connections:
+            return f"{len(self.connections)} connections, as many as max.connections allows: others wait"
+        assert self.descriptors is not None
+        return (
+            f"{self._taken} connections, as many as a limit of {self.descriptors.limit} open files leaves room for: "
+            "others wait. Raise the limit (ulimit -n) to let them in"
+        )
+
+    def _tell_of_waiting(self, line: str) -> None:
+        if self._told_of_waiting.admits(trio.current_time()):
+            log.warning("%s", line)
 
     def _start(self, sock: socket.socket, listener: BoundListener) -> None:
         security = self.securities.get(listener.name)
@@ -375,7 +439,7 @@ class Server:
             transport.close()
             return
         self._connections_by_host[connection.client_host] += 1
-        self.connections[connection] = None
+        self.connections[connection] = listener.name
         self._connected.set()
         connection.open()
 

@@ -16,9 +16,9 @@ from kwire_storage.disk.files import Disk, RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire import broker as broker_module
-from kwire import descriptors
 from kwire.clock import SystemClock
 from kwire.config.server import ServerConfig, load_config
+from kwire.descriptors import Budget
 from kwire.network.server import BoundListener
 from kwire.running import Body, bind_all, close_broker, hand_over, metrics_listener, open_broker, serve
 
@@ -203,7 +203,7 @@ class Broker:
                 data_dirs=[] if self.data_dir is None else [str(Path(self.data_dir).absolute())],
             )
             if isinstance(disk, RealDisk):
-                disk.open_files = descriptors.open_files(config)
+                disk.open_files = Budget.of(config).open_files()
             with metrics_listener(config) as metrics:
                 self._open_and_serve(config, disk, started, metrics)
         except BaseException as error:

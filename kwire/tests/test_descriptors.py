@@ -8,6 +8,7 @@ import pytest
 
 from kwire import descriptors
 from kwire.config.server import load_config
+from kwire.descriptors import LEAST_CONNECTIONS, OTHERS, Budget
 
 
 @pytest.fixture
@@ -45,11 +46,28 @@ def test_a_system_that_refuses_to_raise_it_is_no_obstacle(
 
 def test_segments_have_half_of_what_is_left_and_connections_the_other(limits: list[tuple[int, int]]) -> None:
     limits.append((1024, 1024))
-    assert descriptors.open_files(load_config()).max_files == 480
-    limits.append((16, 16))
-    assert descriptors.open_files(load_config()).max_files == 1
+    budget = Budget.of(load_config())
+    assert (budget.open_files().max_files, budget.connections()) == (480, 480)
 
 
-def test_the_configuration_wins(limits: list[tuple[int, int]]) -> None:
-    config = load_config(settings=["kwire.log.max.open.files=77"])
-    assert descriptors.open_files(config).max_files == 77
+def test_the_other_brokers_and_more_log_dirs_come_before_connections(limits: list[tuple[int, int]]) -> None:
+    limits.append((1024, 1024))
+    assert Budget.of(load_config()).connections(other_brokers=2, fetchers=3) == 480 - 2 * 8
+    assert Budget.of(load_config(data_dirs=["a", "b", "c"])).others == OTHERS + 4
+
+
+def test_however_few_there_are_a_file_and_some_connections_are_open(limits: list[tuple[int, int]]) -> None:
+    limits.append((2, 2))
+    budget = Budget.of(load_config())
+    assert (budget.files, budget.connections(100)) == (1, LEAST_CONNECTIONS)
+
+
+def test_of_a_small_limit_half_is_for_the_others(limits: list[tuple[int, int]]) -> None:
+    limits.append((64, 64))
+    assert Budget.of(load_config()) == Budget(limit=64, files=16, others=32)
+
+
+def test_the_configuration_wins_and_connections_have_what_it_leaves(limits: list[tuple[int, int]]) -> None:
+    limits.append((1024, 1024))
+    budget = Budget.of(load_config(settings=["kwire.log.max.open.files=77"]))
+    assert (budget.files, budget.connections()) == (77, 1024 - OTHERS - 77)
