@@ -43,6 +43,9 @@ FAST = SETTINGS | {
     "kwire.log.reserve.bytes": str(4 << 20),
 }
 
+PATIENT = {"group.consumer.session.timeout.ms": "20000"}
+"""Where members have to wait for a connection, as long as that takes."""
+
 _WATCHED = (sys.executable, "-m", f"{__package__}.watched")
 _LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (\w+) +(.*)$")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -67,7 +70,8 @@ class BrokerUnderTest(KwireServe):
         may have open.
         """
         metrics = f"127.0.0.1:{free_port()}"
-        super().__init__(root, FAST | {"kwire.metrics.listen": metrics}, *more_folders)
+        settings = FAST if descriptors is None else FAST | PATIENT
+        super().__init__(root, settings | {"kwire.metrics.listen": metrics}, *more_folders)
         self.metrics_url = f"http://{metrics}/metrics"
         if guarded:
             self.kwire = _WATCHED
