@@ -253,6 +253,8 @@ class LogCleaner:
         except OSError as error:
             if partition.closed:  # and its files are gone
                 return False
+            if is_passing(error) and not partition_log.is_exchanging:
+                return True  # It is done, and retention deletes what is below the log start.
             # Half of the files have their names. The next start puts that right, and nothing is to come in between.
             partition_log.fail(error)
             return False

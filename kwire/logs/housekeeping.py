@@ -85,7 +85,9 @@ async def remove_deleted(broker: Broker) -> None:
             continue
         is_removed = False
         try:
-            is_removed = await _in_thread(Worker.REMOVAL, broker, folder, partial(folder.remove, deleted))
+            is_removed = await _in_thread(Worker.NAMES, broker, folder, folder.sync_given_up) and await _in_thread(
+                Worker.REMOVAL, broker, folder, partial(folder.remove, deleted)
+            )
         finally:
             if not is_removed:
                 folder.give_back(deleted)

@@ -111,6 +111,9 @@ class FileMetadataLog:
         now_ms = self.now_ms()
         start = self.end_offset
         try:
+            if self.log.log_end_offset > start:
+                # Of a change that failed, and could not be taken back then.
+                self.log.truncate_to(start)
             if start == 0:
                 append_batch(self.log, leader_change(self.node_id, now_ms), now_ms)
                 # One by one, as all later ones: a good batch behind a bad one is never what a crash left.

@@ -489,7 +489,9 @@ class PartitionTable:
             try:
                 (await self.beside.in_worker(Worker.NAMES, folder.sync_given_up)).unwrap()
             except OSError as error:
-                folder.on_failed(folder, error)
+                # If it was only refused, it is done before the files are removed (`housekeeping.remove_deleted`).
+                if not is_passing(error):
+                    folder.on_failed(folder, error)
 
     async def _delete(self, topics: Iterable[TopicImage], slices: Slices) -> None:
         deleted: list[Place] = []
