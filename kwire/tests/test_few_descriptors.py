@@ -17,6 +17,7 @@ from kwire_protocol.messages.describe_acls import DescribeAclsRequest
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch
 
+from devtools.ports import free_port
 from kwire.apis import served_apis
 from kwire.client.transport import parse_addresses
 from kwire.tests.broker_process import BrokerProcess
@@ -95,3 +96,27 @@ def test_idle_connections_leave_descriptors_to_files_and_to_what_is_loaded_late(
         for problem in ("Too many open files", "a bug in kwire", "out of service"):
             assert problem not in broker.log(), broker.log()[-3000:]
         assert broker.stop() == 0
+
+
+def test_a_broker_gets_in_at_a_listener_of_its_own_and_the_client_that_was_idle_for_longest_goes(
+    tmp_path: Path,
+) -> None:
+    clients, brokers = free_port(), free_port()
+    settings = [
+        f"listeners=CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{brokers}",
+        "listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
+        "inter.broker.listener.name=BROKERS",
+        "max.connections=2",
+    ]
+    with (
+        BrokerProcess(tmp_path, settings, port=None) as broker,
+        RawClient(f"127.0.0.1:{clients}") as idle,
+        RawClient(f"127.0.0.1:{clients}") as busy,
+    ):
+        for client in (idle, busy):
+            assert client.call(ApiVersionsRequest(), 0).api_keys
+        with RawClient(f"127.0.0.1:{brokers}") as other:
+            assert other.call(ApiVersionsRequest(), 0).api_keys
+            assert idle.is_closed_by_peer()
+            assert busy.call(ApiVersionsRequest(), 0).api_keys
+        assert "another broker needs the room" in broker.log()
