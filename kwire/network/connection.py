@@ -76,6 +76,9 @@ MAX_BYTES_PER_TURN = 4 << 20
 MAX_PENDING_REPLY_BYTES = 1 << 20
 """Above this a connection sends its replies, and waits for the reader if it has to, before it handles more."""
 
+PeerAddress = tuple[str, int] | tuple[str, int, int, int]
+"""Host and port, as `accept` returns them. With IPv6 there is more."""
+
 CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, CloseConnection)
 """Errors of the peer that close its connection with one log line. All are raised before a reply is begun."""
 
@@ -89,6 +92,7 @@ class Connection:
         transport: Transport,
         processor: Processor,
         *,
+        peer: PeerAddress,
         listener_name: str,
         sasl: SaslSession | None = None,
         pool: BufferPool,
@@ -107,7 +111,7 @@ class Connection:
         self._has_more = transport.has_more
         self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
         self._outbox = Outbox(transport, broker.config.socket_send_buffer_bytes)
-        peer, local = sock.getpeername(), sock.getsockname()
+        local = sock.getsockname()
         self.client_host: str = peer[0]
         self.name = f"{peer[0]}:{peer[1]}"
         self.last_active = now

@@ -28,7 +28,7 @@ from kwire.descriptors import Budget
 from kwire.logs import housekeeping
 from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.image import Changes
-from kwire.network.connection import Connection
+from kwire.network.connection import Connection, PeerAddress
 from kwire.network.decoding import Shapes
 from kwire.network.listener_security import ListenerSecurity
 from kwire.network.peer_log import LineLimit, PeerLogs
@@ -251,7 +251,7 @@ class Server:
                 if not self._has_room(listener):
                     break
                 try:
-                    sock, _ = listener.sock.accept()
+                    sock, peer = listener.sock.accept()
                 except BlockingIOError:
                     break
                 except OSError as error:
@@ -265,24 +265,24 @@ class Server:
                     break
                 if listener.name == self._protected:
                     self._make_room()
-                await self._take(sock, listener)
+                await self._take(sock, peer, listener)
 
-    async def _take(self, sock: socket.socket, listener: BoundListener) -> None:
-        """Serves a new connection, perhaps after a pause, or does not."""
+    async def _take(self, sock: socket.socket, peer: PeerAddress, listener: BoundListener) -> None:
+        """Serves a new connection, perhaps after a pause, or does not.
+
+        The peer's address is the one from `accept`. A peer that has reset the connection by now has none any more, but
+        what it sent before is in the socket, and is served as in Kafka.
+        """
         quotas, now_ms = self._connection_quotas, self.broker.clock.monotonic_ms
         pause_ms = quotas.pause_ms(listener.name, now_ms())
         if pause_ms:
             await self._pause(sock, listener, pause_ms)
-        try:
-            host = sock.getpeername()[0]
-        except OSError:
-            sock.close()  # the peer is gone already
-            return
+        host = peer[0]
         refused_ms = quotas.refused_for_ms(listener.name, host, now_ms())
         if refused_ms:
             self._refuse(sock, host, refused_ms)
         else:
-            self._start(sock, listener)
+            self._start(sock, peer, listener)
 
     async def _pause(self, sock: socket.socket, listener: BoundListener, pause_ms: int) -> None:
         """Accepts no more for that time, and then until there is room."""
@@ -401,7 +401,7 @@ class Server:
         if self._told_of_waiting.admits(trio.current_time()):
             log.warning("%s", line)
 
-    def _start(self, sock: socket.socket, listener: BoundListener) -> None:
+    def _start(self, sock: socket.socket, peer: PeerAddress, listener: BoundListener) -> None:
         security = self.securities.get(listener.name)
         new_transport = self.new_transport if security is None else security.new_transport
         transport: Transport | None = None
@@ -413,6 +413,7 @@ class Server:
                 self.broker,
                 transport,
                 self.processor,
+                peer=peer,
                 listener_name=listener.name,
                 sasl=None if security is None or security.new_session is None else security.new_session(),
                 pool=self._pool,
@@ -421,7 +422,7 @@ class Server:
                 on_closed=self._forget,
                 now=trio.current_time(),
             )
-        except OSError:  # the peer is gone already
+        except OSError:  # a socket that cannot be set up
             if transport is None:
                 sock.close()
             else:

@@ -1,0 +1,52 @@
+"""What a broker owes a client that hangs up at once."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable
+
+import pytest
+from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire_protocol.records import Record, build_batch
+
+from kwire.tests.raw_client import RawClient, request_frame
+
+from .brokers import Broker
+from .waiting import eventually
+
+LATEST = -1
+TIMES = 20
+RESET_AT_CLOSE = struct.pack("ii", 1, 0)
+"""For SO_LINGER: a close sends a reset, and not an orderly end."""
+
+pytestmark = pytest.mark.asks_one_node
+
+
+def produce(topic: str, value: bytes, acks: int) -> bytes:
+    batch = bytes(build_batch([Record(value=value)]))
+    data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
+    return request_frame(ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[data]), 9)
+
+
+def end_of(client: RawClient, topic: str) -> int:
+    asked = ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=LATEST)])
+    (answer,) = client.call(ListOffsetsRequest(-1, 0, [asked]), 6).topics[0].partitions
+    offset: int = answer.offset
+    return offset
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_records_are_stored_though_their_producer_resets_its_connection_at_once(
+    broker: Broker, new_topic: Callable[..., str], acks: int
+) -> None:
+    topic = new_topic()
+    with RawClient(broker.bootstrap) as client:
+        eventually(lambda: end_of(client, topic) == 0, f"{topic} is served")
+        for number in range(TIMES):
+            producer = RawClient(broker.bootstrap)
+            producer.send(produce(topic, b"%d" % number, acks))
+            producer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
+            producer.close()
+        eventually(lambda: end_of(client, topic) == TIMES, f"all records are in {topic}")
