@@ -34,6 +34,8 @@ class Context:
     """The authentication by SASL on this connection; None on a listener without SASL."""
     on_authenticated: Callable[[float | None], None] | None = None
     """SaslAuthenticate calls it when the requester is known, with the seconds for which that lasts (None: for good)."""
+    on_authenticating_again: Callable[[], None] | None = None
+    """SaslHandshake calls it when a requester that is known begins to authenticate again."""
     fetch_throttle_ms: Callable[[int], int] | None = None
     """While anybody has a quota: for how many milliseconds a consumer has to pause before it gets so many bytes."""
     on_closed: Callable[[], None] | None = None

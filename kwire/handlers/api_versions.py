@@ -7,13 +7,15 @@
 
 A version that is not served is answered in v0 with UNSUPPORTED_VERSION and the list, so that a newer client can retry
 with an older version. Such a request cannot be decoded, so `request` is None.
+
+During an authentication the answer is ILLEGAL_SASL_STATE, and the connection is closed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.api_versions import (
@@ -24,6 +26,11 @@ from kwire_protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+from kwire.context import CloseAfterResponse, CloseConnection
+from kwire.handlers._shared.failed_authentications import failed_authentication_is_over
+from kwire.security.sasl.exchange import IllegalSaslState
+from kwire.waits import Slot
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
@@ -33,7 +40,28 @@ FIRST_VERSION_WITH_SOFTWARE_NAME = 3
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(broker: Broker, request: ApiVersionsRequest | None, context: Context) -> ApiVersionsResponse:
+def handle(
+    broker: Broker, request: ApiVersionsRequest | None, context: Context
+) -> ApiVersionsResponse | Coroutine[Slot[Any], None, ApiVersionsResponse]:
+    if context.sasl is not None:
+        try:
+            context.sasl.check_versions()
+        except IllegalSaslState as error:
+            if not error.is_answered:
+                raise CloseConnection(str(error)) from None
+            return _refused(broker, str(error))
+    response = _answer(broker, request, context)
+    if context.sasl is not None and response.error_code == ErrorCode.NONE:
+        context.sasl.versions_are_known()
+    return response
+
+
+async def _refused(broker: Broker, reason: str) -> ApiVersionsResponse:
+    await failed_authentication_is_over(broker)
+    raise CloseAfterResponse(reason, ApiVersionsResponse(ErrorCode.ILLEGAL_SASL_STATE))
+
+
+def _answer(broker: Broker, request: ApiVersionsRequest | None, context: Context) -> ApiVersionsResponse:
     if request is None:
         return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, _listed(context.served_versions))
     version = context.api_version

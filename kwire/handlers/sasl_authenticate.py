@@ -57,7 +57,7 @@ async def handle(
     try:
         step = session.respond(bytes(request.auth_bytes), now_ms=broker.clock.now_ms())
     except IllegalSaslState as error:
-        if error.closes:
+        if not error.is_answered:
             raise CloseConnection(str(error)) from None
         return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, str(error))
     except AuthenticationFailed as error:

@@ -3,7 +3,8 @@
 * v1: SaslAuthenticate follows; after v0 the mechanism's bytes follow, in frames without a header (KIP-152)
 
 The client names its mechanism, for its first authentication or for the next one (KIP-368). On a listener without SASL,
-and when there is nothing to authenticate, the answer is ILLEGAL_SASL_STATE, and the connection goes on.
+and when there is nothing to authenticate, the answer is ILLEGAL_SASL_STATE, and the connection goes on. A mechanism
+that is not enabled ends it; as in Kafka there is an answer the first time only.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import quoted
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-from kwire.context import CloseAfterResponse
+from kwire.context import CloseAfterResponse, CloseConnection
 from kwire.handlers._shared.failed_authentications import failed_authentication_is_over
 from kwire.security.sasl.exchange import IllegalSaslState, UnsupportedMechanism
 
@@ -41,6 +42,10 @@ async def handle(broker: Broker, request: SaslHandshakeRequest, context: Context
             f"{', '.join(session.names)} {'are' if len(session.names) > 1 else 'is'}"
         )
     else:
+        if session.principal is not None and context.on_authenticating_again is not None:
+            context.on_authenticating_again()
         return SaslHandshakeResponse(mechanisms=[*session.names])
     await failed_authentication_is_over(broker)
+    if session.principal is not None and refusal.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        raise CloseConnection(reason)
     raise CloseAfterResponse(reason, refusal)

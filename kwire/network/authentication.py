@@ -4,10 +4,11 @@ It is a matter of which table of APIs its requests are decoded with, so that req
 
     not known     ApiVersions, SaslHandshake, SaslAuthenticate; few of them, small ones, and soon
     known         everything
-    ended         SaslHandshake, which begins another authentication (KIP-368), and then SaslAuthenticate; anything
-                  else closes the connection
+    once more     the same as not known, from the SaslHandshake that begins another authentication (KIP-368)
+    ended         that SaslHandshake; anything else closes the connection
 
-A connection that is known may authenticate again before its time ends.
+A connection that is known may authenticate again before its time ends. Which of the three requests may follow which is
+up to the `SaslSession`.
 
 After SaslHandshake v0 frames are bytes of the mechanism, until it is known: they become requests of SaslAuthenticate.
 """
@@ -29,11 +30,11 @@ SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
 
 MAX_REQUESTS: Final = 16
-"""Before it is known. The longest conversation of a client of Kafka has six: versions twice, a handshake, SCRAM."""
+"""Of one authentication. The longest conversation of a client of Kafka has six: versions twice, a handshake, SCRAM."""
 
 
 class Unauthenticated:
-    """Decodes the requests of a peer that is not known yet."""
+    """Decodes the requests of a peer that is not known yet, or that authenticates once more."""
 
     def __init__(self, apis: Mapping[int, Api], context: Context, session: SaslSession) -> None:
         allowed = {key: api for key, api in apis.items() if key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)}
@@ -47,15 +48,19 @@ class Unauthenticated:
         """As `RequestDecoder.decode`. Raises ProtocolError for other requests, too, and for too many."""
         self._count += 1
         if self._count > MAX_REQUESTS:
-            raise ProtocolError(f"more than {MAX_REQUESTS} requests before authentication")
+            raise ProtocolError(f"more than {MAX_REQUESTS} requests {self._when}")
         if self._session.takes_tokens:
             return self._as_request(frame)
         key = int.from_bytes(frame[:2], "big", signed=True)
         if key not in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
             if key in self._served:
-                raise ProtocolError(f"a request of {self._served[key].name} before authentication")
+                raise ProtocolError(f"a request of {self._served[key].name} {self._when}")
             raise ProtocolError(_no_request(frame, self._session))
         return self._decoder.decode(frame)
+
+    @property
+    def _when(self) -> str:
+        return "before authentication" if self._session.principal is None else "during its next authentication"
 
     def _as_request(self, token: memoryview) -> tuple[Handler, Any, int]:
         api = self._served[SASL_AUTHENTICATE]
@@ -76,13 +81,12 @@ def _no_request(frame: memoryview, session: SaslSession) -> str:
 class Ended:
     """Decodes the requests of a peer whose authentication has ended: it may only authenticate again."""
 
-    def __init__(self, decoder: RequestDecoder, session: SaslSession) -> None:
+    def __init__(self, decoder: RequestDecoder) -> None:
         self._decoder = decoder
-        self._session = session
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
         """As `RequestDecoder.decode`. Raises ProtocolError for other requests."""
         key = int.from_bytes(frame[:2], "big", signed=True)
-        if key != SASL_HANDSHAKE and not (key == SASL_AUTHENTICATE and self._session.exchange is not None):
+        if key != SASL_HANDSHAKE:
             raise ProtocolError("it did not authenticate again within connections.max.reauth.ms")
         return self._decoder.decode(frame)

@@ -147,6 +147,7 @@ class Connection:
             )
             self._decode = Unauthenticated(apis, self._context, sasl).decode
             self._context.on_authenticated = self._on_authenticated
+            self._context.on_authenticating_again = self._on_authenticating_again
         if transport.handshake is not None:
             self._state = SHAKING
 
@@ -310,9 +311,16 @@ class Connection:
         )
         self.close()
 
+    def _on_authenticating_again(self) -> None:
+        """As Kafka does, it answers nothing else until the peer is known again."""
+        assert self._context.sasl is not None
+        apis = served_apis(unstable=self._broker.config.unstable_api_versions_enable)
+        self._decode = Unauthenticated(apis, self._context, self._context.sasl).decode
+
     def _on_authentication_over(self) -> None:
         assert self._context.sasl is not None
-        self._decode = Ended(self._decoder, self._context.sasl).decode
+        if self._context.sasl.exchange is None:  # else it has begun another one, in time
+            self._decode = Ended(self._decoder).decode
 
     # Quotas
 

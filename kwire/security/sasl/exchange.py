@@ -12,6 +12,9 @@ it, and `kwire.network.authentication` says what a connection may ask before it 
 
 A connection that is known may authenticate again, with the same mechanism and as the same principal (KIP-368), if its
 authentication ends at some time. A connection whose authentication failed is closed.
+
+A client that is not known may also request the versions of the APIs, once and before its handshake. While it exchanges
+it may not, and the connection cannot go on after that, nor after any other request (Kafka's SaslServerAuthenticator).
 """
 
 from __future__ import annotations
@@ -77,11 +80,15 @@ class UnsupportedMechanism(Exception):
 
 
 class IllegalSaslState(Exception):
-    """The request does not come at its time. `closes`: the connection cannot go on."""
+    """The request does not come at its time.
 
-    def __init__(self, message: str, *, closes: bool) -> None:
+    `closes`: the connection cannot go on. `is_answered`: there is an answer in any case, with ILLEGAL_SASL_STATE.
+    """
+
+    def __init__(self, message: str, *, closes: bool, is_answered: bool = True) -> None:
         super().__init__(message)
         self.closes = closes
+        self.is_answered = is_answered
 
 
 @attrs.frozen
@@ -113,6 +120,8 @@ class SaslSession:
     _ends: bool = False
     """Whether the last authentication has an end, so that another one may follow."""
     _began_again_ms: int | None = None
+    _has_versions: bool = False
+    """Whether the client has been answered which versions there are, before its first handshake."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -123,12 +132,23 @@ class SaslSession:
         """For messages, in Kafka's words."""
         return "authentication" if self.principal is None else "re-authentication"
 
+    def check_versions(self) -> None:
+        """The client requests the versions of the APIs. Raises IllegalSaslState."""
+        if self.exchange is not None:
+            raise IllegalSaslState("ApiVersions during an authentication", closes=True)
+        if self.principal is None and self._has_versions:
+            raise IllegalSaslState("ApiVersions twice before SaslHandshake", closes=True, is_answered=False)
+
+    def versions_are_known(self) -> None:
+        """The client gets the versions now. It is not called when it has to ask again, in another version."""
+        self._has_versions = True
+
     def handshake(self, name: str, *, version: int, monotonic_ms: int) -> None:
         """The client names its mechanism. Raises UnsupportedMechanism, IllegalSaslState."""
         if self.exchange is not None:
             raise IllegalSaslState("SaslHandshake during an authentication", closes=True)
         if self.principal is not None:
-            self._check_again(version, monotonic_ms)
+            self._check_again(monotonic_ms)
             self._began_again_ms = monotonic_ms
         mechanism = self.mechanisms.get(name)
         if mechanism is None:
@@ -143,9 +163,9 @@ class SaslSession:
                 f"'{self.authenticated_by}'"
             )
 
-    def _check_again(self, version: int, monotonic_ms: int) -> None:
+    def _check_again(self, monotonic_ms: int) -> None:
         began = self._began_again_ms
-        if not self._ends or version == 0 or (began is not None and monotonic_ms - began < MIN_REAUTH_INTERVAL_MS):
+        if not self._ends or (began is not None and monotonic_ms - began < MIN_REAUTH_INTERVAL_MS):
             raise IllegalSaslState("SaslHandshake after the authentication", closes=False)
 
     def respond(self, data: bytes, *, now_ms: int) -> Challenge | Known:
@@ -157,6 +177,7 @@ class SaslSession:
                 if self.principal is not None
                 else "SaslAuthenticate before SaslHandshake",
                 closes=self.principal is None,
+                is_answered=self.principal is not None,
             )
         assert mechanism is not None, "handshake has set both"
         try:
