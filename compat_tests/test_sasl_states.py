@@ -1,8 +1,8 @@
 """Which request may follow which while a client authenticates: all sequences of three, and of three more after that.
 
-`expected` is Kafka's SaslServerAuthenticator as a table. A request that is neither of SASL nor ApiVersions is refused in
-its own way by Apache Kafka, with what the API has for errors; kwire closes the connection at once. Both count as the end
-here.
+`expected` is Kafka's SaslServerAuthenticator as a table. A request that is neither of SASL nor ApiVersions is refused
+in its own way by Apache Kafka, with what the API has for errors; kwire closes the connection at once. Both count as the
+end here.
 """
 
 from __future__ import annotations
