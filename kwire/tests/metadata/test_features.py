@@ -45,7 +45,9 @@ def update(
 
 def told(opened: MetadataService, version: int) -> ApiVersionsResponse:
     broker: Any = FakeBroker(opened)
-    return api_versions.handle(broker, ApiVersionsRequest("tests", "1.0"), context(version))
+    response = api_versions.handle(broker, ApiVersionsRequest("tests", "1.0"), context(version))
+    assert isinstance(response, ApiVersionsResponse)
+    return response
 
 
 def supported(response: ApiVersionsResponse) -> dict[str, tuple[int, int]]:

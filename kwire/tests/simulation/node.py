@@ -179,7 +179,7 @@ class Node:
 
         def on_ready() -> None:
             def accept(sock: SimSocket) -> None:
-                process.call(lambda: server._start(cast(socket.socket, sock), listener))
+                process.call(lambda: server._start(cast(socket.socket, sock), sock.getpeername(), listener))
 
             self.host.accept = accept
 
