@@ -130,7 +130,7 @@ class Loading(Generic[S]):
     leader_epoch: int
     load: Load[S]
     began_ms: int
-    then: list[Callable[[S], list[Effect]]] = attrs.field(factory=list)
+    then: list[Callable[[S, Now], list[Effect]]] = attrs.field(factory=list)
 
 
 @attrs.define(eq=False)

@@ -8,6 +8,11 @@ NOT_COORDINATOR, as in Kafka.
 
 One task sleeps until the earliest deadline of all shards; a request that sets an earlier deadline wakes it. Another
 task loads shards, in slices.
+
+**Who comes late is not there any more.** Looking up a shard for a request first carries out what is due in it, and
+returns the time until which that is done: the request is performed at that time (`find`, `all_shards`, `for_each`). So
+the records of an expiry come before those of the request, and how late the task wakes up makes no difference. If the
+records of an expiry cannot be appended, nothing has changed, and the request meets the state from before.
 """
 
 from __future__ import annotations
@@ -40,6 +45,7 @@ from kwire.coordinators.loading import (
     Unavailable,
     Unloading,
 )
+from kwire.coordinators.timekeeper import Timekeeper
 from kwire.garbage import lasting
 from kwire.replicas.roles import NO_LEADER
 from kwire.waits import Slot
@@ -97,13 +103,11 @@ class CoordinatorRuntime(Generic[S]):
         """One for each partition. Empty while the topic does not exist, or before the first request."""
         self._refusing: dict[int, int | None] = {}
         """The partitions that refused the last append. Those that take no records at all, since when (monotonic)."""
-        self._sleeps_until_ms: int | None = None
-        self._wake = trio.Event()
+        self._time = Timekeeper(clock)
+        self.now = self._time.now
+        """Of the shards. For a request it is the time that comes with its shard."""
         self._to_load = trio.Event()
         self.load_times = Durations()
-
-    def now(self) -> Now:
-        return Now(self.clock.now_ms(), self.clock.monotonic_ms())
 
     def start(self) -> None:
         """Begins to load the shards. Call it once, when their effects can be carried out.
@@ -133,8 +137,10 @@ class CoordinatorRuntime(Generic[S]):
         await self.topic.ensure()
         return java_hash(name) % self.topic.partition_count
 
-    def find(self, name: str) -> tuple[int, S]:
-        """The partition of the name and its shard.
+    def find(self, name: str) -> tuple[int, S, Now]:
+        """The partition of the name, its shard, and the time at which the shard's next call has to be.
+
+        Nothing is due in the shard at that time.
 
         Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS; NOT_COORDINATOR if the topic does not exist, the partition
         cannot be read, or another node leads it.
@@ -145,8 +151,15 @@ class CoordinatorRuntime(Generic[S]):
             self._begin_all()
         index = java_hash(name) % len(self._states)
         state = self._states[index]
+        now = self.now()
         if type(state) is Active:
-            return index, state.shard
+            deadline_ms = state.shard.next_deadline_ms()
+            if deadline_ms is None or deadline_ms > now.monotonic_ms:
+                return index, state.shard, now
+            self._expire_due(index, now)
+            state = self._states[index]  # an append may have found that another node leads
+            if type(state) is Active:
+                return index, state.shard, now
         if isinstance(state, Loading):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic.name}-{index} is being loaded")
         raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{index} is not coordinated here")
@@ -170,17 +183,25 @@ class CoordinatorRuntime(Generic[S]):
         """The partitions with an active coordinator, and their shards."""
         return [(index, state.shard) for index, state in enumerate(self._states) if isinstance(state, Active)]
 
-    def all_shards(self) -> list[S]:
-        """Every shard of this node. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while one is being loaded."""
+    def all_shards(self) -> tuple[list[S], Now]:
+        """Every shard of this node, and the time of the next call; nothing is due at that time.
+
+        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while one is being loaded.
+        """
         if any(isinstance(state, Loading) for state in self._states):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic.name} is being loaded")
-        return [shard for _, shard in self.in_service()]
+        now = self.now()
+        for index, _ in self.in_service():
+            self._expire_due(index, now)
+        return [shard for _, shard in self.in_service()], now
 
-    def for_each(self, step: Callable[[S], list[Effect]]) -> None:
-        """Calls `step` for every shard; for a loading shard as soon as it is active."""
+    def for_each(self, step: Callable[[S, Now], list[Effect]]) -> None:
+        """Calls `step` for every shard, with the time; for a loading shard as soon as it is active."""
         for index, state in enumerate(self._states):
             if isinstance(state, Active):
-                self.perform(index, step(state.shard))
+                now = self.now()
+                self._expire_due(index, now)
+                self.perform(index, step(state.shard, now))
             elif isinstance(state, Loading):
                 state.then.append(step)
 
@@ -190,39 +211,27 @@ class CoordinatorRuntime(Generic[S]):
             nursery.start_soon(self._load_in_slices)
             while True:
                 self.settle()
-                self._sleeps_until_ms = self._next_deadline_ms()
-                self._wake = trio.Event()
-                if self._sleeps_until_ms is None:
-                    await self._wake.wait()
-                else:
-                    with trio.move_on_after(max(0, self._sleeps_until_ms - self.clock.monotonic_ms()) / 1000):
-                        await self._wake.wait()
+                await self._time.sleep_until(self._next_deadline_ms())
 
     def settle(self) -> None:
         """Carries out what is due, and unloads the shards that have to go."""
-        now_ms = self.clock.monotonic_ms()
+        now = self.now()
         for index, state in enumerate(self._states):
             if isinstance(state, Unloading):
-                self._deliver(state.shard.unload(now=self.now()))
+                self._deliver(state.shard.unload(now=now))
                 self._begin(index)
             elif isinstance(state, Active):
-                deadline_ms = state.shard.next_deadline_ms()
-                if deadline_ms is not None and deadline_ms <= now_ms:
-                    self._expire_due(index)
+                self._expire_due(index, now)
 
     def perform(self, index: int, effects: Iterable[Effect]) -> None:
         """Carries out a shard's effects, and whatever they have made due."""
         self._do(index, effects)
-        if self._wants_attention(index):
-            self._expire_due(index)
-            if self._wants_attention(index):
-                self._wake.set()
-
-    def _wants_attention(self, index: int) -> bool:
-        """Whether the shard has a deadline before `run` wakes up."""
         shard = self.shard_at(index)
-        deadline_ms = None if shard is None else shard.next_deadline_ms()
-        return deadline_ms is not None and (self._sleeps_until_ms is None or deadline_ms < self._sleeps_until_ms)
+        if shard is not None:
+            deadline_ms = shard.next_deadline_ms()
+            if deadline_ms is not None and deadline_ms < self._time.awaited_ms:
+                self._expire_due(index, self.now())
+                self._time.wake()
 
     def answer(
         self, index: int, effects: Iterable[Effect], slot: Slot[Response]
@@ -283,7 +292,7 @@ class CoordinatorRuntime(Generic[S]):
         if isinstance(state, Active):
             self._states[index] = Unloading(state.shard)
             self._refusing.pop(index, None)
-            self._wake.set()
+            self._time.wake()
         elif isinstance(state, Loading):
             self._begin(index)
 
@@ -334,7 +343,9 @@ class CoordinatorRuntime(Generic[S]):
         self.load_times.add(self.clock.monotonic_ms() - state.began_ms)
         self.perform(index, shard.loaded(now=self.now()))
         for step in state.then:
-            self.perform(index, step(shard))
+            now = self.now()
+            self._expire_due(index, now)
+            self.perform(index, step(shard, now))
         return True
 
     async def _load_in_slices(self) -> None:
@@ -413,8 +424,7 @@ class CoordinatorRuntime(Generic[S]):
             log.info("can append to %s-%d again, after %.1f s", self.topic.name, index, lasted_s)
             shard.appends_succeed()
 
-    def _expire_due(self, index: int) -> None:
-        now = self.now()
+    def _expire_due(self, index: int, now: Now) -> None:
         while (
             (shard := self.shard_at(index)) is not None
             and (deadline_ms := shard.next_deadline_ms()) is not None

@@ -49,7 +49,7 @@ from kwire.beside import Beside
 from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.context import Context
-from kwire.coordinators.effects import Effect
+from kwire.coordinators.effects import Effect, Now
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
 from kwire.groups.config import GroupConfig, MigrationPolicy
@@ -146,28 +146,28 @@ class GroupService:
         self, request: ConsumerGroupHeartbeatRequest, member: MemberContext
     ) -> ConsumerGroupHeartbeatResponse | Coroutine[Slot[Any], None, ConsumerGroupHeartbeatResponse]:
         """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
-        index, shard = self._find_named(request.group_id)
+        index, shard, now = self._find_named(request.group_id)
         slot: Slot[ConsumerGroupHeartbeatResponse] = Slot()
         member_id = request.member_id or uuid_to_text(self._clock.uuid())
-        effects = shard.consumer_heartbeat(request, member, slot, member_id=member_id, now=self.runtime.now())
+        effects = shard.consumer_heartbeat(request, member, slot, member_id=member_id, now=now)
         return self.runtime.answer(index, effects, slot)
 
     def share_heartbeat(
         self, request: ShareGroupHeartbeatRequest, member: MemberContext
     ) -> ShareGroupHeartbeatResponse | Coroutine[Slot[Any], None, ShareGroupHeartbeatResponse]:
         """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
-        index, shard = self._find_named(request.group_id)
+        index, shard, now = self._find_named(request.group_id)
         slot: Slot[ShareGroupHeartbeatResponse] = Slot()
-        effects = shard.share_heartbeat(request, member, slot, now=self.runtime.now())
+        effects = shard.share_heartbeat(request, member, slot, now=now)
         return self.runtime.answer(index, effects, slot)
 
     def streams_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, member: MemberContext
     ) -> Answer | Coroutine[Slot[Any], None, Answer]:
         """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
-        index, shard = self._find_named(request.group_id)
+        index, shard, now = self._find_named(request.group_id)
         slot: Slot[Answer] = Slot()
-        effects = shard.streams_heartbeat(request, member, slot, now=self.runtime.now())
+        effects = shard.streams_heartbeat(request, member, slot, now=now)
         return self.runtime.answer(index, effects, slot)
 
     @property
@@ -177,9 +177,9 @@ class GroupService:
 
     async def update_topology_description(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
         """Only if `describes_topologies`. Raises KafkaError as `streams/descriptions.py` has it."""
-        index, shard = self._find_named(request.group_id)
+        index, shard, now = self._find_named(request.group_id)
         slot: Slot[KafkaError | None] = Slot()
-        self.runtime.perform(index, shard.update_topology_description(request, slot, now=self.runtime.now()))
+        self.runtime.perform(index, shard.update_topology_description(request, slot, now=now))
         failed = await self.runtime.durable(index, slot)
         if failed is not None:
             raise failed
@@ -191,38 +191,38 @@ class GroupService:
         return self._internal_topics.failures([it.name for it in topics])
 
     async def join(self, request: JoinGroupRequest, member: MemberContext) -> JoinGroupResponse:
-        index, shard = self._find_named(request.group_id)
+        index, shard, now = self._find_named(request.group_id)
         slot: Slot[JoinGroupResponse] = Slot()
         self.runtime.perform(
             index,
-            shard.join(request, member, slot, member_uuid=_uuid_text(self._clock.uuid()), now=self.runtime.now()),
+            shard.join(request, member, slot, member_uuid=_uuid_text(self._clock.uuid()), now=now),
         )
         return await self.runtime.durable(index, slot)
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        index, shard = self._find_named(request.group_id)
+        index, shard, now = self._find_named(request.group_id)
         slot: Slot[SyncGroupResponse] = Slot()
-        self.runtime.perform(index, shard.sync(request, slot, now=self.runtime.now()))
+        self.runtime.perform(index, shard.sync(request, slot, now=now))
         return await self.runtime.durable(index, slot)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        index, shard = self._find_named(request.group_id)
-        response = shard.heartbeat(request, now=self.runtime.now())
+        index, shard, now = self._find_named(request.group_id)
+        response = shard.heartbeat(request, now=now)
         self.runtime.perform(index, ())  # It may have set a deadline: to rejoin, in a consumer group.
         return response
 
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        index, shard = self._find_named(request.group_id)
+        index, shard, now = self._find_named(request.group_id)
         slot: Slot[LeaveGroupResponse] = Slot()
-        self.runtime.perform(index, shard.leave(request, slot, now=self.runtime.now()))
+        self.runtime.perform(index, shard.leave(request, slot, now=now))
         return await self.runtime.durable(index, slot)
 
     async def commit(self, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
-        index, shard = self.runtime.find(request.group_id)
+        index, shard, now = self.runtime.find(request.group_id)
         slot: Slot[OffsetCommitResponse] = Slot()
         self.runtime.perform(
             index,
-            shard.commit(request, slot, api_version=context.api_version, now=self.runtime.now()),
+            shard.commit(request, slot, api_version=context.api_version, now=now),
         )
         return await self.runtime.durable(index, slot)
 
@@ -237,16 +237,16 @@ class GroupService:
         """
         if not self.runtime.topic.exists and group_id:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.runtime.topic.name} does not exist yet")
-        index, _ = self._find_named(group_id)
+        index, _, _ = self._find_named(group_id)
         return self.runtime.topic.name, index
 
     async def commit_transactional(self, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
         """The group's partition must be part of the transaction."""
-        index, shard = self.runtime.find(request.group_id)
+        index, shard, now = self.runtime.find(request.group_id)
         slot: Slot[TxnOffsetCommitResponse] = Slot()
         self.runtime.perform(
             index,
-            shard.commit_transactional(request, slot, api_version=context.api_version, now=self.runtime.now()),
+            shard.commit_transactional(request, slot, api_version=context.api_version, now=now),
         )
         return await self.runtime.durable(index, slot)
 
@@ -254,7 +254,7 @@ class GroupService:
         self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
     ) -> OffsetFetchResponseGroup:
         """The group's appended offsets. Wait for `when_committed` before telling a client."""
-        _, shard = self.runtime.find(request.group_id)
+        _, shard, _ = self.runtime.find(request.group_id)
         return shard.fetch_offsets(request, require_stable=require_stable)
 
     def when_committed(self, group_id: str) -> Slot[KafkaError | None] | None:
@@ -263,39 +263,40 @@ class GroupService:
         So a reader never sees an offset that a power cut, or another leader, could undo. Like Kafka's OffsetFetch with
         require_stable; without it Kafka returns the last committed offset at once.
         """
-        index, _ = self.runtime.find(group_id)
+        index, _, _ = self.runtime.find(group_id)
         return self.runtime.topic.when_committed(index)
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        index, shard = self._find_named(request.group_id)
+        index, shard, now = self._find_named(request.group_id)
         slot: Slot[OffsetDeleteResponse] = Slot()
-        self.runtime.perform(index, shard.delete_offsets(request, slot, now=self.runtime.now()))
+        self.runtime.perform(index, shard.delete_offsets(request, slot, now=now))
         return await self.runtime.durable(index, slot)
 
     def describe(self, group_id: str, *, api_version: int) -> DescribedGroup:
-        _, shard = self.runtime.find(group_id)
+        _, shard, _ = self.runtime.find(group_id)
         return shard.describe([group_id], api_version=api_version)[0]
 
     def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
-        _, shard = self.runtime.find(group_id)
+        _, shard, _ = self.runtime.find(group_id)
         return shard.describe_consumer(group_id)
 
     def describe_share(self, group_id: str) -> DescribedShareGroup:
-        _, shard = self.runtime.find(group_id)
+        _, shard, _ = self.runtime.find(group_id)
         return shard.describe_share(group_id)
 
     def describe_streams(self, group_id: str, *, with_description: bool) -> DescribedStreamsGroup:
-        _, shard = self.runtime.find(group_id)
+        _, shard, _ = self.runtime.find(group_id)
         return shard.describe_streams(group_id, with_description=with_description)
 
     def list_groups(self, *, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
-        return [group for shard in self.runtime.all_shards() for group in shard.list_groups(states=states, types=types)]
+        shards, _ = self.runtime.all_shards()
+        return [group for shard in shards for group in shard.list_groups(states=states, types=types)]
 
     async def delete_group(self, group_id: str) -> list[DeletableGroupResult]:
         """Deletes the states of a share group before the group."""
-        index, shard = self.runtime.find(group_id)
+        index, shard, now = self.runtime.find(group_id)
         begun: Slot[ToDelete | KafkaError] = Slot()
-        self.runtime.perform(index, shard.begin_share_deletion(group_id, begun, now=self.runtime.now()))
+        self.runtime.perform(index, shard.begin_share_deletion(group_id, begun, now=now))
         to_delete = await self.runtime.durable(index, begun)
         if isinstance(to_delete, KafkaError):
             raise to_delete
@@ -303,9 +304,9 @@ class GroupService:
             for error in (await self._persister.delete(group_id, to_delete)).values():
                 if error:
                     raise KafkaError(error)
-            index, shard = self.runtime.find(group_id)
+        index, shard, now = self.runtime.find(group_id)
         slot: Slot[list[DeletableGroupResult]] = Slot()
-        self.runtime.perform(index, shard.delete_groups([group_id], slot, now=self.runtime.now()))
+        self.runtime.perform(index, shard.delete_groups([group_id], slot, now=now))
         return await self.runtime.durable(index, slot)
 
     def forget_topic(self, name: str, topic_id: Uuid = NULL_UUID) -> None:
@@ -313,16 +314,16 @@ class GroupService:
         if name == self.runtime.topic.name:
             self.runtime.forget_topic()
             return
-        self.runtime.for_each(lambda shard: shard.topics_deleted({name: topic_id}, now=self.runtime.now()))
+        self.runtime.for_each(lambda shard, now: shard.topics_deleted({name: topic_id}, now=now))
 
     # The offsets of share groups
 
     async def alter_share_offsets(
         self, request: AlterShareGroupOffsetsRequest
     ) -> list[AlterShareGroupOffsetsResponseTopic]:
-        index, shard = self._find_named(request.group_id)
+        index, shard, now = self._find_named(request.group_id)
         slot: Slot[AlterationBegun | KafkaError] = Slot()
-        self.runtime.perform(index, shard.begin_share_alteration(request, slot, now=self.runtime.now()))
+        self.runtime.perform(index, shard.begin_share_alteration(request, slot, now=now))
         begun = await self.runtime.durable(index, slot)
         if isinstance(begun, KafkaError):
             raise begun
@@ -339,9 +340,9 @@ class GroupService:
     async def delete_share_offsets(
         self, request: DeleteShareGroupOffsetsRequest
     ) -> list[DeleteShareGroupOffsetsResponseTopic]:
-        index, shard = self._find_named(request.group_id)
+        index, shard, now = self._find_named(request.group_id)
         slot: Slot[OffsetDeletionBegun | KafkaError] = Slot()
-        self.runtime.perform(index, shard.begin_share_offset_deletion(request, slot, now=self.runtime.now()))
+        self.runtime.perform(index, shard.begin_share_offset_deletion(request, slot, now=now))
         begun = await self.runtime.durable(index, slot)
         if isinstance(begun, KafkaError):
             raise begun
@@ -350,10 +351,10 @@ class GroupService:
         errors = dict.fromkeys(begun.to_delete, ErrorCode.NONE)
         for (topic_id, _), error in (await self._persister.delete(request.group_id, begun.to_delete)).items():
             errors[topic_id] = errors[topic_id] or error
-        index, shard = self._find_named(request.group_id)
+        index, shard, now = self._find_named(request.group_id)
         done: Slot[KafkaError | None] = Slot()
         gone = [topic_id for topic_id, error in errors.items() if not error]
-        self.runtime.perform(index, shard.share_states_deleted(request.group_id, gone, done, now=self.runtime.now()))
+        self.runtime.perform(index, shard.share_states_deleted(request.group_id, gone, done, now=now))
         failed = await self.runtime.durable(index, done)
         if failed is not None:
             raise failed
@@ -363,7 +364,7 @@ class GroupService:
         ]
 
     def initialized_share_partitions(self, group_id: str) -> Mapping[Uuid, frozenset[int]]:
-        _, shard = self._find_named(group_id)
+        _, shard, _ = self._find_named(group_id)
         return shard.initialized_share_partitions(group_id)
 
     # The states of share groups
@@ -412,7 +413,7 @@ class GroupService:
             self.runtime.perform(index, effects)
         return outcome
 
-    def _find_named(self, group_id: str) -> tuple[int, GroupShard]:
+    def _find_named(self, group_id: str) -> tuple[int, GroupShard, Now]:
         """Like `CoordinatorRuntime.find`, for requests that need a group id: INVALID_GROUP_ID without one."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")

@@ -126,17 +126,17 @@ class ShareStateService:
         if name == self.runtime.topic.name:
             self.runtime.forget_topic()
             return
-        self.runtime.for_each(lambda shard: shard.forget_topics({topic_id}, now=self.runtime.now()))
+        self.runtime.for_each(lambda shard, now: shard.forget_topics({topic_id}, now=now))
 
     def _perform(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> tuple[int, Result]:
         """The result as it is once the records behind it are committed, and the partition that has those."""
         try:
-            index, shard = self.runtime.find(key.text)
+            index, shard, now = self.runtime.find(key.text)
         except KafkaError as error:
             return -1, kind.refused(key.partition, error)
         self.requests[kind.name] += 1
         slot: Slot[Result] = Slot()
-        self.runtime.perform(index, getattr(shard, kind.name)(key, asked, slot, now=self.runtime.now()))
+        self.runtime.perform(index, getattr(shard, kind.name)(key, asked, slot, now=now))
         return index, slot.value
 
     def _when_committed(self, index: int) -> Acknowledgement | KafkaError | None:

@@ -8,7 +8,9 @@ A share partition is made by the first ShareFetch of its group, and gets its sta
 * when the group has no share session on this broker any more, and nothing is being written or copied to the group's
   dead-letter topic (`dead_letters.py`).
 
-Locks end by one task, which sleeps until the earliest deadline of all share partitions.
+Locks end by one task, which sleeps until the earliest deadline of all share partitions. And before a share partition is
+used for a request, what is due in it is carried out (`_expire_due`). So an acknowledgement that comes after its lock has
+timed out is too late, however late the task wakes up.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
-import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
 from kwire.clock import Clock
+from kwire.coordinators.timekeeper import Timekeeper
 from kwire.groups.config import SharePartitionSettings
 from kwire.groups.settings import GroupSettings
 from kwire.replicas.roles import Leader
@@ -82,8 +84,7 @@ class SharingService:
         self._dead_letters = dead_letters
         self._clock = clock
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
-        self._sleeps_until_ms: int | None = None
-        self._wake = trio.Event()
+        self._time = Timekeeper(clock)
 
     def settings(self, group_id: str) -> SharePartitionSettings:
         return self._settings.of_share_partitions(group_id)
@@ -111,6 +112,7 @@ class SharingService:
             partition.waiters[led] = None
             drive(self._initialize(led))
         led.is_unused = False
+        self._expire_due(led, self._now_ms())
         return led
 
     def acquire(
@@ -124,14 +126,9 @@ class SharingService:
         mode: AcquireMode,
     ) -> list[AcquiredRange]:
         """Gives the member what it may have of the fetched records."""
-        self._refresh(led)
+        now_ms = self._begin(led)
         acquired = led.machine.acquire(
-            member_id,
-            fetched,
-            max_records=max_records,
-            batch_size=batch_size,
-            mode=mode,
-            now_ms=self._clock.monotonic_ms(),
+            member_id, fetched, max_records=max_records, batch_size=batch_size, mode=mode, now_ms=now_ms
         )
         self._attend(led)
         return acquired
@@ -196,8 +193,7 @@ class SharingService:
         ):
             outcome.set(ErrorCode.INVALID_RECORD_STATE)
         else:
-            self._refresh(led)
-            now_ms = self._clock.monotonic_ms()
+            now_ms = self._begin(led)
             self._do(led, led.machine.acknowledge(outcome, member_id, batches, may_renew=may_renew, now_ms=now_ms))
         return outcome
 
@@ -210,7 +206,7 @@ class SharingService:
             if led is not None and led.machine.status is Status.ACTIVE:
                 outcome: Outcome = Slot()
                 outcomes.append(outcome)
-                self._refresh(led)
+                self._begin(led)
                 self._do(led, led.machine.release(outcome, member_id))
         return outcomes
 
@@ -269,7 +265,7 @@ class SharingService:
         finally:
             led.writes -= 1
         self.counts.writes.add(self._clock.monotonic_ms() - began_ms)
-        self._do(led, led.machine.written(write, error, now_ms=self._clock.monotonic_ms()))
+        self._do(led, led.machine.written(write, error, now_ms=self._now_ms()))
         self._drop_if_unused(led)
 
     def _dead_letter(self, led: LedSharePartition, letter: DeadLetter) -> None:
@@ -289,7 +285,7 @@ class SharingService:
                 pause_ms = min(max(2 * led.copy_pause_ms, FIRST_COPY_PAUSE_MS), LONGEST_COPY_PAUSE_MS)
                 log.debug("the dead letter %s is copied again in %d ms: %s", rest, pause_ms, error)
                 led.copy_pause_ms = pause_ms
-                retry_at_ms = self._clock.monotonic_ms() + pause_ms
+                retry_at_ms = self._now_ms() + pause_ms
                 self._do(led, led.machine.dead_letter_failed(rest, retry_at_ms=retry_at_ms))
                 return
             led.copy_pause_ms = 0
@@ -346,29 +342,39 @@ class SharingService:
         """Ends locks at their deadlines, until cancelled."""
         while True:
             self.settle()
-            self._sleeps_until_ms = self._next_deadline_ms()
-            self._wake = trio.Event()
-            if self._sleeps_until_ms is None:
-                await self._wake.wait()
-            else:
-                with trio.move_on_after(max(0, self._sleeps_until_ms - self._clock.monotonic_ms()) / 1000):
-                    await self._wake.wait()
+            await self._time.sleep_until(self._next_deadline_ms())
 
     def settle(self) -> None:
         """Carries out what is due."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._now_ms()
         for led in list(self._led.values()):
-            deadline_ms = led.machine.next_deadline_ms()
-            if deadline_ms is not None and deadline_ms <= now_ms:
-                self._refresh(led)
-                self._do(led, led.machine.expire(now_ms=now_ms))
+            if self._expire_due(led, now_ms):
                 self._drop_if_unused(led)
+
+    def _begin(self, led: LedSharePartition) -> int:
+        """Carries out what is due, and gives the share partition its settings. Returns the time of the next call."""
+        now_ms = self._now_ms()
+        self._expire_due(led, now_ms)
+        self._refresh(led)
+        return now_ms
+
+    def _expire_due(self, led: LedSharePartition, now_ms: int) -> bool:
+        """Whether there was anything."""
+        deadline_ms = led.machine.next_deadline_ms()
+        if deadline_ms is None or deadline_ms > now_ms:
+            return False
+        self._refresh(led)
+        self._do(led, led.machine.expire(now_ms=now_ms))
+        return True
+
+    def _now_ms(self) -> int:
+        return self._time.now().monotonic_ms
 
     def _attend(self, led: LedSharePartition) -> None:
         """Wakes the task if the share partition has a deadline before the task wakes up."""
         deadline_ms = led.machine.next_deadline_ms()
-        if deadline_ms is not None and (self._sleeps_until_ms is None or deadline_ms < self._sleeps_until_ms):
-            self._wake.set()
+        if deadline_ms is not None and deadline_ms < self._time.awaited_ms:
+            self._time.wake()
 
     def _next_deadline_ms(self) -> int | None:
         deadlines = (led.machine.next_deadline_ms() for led in self._led.values())

@@ -101,9 +101,9 @@ class TransactionService:
 
     async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
         while True:
-            index, shard = self.runtime.find(request.transactional_id or "")
+            index, shard, now = self.runtime.find(request.transactional_id or "")
             slot: Slot[InitProducerIdResponse] = Slot()
-            self.runtime.perform(index, shard.init_producer_id(request, slot, now=self.runtime.now()))
+            self.runtime.perform(index, shard.init_producer_id(request, slot, now=now))
             response = await self.runtime.durable(index, slot)
             if response.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return response
@@ -120,7 +120,7 @@ class TransactionService:
         transaction_version: int,
     ) -> ErrorCode:
         """Adds partitions, which must exist. Returns one error code for all of them."""
-        index, shard = self.runtime.find(transactional_id)
+        index, shard, now = self.runtime.find(transactional_id)
         slot: Slot[ErrorCode] = Slot()
         effects = shard.add_partitions(
             transactional_id,
@@ -129,7 +129,7 @@ class TransactionService:
             partitions,
             slot,
             transaction_version=transaction_version,
-            now=self.runtime.now(),
+            now=now,
         )
         self.runtime.perform(index, effects)
         return await self.runtime.durable(index, slot)
@@ -138,7 +138,7 @@ class TransactionService:
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """See `TransactionShard.verify_partitions`."""
-        _, shard = self.runtime.find(transactional_id)
+        _, shard, _ = self.runtime.find(transactional_id)
         return shard.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
 
     def enlist(
@@ -187,7 +187,7 @@ class TransactionService:
         return slot
 
     def _join(self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition) -> Joined:
-        index, shard = self.runtime.find(transactional_id)
+        index, shard, now = self.runtime.find(transactional_id)
         slot: Slot[ErrorCode] = Slot()
         effects = shard.add_partitions(
             transactional_id,
@@ -196,7 +196,7 @@ class TransactionService:
             [partition],
             slot,
             transaction_version=EPOCH_BUMP_VERSION,
-            now=self.runtime.now(),
+            now=now,
         )
         self.runtime.perform(index, effects)
         if slot.value is not ErrorCode.NONE:
@@ -218,25 +218,21 @@ class TransactionService:
 
     async def end(self, request: EndTxnRequest, *, transaction_version: int) -> EndTxnResponse:
         """Returns when the decision is made; from transaction version 2 on with the producer's next id and epoch."""
-        index, shard = self.runtime.find(request.transactional_id)
+        index, shard, now = self.runtime.find(request.transactional_id)
         slot: Slot[EndTxnResponse] = Slot()
-        self.runtime.perform(
-            index, shard.end(request, slot, transaction_version=transaction_version, now=self.runtime.now())
-        )
+        self.runtime.perform(index, shard.end(request, slot, transaction_version=transaction_version, now=now))
         return await self.runtime.durable(index, slot)
 
     def describe(self, transactional_id: str) -> DescribedTransaction:
-        _, shard = self.runtime.find(transactional_id)
+        _, shard, _ = self.runtime.find(transactional_id)
         return shard.describe([transactional_id])[0]
 
     def list_transactions(self, request: ListTransactionsRequest) -> ListTransactionsResponse:
         wanted = TransactionFilter.of(request)
-        now = self.runtime.now()
+        shards, now = self.runtime.all_shards()
         return ListTransactionsResponse(
             unknown_state_filters=wanted.unknown_states,
-            transaction_states=[
-                found for shard in self.runtime.all_shards() for found in shard.list_transactions(wanted, now=now)
-            ],
+            transaction_states=[found for shard in shards for found in shard.list_transactions(wanted, now=now)],
         )
 
     def forget_topic(self, name: str) -> None:

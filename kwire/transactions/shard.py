@@ -67,6 +67,8 @@ class TransactionShard:
         self.config = config
         self.coordinator_epoch = coordinator_epoch
         self._timers = Deadlines()
+        self.next_deadline_ms = self._timers.next_deadline_ms
+        """Nothing is due before this time, and perhaps nothing is due then either."""
         self._cleanup = Deadline(self._clean_up)
         self._transactions = Transactions(
             self._timers,
@@ -105,10 +107,6 @@ class TransactionShard:
         self._transactions.resume(step)
         self._schedule_cleanup(step)
         return step.effects
-
-    def next_deadline_ms(self) -> int | None:
-        """Nothing is due before this time, and perhaps nothing is due then either."""
-        return self._timers.next_deadline_ms()
 
     def expire(self, *, now: Now) -> list[Effect]:
         """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""

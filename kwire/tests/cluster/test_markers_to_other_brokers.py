@@ -99,7 +99,7 @@ class Scene:
     def try_again(self, node_id: int = 1) -> None:
         """The time has come at which the coordinator asks again for the markers that it lacks."""
         runtime = self.cluster.brokers[node_id].transactions.runtime
-        index, shard = runtime.find("id")
+        index, shard, _ = runtime.find("id")
         runtime.perform(index, shard.go_on("id", now=runtime.now()))
 
     def settle(self) -> None:

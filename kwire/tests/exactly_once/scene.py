@@ -90,10 +90,10 @@ class Scene(AskedBroker):
 
     def use_up_epochs(self, transactional_id: str, epoch: int) -> None:
         """As if the producer of that id had ended very many transactions."""
-        index, shard = self.broker.transactions.runtime.find(transactional_id)
+        index, shard, now = self.broker.transactions.runtime.find(transactional_id)
         transaction = shard._transactions.get(transactional_id)
         assert transaction is not None
-        turn = Step(self.broker.transactions.runtime.now())
+        turn = Step(now)
         shard._transactions.append(turn, attrs.evolve(transaction, producer_epoch=epoch))
         self.broker.transactions.runtime.perform(index, turn.effects)
 
