@@ -9,8 +9,8 @@ A share partition is made by the first ShareFetch of its group, and gets its sta
   dead-letter topic (`dead_letters.py`).
 
 Locks end by one task, which sleeps until the earliest deadline of all share partitions. And before a share partition is
-used for a request, what is due in it is carried out (`_expire_due`). So an acknowledgement that comes after its lock has
-timed out is too late, however late the task wakes up.
+used for a request, what is due in it is carried out (`_expire_due`). So an acknowledgement that comes after its lock
+has timed out is too late, however late the task wakes up.
 """
 
 from __future__ import annotations

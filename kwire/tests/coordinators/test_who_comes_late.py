@@ -35,6 +35,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.coordinators.internal_topic import LoggedRecord
 from kwire.groups.records import read_head
 from kwire.groups.shard import GroupShard
 from kwire.tests.asking import clients
@@ -88,8 +89,8 @@ def join(asked: AskedBroker, *, instance_id: str | None = None) -> str:
     assert joined.error_code == E.NONE
     member_id: str = joined.member_id
     assigned = [SyncGroupRequestAssignment(member_id, b"")]
-    request = SyncGroupRequest(GROUP, 1, member_id, instance_id, "consumer", "range", assigned)
-    assert asked.call(request, 5).error_code == E.NONE
+    sync = SyncGroupRequest(GROUP, 1, member_id, instance_id, "consumer", "range", assigned)
+    assert asked.call(sync, 5).error_code == E.NONE
     return member_id
 
 
@@ -266,7 +267,7 @@ def records(asked: AskedBroker) -> list[bytes]:
         for index in range(topic.partition_count)
         for _, batch in topic.replay(index, 0)
         for logged in batch
-        if hasattr(logged, "key")
+        if isinstance(logged, LoggedRecord)
     ]
 
 
