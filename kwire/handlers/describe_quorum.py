@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
+FIRST_VERSION_WITH_NODES = 2
+
 
 def handle(broker: Broker, request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
     try:
@@ -73,11 +75,13 @@ def handle(broker: Broker, request: DescribeQuorumRequest, context: Context) -> 
         current_voters=[states[controller_id]] if controller_id in states else [],
         observers=[state for broker_id, state in states.items() if broker_id != controller_id],
     )
-    nodes = [
-        Node(it.broker_id, [Listener(name, to.host, to.port) for name, to in it.endpoints.items()])
-        for it in live
-        if it.broker_id == controller_id
-    ]
-    return DescribeQuorumResponse(
-        error_message=None, topics=[DescribeQuorumResponseTopicData(METADATA_TOPIC, [answer])], nodes=nodes
+    response = DescribeQuorumResponse(
+        error_message=None, topics=[DescribeQuorumResponseTopicData(METADATA_TOPIC, [answer])]
     )
+    if context.api_version >= FIRST_VERSION_WITH_NODES:
+        response.nodes = [
+            Node(it.broker_id, [Listener(name, to.host, to.port) for name, to in it.endpoints.items()])
+            for it in live
+            if it.broker_id == controller_id
+        ]
+    return response

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -25,15 +26,18 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
+FIRST_VERSION_WITH_TOP_LEVEL_ERROR = 1
+
 
 async def handle(broker: Broker, request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
     try:
         check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
         return await broker.metadata.elect_leaders(request)
     except KafkaError as error:
-        # As in Kafka, each partition has the error too, since v0 has no other place for it.
+        # Each partition has the error, too: v0 has no other place for it.
+        has_top_level = context.api_version >= FIRST_VERSION_WITH_TOP_LEVEL_ERROR
         return ElectLeadersResponse(
-            error_code=error.code,
+            error_code=error.code if has_top_level else ErrorCode.NONE,
             replica_election_results=[
                 ReplicaElectionResult(
                     it.topic, [PartitionResult(index, error.code, error.message) for index in it.partitions]

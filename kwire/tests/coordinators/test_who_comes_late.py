@@ -35,6 +35,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.coordinators.backoff import FIRST_PAUSE_MS
 from kwire.coordinators.internal_topic import LoggedRecord
 from kwire.groups.records import read_head
 from kwire.groups.shard import GroupShard
@@ -42,7 +43,6 @@ from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock
-from kwire.transactions.completion import FIRST_RETRY_MS
 
 SESSION_MS = 6_000
 CONSUMER_SESSION_MS = 45_000
@@ -345,7 +345,7 @@ def test_an_abort_that_cannot_be_recorded_leaves_the_transaction_open(asked: Ask
     disk.full = "__transaction_state"
     assert clients.describe(asked, "id").transaction_state == "Ongoing"
     disk.full = ""
-    later(asked, FIRST_RETRY_MS)
+    later(asked, FIRST_PAUSE_MS)
     assert clients.end(asked, "id", identity, committed=True, version=clients.TV2)[0] is E.INVALID_TXN_STATE
     assert clients.describe(asked, "id").transaction_state == "CompleteAbort"
 
