@@ -10,7 +10,7 @@ Apache Kafka has given the answers:
 
     KWIRE_COMPAT=kafka .venv/bin/python -m compat_tests.boundaries
 
-writes the file anew, for the settings that both brokers know. Run it when a setting is added or its range changes.
+rewrites the file, for the settings that both brokers know. Run it when a setting is added or its range changes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LETTERS: Final = {
     ErrorCode.INVALID_REQUEST: "r",
     ErrorCode.INVALID_CONFIG: "c",
 }
-"""What stands for an error code in the file. A start is refused with r."""
+"""The letter of each error code in the file. A start that is refused is an r."""
 
 ORACLE: Final = "StartOracle"
 BEGINS: Final = {
@@ -68,7 +68,7 @@ BEGINS: Final = {
     "node.id": "1",
     "process.roles": "broker,controller",
 }
-"""What Apache Kafka has to be told, whatever else it is told."""
+"""The settings without which Apache Kafka does not start."""
 
 _BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
@@ -239,7 +239,7 @@ TOGETHER: Final = (
 
 
 def answers(client: RawClient, changes: Sequence[Change]) -> list[Answer]:
-    """What the broker answers to each; nothing is changed."""
+    """The broker's answer to each change. All are validated only."""
     found = []
     for start in range(0, len(changes), IN_FLIGHT):
         some = changes[start : start + IN_FLIGHT]

@@ -1,4 +1,4 @@
-"""What the debugging consumer is answered: replica id -2, which Kafka's ReplicaVerificationTool has.
+"""Answers to the debugging consumer: replica id -2, which Kafka's ReplicaVerificationTool has.
 
 On three nodes: node 1 leads the only partition, which ends with an open transaction.
 """
@@ -35,9 +35,9 @@ CONSUMER, DEBUGGING = -1, -2
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 UNCOMMITTED, COMMITTED = 0, 1
 DECIDED, END = 5, 8
-"""How far the partition has no open transaction, and where it ends."""
+"""The last stable offset and the end of the partition."""
 TIME_MS = int(time.time() * 1000) + 600_000
-"""Of the first record. Markers have the broker's time, which is earlier."""
+"""The timestamp of the first record. Markers have the broker's time, which is earlier."""
 
 
 @pytest.fixture(scope="module")

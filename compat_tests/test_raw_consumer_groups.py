@@ -8,7 +8,7 @@ Where kwire and Apache Kafka differ on purpose:
 * A static member that joins again with its own member id, because the answer was lost, is UNRELEASED_INSTANCE_ID in
   Apache Kafka until its session ends. kwire takes it back.
 * In a group whose members all use the classic protocol (the last other one left, and the policy keeps it a consumer
-  group), nobody has the next assignment computed in Apache Kafka until somebody joins. kwire lets them rejoin for it.
+  group), Apache Kafka computes the next assignment only when another member joins. kwire has them rejoin for it.
 * Apache Kafka answers UNKNOWN_SERVER_ERROR to a subscription that cannot be decoded, and to an OffsetFetch with an
   epoch and no member id.
 """

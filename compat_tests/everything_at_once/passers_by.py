@@ -1,7 +1,7 @@
 """Connections that come and go, more of them than the broker may have: idle ones, and those that stop in the middle.
 
-They come in waves, and each stays for a short time only: everybody waits for a connection then, and between two waves
-whoever has work to do gets one.
+They come in waves, and each stays for a short time. During a wave all clients wait for a connection; between two waves
+those that have work to do get one.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ FAST = SETTINGS | {
 }
 
 PATIENT = {"group.consumer.session.timeout.ms": "20000"}
-"""Where members have to wait for a connection, as long as that takes."""
+"""Settings for members that have to wait for a connection."""
 
 _WATCHED = (sys.executable, "-m", f"{__package__}.watched")
 _LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (\w+) +(.*)$")
@@ -82,7 +82,7 @@ class BrokerUnderTest(KwireServe):
         self.lines: Counter[str] = Counter()
         """Of its log, by level."""
         self.was_full = 0
-        """How often it said that connections wait for descriptors."""
+        """The number of log lines about connections that wait for descriptors."""
 
     def make(self, mistake: str) -> None:
         """A mistake of `mistakes.MISTAKES`, from the next start on."""

@@ -51,7 +51,7 @@ class Assigning:
 
     def assign(self, draft: Draft, group: ConsumerGroup, now: Now) -> None:
         """Computes the target assignment for the group epoch, if it is due."""
-        if is_assignment_due(group, now, self._interval_ms):
+        if self.is_due(group, now):
             assignor = self.assignor_of(group)
             targets = assignor.assign(self._spec(group))
             whole = {member_id: targets.get(member_id, NOTHING_ASSIGNED) for member_id in group.members}

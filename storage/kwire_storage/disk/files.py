@@ -18,6 +18,7 @@ import fcntl
 import os
 import shutil
 import struct
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
@@ -56,17 +57,21 @@ class File(Protocol):
         """The descriptor for sendfile; None when there is none."""
 
 
-class OpenFolder(Protocol):
+class OpenFolder(ABC):
     """One open folder, whose names can be synced without opening anything."""
 
+    @abstractmethod
     def sync(self) -> None:
-        """Returns when the names in the folder are on the medium. Raises SyncFailedError."""
+        """Returns when the names in the folder are on the disk. Raises SyncFailedError."""
 
+    @abstractmethod
     def close(self) -> None: ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *about: object) -> None: ...
+    def __exit__(self, *about: object) -> None:
+        self.close()
 
 
 class DiskLock(Protocol):
@@ -197,18 +202,12 @@ class RealFile:
             self.close()
 
 
-class RealFolder:
+class RealFolder(OpenFolder):
     """A descriptor of a folder."""
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
         self.path = path
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *about: object) -> None:
-        self.close()
 
     def sync(self) -> None:
         try:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from kwire_storage.disk.files import WholeFiles
+from kwire_storage.disk.files import OpenFolder, WholeFiles
 from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.errors import FolderLockedError, SyncFailedError
 
@@ -103,19 +103,13 @@ class MemoryFile:
         return None
 
 
-class OpenMemoryFolder:
+class OpenMemoryFolder(OpenFolder):
     """A folder, opened."""
 
     def __init__(self, disk: MemoryDisk, folder: Folder, path: str) -> None:
         self._disk = disk
         self._folder = folder
         self._path = path
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *about: object) -> None:
-        self.close()
 
     def sync(self) -> None:
         try:
