@@ -51,11 +51,14 @@ def config(connect: str) -> ZooKeeperConfig:
 
 @pytest.fixture
 def brief_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node waits 250 ms, and not a session's time, for the end of another one's session."""
+    """A node waits 2.5 s, and not a session's time, for the end of another one's session.
+
+    ZooKeeper must answer within the same setting, and with other work beside it takes longer than some 100 ms.
+    """
     wait_for_end = Session.wait_for_end
 
     def wait_briefly(session: Session, path: str) -> bool:
-        session.timeout_ms = 200
+        session.timeout_ms = 2_000
         return wait_for_end(session, path)
 
     monkeypatch.setattr(Session, "wait_for_end", wait_briefly)
