@@ -33,13 +33,11 @@ from kwire_protocol.messages.list_offsets import (
 
 from kwire.handlers._shared.authorization import finder
 from kwire.replicas.partition import CONSUMER, Partition, read_bound
-from kwire.replicas.roles import Leader
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
-    from kwire.replicas.roles import Follower
 
 LATEST = -1
 EARLIEST = -2
@@ -59,7 +57,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
     version = context.api_version
     find = finder(broker, context, Operation.DESCRIBE)
     is_consumer = request.replica_id == CONSUMER
-    asks_any_replica = request.replica_id == DEBUGGING_CONSUMER
+    role_of = Partition.readable if request.replica_id == DEBUGGING_CONSUMER else Partition.leader
     end_of = read_bound(request.replica_id, request.isolation_level)
     asked_twice = _asked_twice(request)
     response = ListOffsetsResponse()
@@ -72,9 +70,9 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
                 if asked_twice and (name, index) in asked_twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 partition = find(name, index)
-                role = (partition.readable if asks_any_replica else partition.leader)(wanted.current_leader_epoch)
+                role = role_of(partition, wanted.current_leader_epoch)
                 if timestamp == LATEST:
-                    if is_consumer and _is_behind(partition, role):
+                    if partition.high_watermark < role.epoch_start_offset and is_consumer:
                         raise _not_known_yet(version)
                     answer = ListOffsetsPartitionResponse(index, 0, -1, end_of(partition), role.leader_epoch)
                 elif timestamp == EARLIEST:
@@ -83,8 +81,8 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
                     answer = _search(partition, wanted, end_of(partition), version)
                     if (
                         answer.offset == NO_OFFSET
+                        and partition.high_watermark < role.epoch_start_offset
                         and is_consumer
-                        and _is_behind(partition, role)
                         and timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
                     ):
                         raise _not_known_yet(version)
@@ -101,13 +99,9 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
     return response
 
 
-def _is_behind(partition: Partition, role: Leader | Follower) -> bool:
-    """Whether this new leader does not know yet what the one before it had told to be committed (KIP-207)."""
-    return isinstance(role, Leader) and partition.high_watermark < role.epoch_start_offset
-
-
 def _not_known_yet(version: int) -> KafkaError:
-    """An end that clients have seen must not go back."""
+    """A new leader does not know yet what the one before it has committed, and an end that clients have seen must not
+    go back (KIP-207)."""
     return KafkaError(
         ErrorCode.OFFSET_NOT_AVAILABLE
         if version >= FIRST_VERSION_WITH_NOT_AVAILABLE

@@ -223,6 +223,8 @@ class Follower:
     leader_id: int
     leader_epoch: int
     is_alone: ClassVar[bool] = False
+    epoch_start_offset: ClassVar[int] = 0
+    """Only a leader must not answer while it does not know what the one before it has committed (KIP-207)."""
 
     def refusal(self, current_leader_epoch: int = NO_EPOCH) -> KafkaError:
         """The error for a client."""
