@@ -1,7 +1,7 @@
 """Serves the metrics over HTTP, to Prometheus and whoever else asks, in the formats of prometheus_client.
 
 The connection is accepted in the loop, which reads the metrics for it at once, in slices. A worker thread gets the
-socket and the values, reads the request, and writes the answer by prometheus_client's handler. So no thread touches
+socket and the values, reads the request, and writes the answer that prometheus_client makes. So no thread touches
 what belongs to the loop, and neither waits for the other.
 
 A connection is for one request. MAX_AT_ONCE are answered at a time, the others wait in the listener's backlog. One that
@@ -18,10 +18,11 @@ import math
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Final
 
 import trio
-from prometheus_client import MetricsHandler
+from prometheus_client import make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric as PrometheusMetric
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -111,16 +112,43 @@ def answer(sock: socket.socket, families: list[Family]) -> None:
         sock.shutdown(socket.SHUT_WR)
 
 
-class _Request(MetricsHandler):
-    """Its constructor does all of the work, as that of any request handler of Python's http.server."""
+class _Request(BaseHTTPRequestHandler):
+    """One request. Its constructor does all of the work, as that of any request handler of Python's http.server.
+
+    prometheus_client's own handler sends no Content-Length. Then the answer of a broker that is killed meanwhile looks
+    whole, and a scrape has lost its metrics without an error.
+    """
 
     server_version = "kwire"
     sys_version = ""
 
     def __init__(self, sock: socket.socket, families: list[Family]) -> None:
-        self.registry = CollectorRegistry()
-        self.registry.register(_Families(families))
+        registry = CollectorRegistry()
+        registry.register(_Families(families))
+        self._app = make_wsgi_app(registry)
         super().__init__(sock, ("", 0), None)  # type: ignore[arg-type] # There is no server, and none is asked for.
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        environ = {
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "HTTP_ACCEPT": self.headers.get("Accept"),
+            "HTTP_ACCEPT_ENCODING": self.headers.get("Accept-Encoding"),
+        }
+        body = b"".join(self._app(environ, self._start))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _start(self, status: str, headers: list[tuple[str, str]]) -> None:
+        self.send_response(int(status.split()[0]))
+        for name, value in headers:
+            self.send_header(name, value)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of http.server's argument
+        """Logs nothing: scrapes are many."""
 
 
 class _Families(Collector):

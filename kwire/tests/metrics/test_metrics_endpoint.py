@@ -76,6 +76,13 @@ def test_an_address_beyond_loopback_is_warned_of(caplog: pytest.LogCaptureFixtur
             assert ("anyone who reaches this address can see all metrics" in caplog.text) == warned
 
 
+def test_an_answer_that_is_cut_off_cannot_be_taken_for_a_whole_one() -> None:
+    with Broker(metrics=True) as broker, connected(broker) as sock:
+        sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        head, _, body = said(sock).partition(b"\r\n\r\n")
+        assert f"Content-Length: {len(body)}".encode() in head.split(b"\r\n")
+
+
 def test_it_answers_over_ipv6_too() -> None:
     with Broker(settings={"kwire.metrics.listen": "[::1]:0"}) as broker:
         assert broker.metrics_url.startswith("http://[::1]:")
