@@ -14,7 +14,8 @@
 * v13: a top-level error code (KIP-1102)
 
 A topic that is requested twice is in the response once. A topic that the request creates is UNKNOWN_TOPIC_OR_PARTITION
-in the response, as in Kafka. It exists by then, so the client finds it when it retries.
+in the response, as in Kafka. It exists by then, so the client finds it when it retries. If it cannot be created, the
+response is the same and the log has the reason (Kafka's AutoTopicCreationManager).
 """
 
 from __future__ import annotations
@@ -81,11 +82,10 @@ async def _create(broker: Broker, context: Context, name: str) -> ErrorCode:
         if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
             check(broker, context, Operation.CREATE, ResourceType.TOPIC, name)
         check_topic_name(name)
-        if name != CLUSTER_METADATA:
-            await broker.metadata.create_topic_by_itself(name)
     except KafkaError as error:
-        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            return error.code
+        return error.code
+    if name != CLUSTER_METADATA:
+        await broker.metadata.create_topic_for_client(name)
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

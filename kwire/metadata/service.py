@@ -89,6 +89,9 @@ PRODUCER_ID_BLOCK: Final = 1000
 RECORDS_PER_SLICE: Final = 100
 """How many records are encoded, or applied, before other work has a turn."""
 
+MOST_REFUSED_TOPICS: Final = 1000
+"""How many topics are remembered whose creation was refused, each with its reason."""
+
 T = TypeVar("T")
 
 Watcher = Callable[[Changes], None]
@@ -162,6 +165,8 @@ class MetadataService:
     _is_working: bool = False
     _has_news: bool = False
     """Since the log was read last."""
+    _refused_topics: dict[str, str] = attrs.field(factory=dict)
+    """The topics that clients requested and that could not be created, with the reason that was logged."""
 
     def __attrs_post_init__(self) -> None:
         self.answers = AnswerCache(self.image)
@@ -341,6 +346,24 @@ class MetadataService:
             return topic_records(state, name, state.new_id(), plan.configs, assignment), None
 
         await self.change(decide, needs_room=True)
+
+    async def create_topic_for_client(self, name: str) -> None:
+        """Creates a topic as `create_topic_by_itself` does, for a client, to which no refusal is sent.
+
+        The reason of a refusal is logged instead, once while it stays the same: a client tries again several times a
+        second.
+        """
+        try:
+            await self.create_topic_by_itself(name)
+        except KafkaError as error:
+            reason = str(error)
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS and self._refused_topics.get(name) != reason:
+                if len(self._refused_topics) >= MOST_REFUSED_TOPICS:
+                    del self._refused_topics[next(iter(self._refused_topics))]
+                self._refused_topics[name] = reason
+                log.warning("topic %s, which a client requested, cannot be created: %s", name, reason)
+        else:
+            self._refused_topics.pop(name, None)
 
     async def delete_topics(
         self, request: DeleteTopicsRequest, mutations: Mutations = ANY_MUTATIONS, *, version: int

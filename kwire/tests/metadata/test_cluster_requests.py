@@ -20,6 +20,7 @@ from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kwire_protocol.wire import NULL_UUID, Reader, Uuid, Writer
 
+import kwire.metadata.service
 from kwire.handlers import describe_cluster, describe_topic_partitions, init_producer_id, metadata
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.service import MetadataService
@@ -42,6 +43,12 @@ def as_sent(response: Any, kind: type[R], version: int) -> R:
 def with_topics(*topics: CreatableTopic, **settings: str) -> MetadataService:
     opened = service({name.replace("_", "."): value for name, value in settings.items()})
     answered(opened.create_topics(CreateTopicsRequest(list(topics))))
+    return opened
+
+
+def in_a_cluster(**settings: str) -> MetadataService:
+    opened = with_topics(**settings)
+    opened.is_alone = False
     return opened
 
 
@@ -109,19 +116,38 @@ def test_a_topic_that_the_request_creates_is_there_when_it_is_asked_again() -> N
     assert topic.error_code == E.INVALID_TOPIC_EXCEPTION
 
 
-def test_why_a_topic_could_not_be_created_is_found_out_each_time() -> None:
+def test_a_topic_that_cannot_be_created_is_tried_each_time_and_the_reason_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     opened = with_topics()
-    room = [False]
+    errors = [OSError(errno.ENOSPC, "no room"), OSError(errno.ENOSPC, "no room"), OSError(errno.EIO, "broken")]
 
     def check_room(partitions: int) -> None:
-        if not room[0]:
-            raise OSError(errno.ENOSPC, "no room")
+        if errors:
+            raise errors.pop(0)
 
     opened.check_room = check_room
-    assert ask(opened, ["new"], create=True).topics[0].error_code == E.KAFKA_STORAGE_ERROR
-    room[0] = True
-    assert ask(opened, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    for logged in (1, 1, 2, 2):
+        assert ask(opened, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+        assert len(caplog.records) == logged
     assert ask(opened, ["new"], create=True).topics[0].error_code == E.NONE
+    first, second = caplog.messages
+    assert first.startswith("topic new, which a client requested, cannot be created: KAFKA_STORAGE_ERROR")
+    assert "no room" in first
+    assert "broken" in second
+
+
+def test_a_factor_that_the_brokers_cannot_meet_is_an_unknown_topic(caplog: pytest.LogCaptureFixture) -> None:
+    opened = in_a_cluster(default_replication_factor="2")
+    assert ask(opened, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert "INVALID_REPLICATION_FACTOR" in caplog.text
+
+
+def test_refused_topics_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kwire.metadata.service, "MOST_REFUSED_TOPICS", 2)
+    opened = in_a_cluster(default_replication_factor="2")
+    ask(opened, ["a", "b", "c"], create=True)
+    assert list(opened._refused_topics) == ["b", "c"]
 
 
 def test_the_metadata_log_is_no_topic_that_is_created() -> None:
