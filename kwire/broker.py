@@ -602,6 +602,7 @@ def _register(metadata: MetadataService, log_dirs: LogDirs, member: ClusterMembe
         log.error("the log dir %s cannot be opened and is out of service: %s", path, error)
     if member is None:
         at_once(metadata.register(ids))
+        at_once(metadata.begin_next_epochs())
     else:
         member.register(ids, stopped_epoch=log_dirs.stopped_epoch)
 

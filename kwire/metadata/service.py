@@ -24,6 +24,7 @@ from kwire_protocol.internal.metadata_configs import ProducerIdsRecord
 from kwire_protocol.internal.metadata_topics import PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID, Uuid
+from kwire_storage.errors import is_full
 from outcome import Outcome, acapture
 
 from kwire.beside import Beside, Slices
@@ -521,6 +522,22 @@ class MetadataService:
             ], None
 
         await self.change(decide)
+
+    async def begin_next_epochs(self) -> None:
+        """Begins the next leader epoch of each partition, as every start of a broker without a cluster does.
+
+        On a full disk the last epochs go on.
+        """
+        from kwire.metadata.controller.partitions.leader_epochs import next_epochs
+
+        try:
+            await self._in_its_turn(lambda state: (next_epochs(state.image, state.node_id), None))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            log.warning(
+                "the leader epochs of the last start go on, because the metadata log cannot be written: %s", error
+            )
 
     async def begin_epochs_behind(self, latest: Mapping[tuple[Uuid, int], int]) -> None:
         """Gives partitions, by topic id and index, the leader epoch after the latest of their logs."""

@@ -218,7 +218,7 @@ def test_nothing_new_is_created_on_a_full_disk_and_what_was_asked_for_is_not_the
         answer = await it.call(CreatePartitionsRequest([CreatePartitionsTopic("t", 3, None)]), 3)
         assert answer.results[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         answer = await it.call(MetadataRequest([MetadataRequestTopic(name="auto")]), 12)
-        assert answer.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answer = await it.call(InitProducerIdRequest(None), 4)
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         answer = await it.call(find_coordinator(), 0)

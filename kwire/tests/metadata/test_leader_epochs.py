@@ -1,7 +1,10 @@
-"""A log that knows of later leader epochs than the metadata: it came from another cluster."""
+"""The leader epochs after a start, also of a log with later ones than the metadata: it came from another cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.checkpoints import encode_epochs
@@ -11,10 +14,11 @@ from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.waits import at_once
+from storage.tests.small_disk import SmallDisk
 
 
 def opened(disk: MemoryDisk) -> Broker:
-    return Broker.open(load_config(), disk, SystemClock())
+    return Broker.open(load_config(settings=["kwire.log.reserve.bytes=0"]), disk, SystemClock())
 
 
 def epochs(broker: Broker) -> list[int]:
@@ -43,21 +47,37 @@ def test_the_epoch_after_the_logs_latest_begins_at_the_start() -> None:
     disk = MemoryDisk()
     carried_here(disk)
     broker = opened(disk)
-    assert epochs(broker) == [0, 5]
+    assert epochs(broker) == [1, 5]
     append(broker)
     # What is known of the earlier epochs is kept.
     assert broker.partitions.find("t", 1).log.leader_epochs.entries == [(2, 0), (4, 1), (5, 2)]
     broker.close()
 
 
-def test_later_starts_begin_no_further_epoch() -> None:
+@pytest.mark.parametrize("stop", [Broker.close, Broker.abandon])
+def test_each_start_begins_the_next_epoch_of_each_partition(stop: Callable[[Broker], None]) -> None:
     disk = MemoryDisk()
     carried_here(disk)
-    for _ in range(2):
+    for begun in range(1, 4):
         broker = opened(disk)
-        assert epochs(broker) == [0, 5]
-        before = broker.metadata.log.end_offset
-        broker.close()
+        assert epochs(broker) == [begun, begun + 4]
+        append(broker)
+        stop(broker)
     broker = opened(disk)
-    assert broker.metadata.log.end_offset == before
+    assert broker.partitions.find("t", 1).log.leader_epochs.entries[-3:] == [(5, 2), (6, 3), (7, 4)]
+    broker.close()
+
+
+def test_a_start_on_a_full_disk_goes_on_in_the_last_epochs(caplog: pytest.LogCaptureFixture) -> None:
+    disk = SmallDisk(1 << 20)
+    carried_here(disk)
+    opened(disk).close()
+    disk.capacity_bytes = disk.used_bytes
+    broker = opened(disk)
+    assert epochs(broker) == [1, 5]
+    assert "the leader epochs of the last start go on" in caplog.text
+    broker.abandon()
+    disk.capacity_bytes = 1 << 20
+    broker = opened(disk)
+    assert epochs(broker) == [2, 6]
     broker.close()

@@ -1,4 +1,7 @@
-"""Leader epochs that are not behind the logs.
+"""The leader epochs that a start of a broker without a cluster begins.
+
+Each start is a new leadership, as in Kafka, where a broker is fenced until it has started. Clients that were connected
+before notice it by the epoch.
 
 A log that was copied from another cluster (see storage/README.md) may have later leader epochs than this cluster's
 metadata. Appends must not continue in an earlier epoch: clients that have seen the later one would consider the
@@ -9,11 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kwire_protocol.internal.metadata_topics import PartitionRecord
+from kwire_protocol.internal.metadata_topics import PartitionChangeRecord, PartitionRecord
 from kwire_protocol.wire import Uuid
 
 from kwire.metadata.controller.deciding import Records
 from kwire.metadata.image import MetadataImage
+
+
+def next_epochs(image: MetadataImage, node_id: int) -> Records:
+    """Begins the next epoch of each partition that this node leads."""
+    return [
+        PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=node_id)
+        for topic in image.topics.values()
+        for index, known in enumerate(topic.partitions)
+        if known.leader == node_id
+    ]
 
 
 def epochs_behind(image: MetadataImage, latest: Mapping[tuple[Uuid, int], int]) -> Records:
