@@ -1,10 +1,12 @@
-"""What a broker owes a client that hangs up at once."""
+"""Clients that hang up at once, and clients that send large requests together."""
 
 from __future__ import annotations
 
 import socket
 import struct
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -13,6 +15,7 @@ from kwire_protocol.records import Record, build_batch
 
 from kwire.tests.raw_client import RawClient, request_frame
 
+from . import brokers, topics
 from .brokers import Broker
 from .waiting import eventually
 
@@ -50,3 +53,21 @@ def test_records_are_stored_though_their_producer_resets_its_connection_at_once(
             producer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
             producer.close()
         eventually(lambda: end_of(client, topic) == TIMES, f"all records are in {topic}")
+
+
+def test_large_requests_that_arrive_together_are_served_within_a_bounded_memory() -> None:
+    clients, size = 12, 900_000
+    bounds = {"socket_request_max_bytes": "2000000", "queued_max_request_bytes": "2000000"}
+    with brokers.restartable_broker(**bounds) as broker, ExitStack() as stack:
+        topics.create(broker.bootstrap, "large")
+        reader = stack.enter_context(RawClient(broker.bootstrap))
+        eventually(lambda: end_of(reader, "large") == 0, "the topic is served")
+        producers = [stack.enter_context(RawClient(broker.bootstrap)) for _ in range(clients)]
+        request = produce("large", bytes(size), acks=1)
+        with ThreadPoolExecutor(clients) as threads:
+            for part in (request[: size // 4], request[size // 4 :]):
+                for sent in [threads.submit(client.send, part) for client in producers]:
+                    sent.result()
+        for client in producers:
+            assert client.read_frame()
+        assert end_of(reader, "large") == clients

@@ -84,6 +84,7 @@ ALLOWED = (
     _may("storage/kwire_storage/disk/files.py", "disk surroundings", "the disk's one door"),
     _may("storage/kwire_storage/directory/offset_checkpoints.py", "threads", "one thread at a time writes checkpoints"),
     _may("storage/kwire_storage/disk/open_files.py", "threads", "a lock: logs are recovered in several threads"),
+    _may("protocol/kwire_protocol/frames.py", "disk", "maps memory, and no file, for large buffers"),
     _may("kwire/clock.py", "clock chance", "the clock and the dice, handed to everybody else"),
     _may("kwire/network/server.py", "network", "binds and accepts"),
     _may("kwire/metrics/endpoint.py", "network", "accepts, and answers in a worker thread"),

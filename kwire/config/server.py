@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
 NOTHING_ELSE: Mapping[str, str] = {}
+QUEUED_MAX_REQUEST_BYTES = 512 << 20
 METRICS_LISTEN = "kwire.metrics.listen"
 _FOR_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
 
@@ -128,6 +129,7 @@ class ServerConfig:
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
+    queued_max_request_bytes: int
     socket_send_buffer_bytes: int
 
     allow_everyone_if_no_acl_found: bool
@@ -288,6 +290,7 @@ class ServerConfig:
             socket_listen_backlog_size=read.int("socket.listen.backlog.size"),
             socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),
             socket_request_max_bytes=read.int("socket.request.max.bytes"),
+            queued_max_request_bytes=_queued_max_request_bytes(read.int("queued.max.request.bytes")),
             socket_send_buffer_bytes=read.int("socket.send.buffer.bytes"),
             allow_everyone_if_no_acl_found=read.flag("allow.everyone.if.no.acl.found"),
             authorizer_class_name=read.text("authorizer.class.name"),
@@ -429,6 +432,11 @@ def _check_log_dirs(paths: tuple[str, ...]) -> None:
     for path in paths:
         if paths.count(path) > 1:
             raise ConfigError(f"log.dirs has {path} more than once")
+
+
+def _queued_max_request_bytes(configured: int) -> int:
+    """In Kafka there is no limit by default, so clients decide how much memory a broker takes."""
+    return configured if configured > 0 else QUEUED_MAX_REQUEST_BYTES
 
 
 def _node_id(properties: Mapping[str, str], read: ConfigReader) -> int:

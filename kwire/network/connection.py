@@ -25,7 +25,7 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from kwire_protocol.frames import BufferPool, FrameBuffer
+from kwire_protocol.frames import BufferPool, FrameBuffer, MemoryIsFull
 from kwire_protocol.headers import response_head
 from kwire_protocol.wire import ApiMessage, ProtocolError
 
@@ -42,6 +42,8 @@ from kwire.network.states import (
     ENDING,
     HANDLER_GOES_ON,
     HANDLER_WAITS,
+    MEMORY_IS_FREE,
+    MEMORY_IS_FULL,
     MORE_INPUT,
     NEXT_TURN,
     PEER_ERRED,
@@ -53,6 +55,7 @@ from kwire.network.states import (
     SHAKING_BLOCKED,
     SOCKET_HAS_ROOM,
     SOCKET_IS_FULL,
+    STARVED,
     TRANSITIONS,
     TURN_IS_OVER,
     WAITING,
@@ -75,6 +78,9 @@ MAX_BYTES_PER_TURN = 4 << 20
 
 MAX_PENDING_REPLY_BYTES = 1 << 20
 """Above this a connection sends its replies, and waits for the reader if it has to, before it handles more."""
+
+LONGEST_STARVED_S = 30.0
+"""After this time without memory for the rest of a request, those are closed that take it and send nothing."""
 
 PeerAddress = tuple[str, int] | tuple[str, int, int, int]
 """Host and port, as `accept` returns them. With IPv6 there is more."""
@@ -99,6 +105,7 @@ class Connection:
         shapes: Shapes,
         logs: PeerLogs,
         on_closed: Callable[[Connection], None],
+        on_starved: Callable[[], None],
         now: float,
     ) -> None:
         self._transport = transport
@@ -107,6 +114,7 @@ class Connection:
         unstable = broker.config.unstable_api_versions_enable
         self._processor = processor
         self._on_closed = on_closed
+        self._on_starved = on_starved
         self._logs = logs
         self._has_more = transport.has_more
         self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
@@ -174,6 +182,7 @@ class Connection:
             self._handling.close()
             self._handling = None
         self._transport.close()
+        self._frames.close()
         if self._context.on_closed is not None:
             self._context.on_closed()
         self._on_closed(self)
@@ -182,6 +191,26 @@ class Connection:
         """Closes it because it was idle for connections.max.idle.ms."""
         self._logs.closings.write(
             logging.INFO, "closing the connection from %s: idle for connections.max.idle.ms", self.name, now=now
+        )
+        self.close()
+
+    def has_stalled(self, since: float) -> bool:
+        """Whether it takes memory for the beginning of a request, and has sent no more of it since."""
+        return (
+            self._frames.capacity > 0
+            and self.last_active <= since
+            and self._state is not STARVED
+            and self._handling is None
+        )
+
+    def close_stalled(self, now: float) -> None:
+        self._logs.closings.write(
+            logging.WARNING,
+            "closing the connection from %s: it began a request and has sent no more of it for %d s, while others wait "
+            "for the memory (queued.max.request.bytes)",
+            self.name,
+            LONGEST_STARVED_S,
+            now=now,
         )
         self.close()
 
@@ -207,6 +236,9 @@ class Connection:
     def _on_time_over(self) -> None:
         if self._slot is not None:
             self._slot.give_up()
+        elif self._state is STARVED:
+            self._processor.start_timer(self._timer, self._processor.now + LONGEST_STARVED_S)
+            self._on_starved()
 
     def _resume(self) -> None:
         if self._state is not CLOSED:
@@ -249,6 +281,16 @@ class Connection:
                 else:
                     self._enter(PEER_ERRED)
         except PeerLost:
+            self.close()
+        except MemoryError as error:
+            self._logs.closings.write(
+                logging.ERROR,
+                "closing the connection from %s (client id %a): out of memory: %s",
+                self.name,
+                self._context.client_id,
+                error,
+                now=self._processor.now,
+            )
             self.close()
         except Exception:
             self._logs.bugs.write(
@@ -357,6 +399,9 @@ class Connection:
                 count = transport.recv_into(frames.writable())
             except BlockingIOError:
                 break
+            except MemoryIsFull:
+                self._wait_for_memory()
+                break
             except OSError as error:
                 raise PeerLost from error
             if count == 0:
@@ -372,6 +417,17 @@ class Connection:
         frames.let_go()
         if self._has_more is not None:
             self._ask_for_turn()
+
+    def _wait_for_memory(self) -> None:
+        self._enter(MEMORY_IS_FULL)
+        self._frames.when_there_is_memory(lambda: self._processor.call_soon(self._go_on_with_memory))
+        self._processor.start_timer(self._timer, self._processor.now + LONGEST_STARVED_S)
+
+    def _go_on_with_memory(self) -> None:
+        if self._state is STARVED:
+            self._timer.stop()
+            self._enter(MEMORY_IS_FREE)
+            self._guarded(self._serve)
 
     def _go_on_answering(self) -> None:
         """Answers the frames that had to wait. What arrived in the meantime is received in the next turn."""

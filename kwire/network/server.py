@@ -28,7 +28,7 @@ from kwire.descriptors import Budget
 from kwire.logs import housekeeping
 from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.image import Changes
-from kwire.network.connection import Connection, PeerAddress
+from kwire.network.connection import LONGEST_STARVED_S, Connection, PeerAddress
 from kwire.network.decoding import Shapes
 from kwire.network.listener_security import ListenerSecurity
 from kwire.network.peer_log import LineLimit, PeerLogs
@@ -131,7 +131,7 @@ class Server:
     """Each with the name of its listener."""
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
-    _pool: BufferPool = attrs.field(factory=BufferPool)
+    _pool: BufferPool = attrs.field(init=False)
     _shapes: Shapes = attrs.field(factory=Shapes)
     _connected: trio.Event = attrs.field(factory=trio.Event)
     _logs: PeerLogs = attrs.field(init=False)
@@ -144,6 +144,7 @@ class Server:
 
     def __attrs_post_init__(self) -> None:
         config = self.broker.config
+        self._pool = BufferPool(max_bytes=config.queued_max_request_bytes)
         self._connection_quotas = ConnectionQuotas(
             Window.of(config.quota_window_num, config.quota_window_size_seconds),
             self._connection_limits,
@@ -420,6 +421,7 @@ class Server:
                 shapes=self._shapes,
                 logs=self._logs,
                 on_closed=self._forget,
+                on_starved=self._close_stalled,
                 now=trio.current_time(),
             )
         except OSError:  # a socket that cannot be set up
@@ -450,6 +452,13 @@ class Server:
         if not self._connections_by_host[connection.client_host]:
             del self._connections_by_host[connection.client_host]
         self._waiting_for_room.unpark_all()
+
+    def _close_stalled(self) -> None:
+        """A connection has no memory for the rest of its request: closes those that take it and send nothing."""
+        now = trio.current_time()
+        for connection in list(self.connections):
+            if connection.has_stalled(now - LONGEST_STARVED_S):
+                connection.close_stalled(now)
 
     async def _reap_idle(self) -> None:
         max_idle_s = self.broker.config.connections_max_idle_ms / 1000

@@ -2,7 +2,7 @@
 
 A connection does one thing at a time: it receives, answers, sends. Three things can hold it up, also two at once: a
 handler that waits, a peer that does not read its replies, and the end of its turn. While it is held up it receives
-nothing, and its buffer keeps what is there.
+nothing, and its buffer keeps what is there. A fourth holds it up alone: there is no memory for the rest of a request.
 
     state             listens to   what it is
     SHAKING           input        The transport needs to know the peer before it receives (TLS).
@@ -12,6 +12,8 @@ nothing, and its buffer keeps what is there.
     WAITING           input        A handler waits. Input may end that wait: see `Slot.ends_on_input`.
     MUTED             nothing      A handler waits, and the peer has sent more or closed. (Kafka mutes the channel of
                                    each request until it is answered.)
+    STARVED           nothing      The requests that are arriving take all of queued.max.request.bytes. It goes on when
+                                   there is memory for it.
     BLOCKED           room         The peer does not read its replies.
     BLOCKED_YIELDING  room         The same, and its turn has ended.
     BLOCKED_WAITING   room         The same, and a handler waits. When it resumes, it answers the frames in the buffer.
@@ -51,6 +53,7 @@ RECEIVING = State("RECEIVING", READ)
 YIELDING = State("YIELDING", READ)
 WAITING = State("WAITING", READ)
 MUTED = State("MUTED", NOTHING)
+STARVED = State("STARVED", NOTHING)
 BLOCKED = State("BLOCKED", WRITE)
 BLOCKED_YIELDING = State("BLOCKED_YIELDING", WRITE)
 BLOCKED_WAITING = State("BLOCKED_WAITING", WRITE)
@@ -70,12 +73,20 @@ SOCKET_HAS_ROOM = Event("SOCKET_HAS_ROOM")
 """The socket has taken all replies."""
 MORE_INPUT = Event("MORE_INPUT")
 """Input while a handler waits that input does not end."""
+MEMORY_IS_FULL = Event("MEMORY_IS_FULL")
+MEMORY_IS_FREE = Event("MEMORY_IS_FREE")
 PEER_ERRED = Event("PEER_ERRED")
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
     SHAKING: {SHAKE_NEEDS_ROOM: SHAKING_BLOCKED, SHAKE_NEEDS_INPUT: SHAKING, SHAKEN: RECEIVING},
     SHAKING_BLOCKED: {SHAKE_NEEDS_ROOM: SHAKING_BLOCKED, SHAKE_NEEDS_INPUT: SHAKING, SHAKEN: RECEIVING},
-    RECEIVING: {HANDLER_WAITS: WAITING, TURN_IS_OVER: YIELDING, SOCKET_IS_FULL: BLOCKED},
+    RECEIVING: {
+        HANDLER_WAITS: WAITING,
+        TURN_IS_OVER: YIELDING,
+        SOCKET_IS_FULL: BLOCKED,
+        MEMORY_IS_FULL: STARVED,
+    },
+    STARVED: {MEMORY_IS_FREE: RECEIVING},
     YIELDING: {NEXT_TURN: RECEIVING, SOCKET_IS_FULL: BLOCKED_YIELDING},
     WAITING: {HANDLER_GOES_ON: RECEIVING, MORE_INPUT: MUTED, SOCKET_IS_FULL: BLOCKED_WAITING},
     MUTED: {HANDLER_GOES_ON: RECEIVING},

@@ -13,7 +13,10 @@ silent, or whose requests arrive whole, has no memory of its own. An incomplete 
 which is returned when the frame is taken. Before a connection waits for anything it calls `let_go`, because the next
 one receives into the same scratch buffer.
 
-Memory follows the bytes that have arrived, never a claimed size: a full buffer doubles.
+Memory follows the bytes that have arrived, never a claimed size: a full buffer doubles. All buffers together are
+bounded by the pool's `max_bytes` (Kafka's SimpleMemoryPool, queued.max.request.bytes). A connection that needs more
+than is left waits. One connection at a time may exceed the bound until its frame is whole, so there is always one that
+goes on.
 
 A broker is done with a frame before it receives again. A client is not: it reads the records of a fetch while the next
 one arrives. `ReplyBuffer` is for clients. It is used the same way, and its frames stay valid.
@@ -21,6 +24,9 @@ one arrives. `ReplyBuffer` is for clients. It is used the same way, and its fram
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from mmap import mmap
 from struct import Struct
 from typing import Final
 
@@ -32,6 +38,9 @@ SCRATCH_BYTES: Final = 256 * 1024
 ROOM_BYTES: Final = 16 * 1024  # the least room that a receive gets: fewer system calls
 KEPT_BYTES: Final = 16 << 20  # what a pool keeps of buffers that nobody uses
 LARGEST_EXPECTED_BYTES: Final = 4 << 20  # no larger frame is made room for before it arrives
+MAPPED_BYTES: Final = (
+    128 * 1024
+)  # from this size on, a buffer is memory that goes back to the system when it is dropped
 AHEAD_BYTES: Final = 64 * 1024  # what is received of small replies at once
 
 _TLS_HANDSHAKES: Final = range(0x160300, 0x160305)  # the first three bytes of TLS, from SSL 3.0 to TLS 1.3
@@ -39,34 +48,124 @@ _TLS_HANDSHAKES: Final = range(0x160300, 0x160305)  # the first three bytes of T
 _SIZE = Struct(">i")
 
 
+Buffer = bytearray | mmap
+
+
+class MemoryIsFull(Exception):
+    """The pool has no memory left for more of this frame. See `FrameBuffer.when_there_is_memory`."""
+
+
 @attrs.define(eq=False)
 class BufferPool:
-    """Buffers with sizes of powers of two. The last one returned is taken first: it is still in the CPU caches."""
+    """Buffers with sizes of powers of two. The last one returned is taken first: it is still in the CPU caches.
 
+    A large buffer is mapped: pages that nobody wrote to take no memory, and dropping it gives the rest back.
+
+    `max_bytes` bounds the buffers in use. Beyond it there are the frame of the connection that may exceed it, and
+    ROOM_BYTES for each other connection with an incomplete frame.
+    """
+
+    max_bytes: int = sys.maxsize
     kept_bytes: int = KEPT_BYTES
     scratch: memoryview = attrs.field(factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
-    _free: dict[int, list[bytearray]] = attrs.field(factory=dict)
-    _free_bytes: int = 0
+    used_bytes: int = attrs.field(default=0, init=False)
+    """In buffers that connections have."""
+    is_full: bool = attrs.field(default=False, init=False)
+    """Whether the bound is reached, or others wait for memory."""
+    _free: dict[int, list[Buffer]] = attrs.field(factory=dict, init=False)
+    _free_bytes: int = attrs.field(default=0, init=False)
+    _waiting: dict[FrameBuffer, Callable[[], None]] = attrs.field(factory=dict, init=False)
+    """In the order in which they began to wait."""
+    _called: set[FrameBuffer] = attrs.field(factory=set, init=False)
+    """They no longer wait, but have not continued yet."""
+    _exceeding: FrameBuffer | None = attrs.field(default=None, init=False)
+    """The one that may exceed the bound. There is one whenever others wait."""
 
     @property
     def free_bytes(self) -> int:
         """Bytes in unused buffers, without the scratch buffer."""
         return self._free_bytes
 
-    def take(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes and less than twice as many. Its content is arbitrary."""
-        order = (max(size, ROOM_BYTES) - 1).bit_length()
-        free = self._free.get(order)
-        if free:
-            self._free_bytes -= 1 << order
-            return free.pop()
-        return bytearray(1 << order)
+    def take(self, size: int) -> Buffer:
+        """A buffer of at least `size` bytes and less than twice as many. Its content is arbitrary.
 
-    def give(self, buffer: bytearray) -> None:
+        Raises MemoryError.
+        """
+        capacity = _rounded(size)
+        free = self._free.get(capacity)
+        if free:
+            self._free_bytes -= capacity
+            buffer = free.pop()
+        else:
+            buffer = bytearray(capacity) if capacity < MAPPED_BYTES else _mapped(capacity)
+        self.used_bytes += capacity
+        if self.used_bytes >= self.max_bytes:
+            self.is_full = True
+        return buffer
+
+    def give(self, buffer: Buffer) -> None:
         """Takes a buffer back. Above `kept_bytes` the buffer is dropped."""
         if self._free_bytes + len(buffer) <= self.kept_bytes:
             self._free_bytes += len(buffer)
-            self._free.setdefault(len(buffer).bit_length() - 1, []).append(buffer)
+            self._free.setdefault(len(buffer), []).append(buffer)
+        self.drop(buffer)
+
+    def drop(self, buffer: Buffer) -> None:
+        """Counts a buffer as no longer used. Its memory is freed when nothing refers to it."""
+        self.used_bytes -= len(buffer)
+        if self.is_full:
+            self._call_next()
+
+    def admits(self, frames: FrameBuffer, more: int) -> bool:
+        """Whether `frames` may have so many bytes more. If not, it has to wait."""
+        if frames is self._exceeding:
+            return True
+        was_called = frames in self._called
+        self._called.discard(frames)
+        if self.used_bytes + more <= self.max_bytes and (was_called or not self._waiting):
+            return True
+        if self._exceeding is None:
+            self._exceeding = frames
+            return True
+        return False
+
+    def wait(self, frames: FrameBuffer, call: Callable[[], None]) -> None:
+        """Calls `call` when `frames`, which was not admitted, may try again."""
+        self._waiting[frames] = call
+        self.is_full = True
+
+    def forget(self, frames: FrameBuffer) -> None:
+        """`frames` neither waits any more nor exceeds the bound."""
+        self._waiting.pop(frames, None)
+        self._called.discard(frames)
+        if frames is self._exceeding:
+            self._exceeding = None
+        if self.is_full:
+            self._call_next()
+
+    def _call_next(self) -> None:
+        """Calls the first that waits, if there is memory for it or if it may exceed the bound now."""
+        if self._waiting and (self._exceeding is None or self.used_bytes < self.max_bytes):
+            frames = next(iter(self._waiting))
+            call = self._waiting.pop(frames)
+            if self._exceeding is None:
+                self._exceeding = frames
+            else:
+                self._called.add(frames)
+            call()
+        self.is_full = bool(self._waiting) or self.used_bytes >= self.max_bytes
+
+
+def _rounded(size: int) -> int:
+    """The size of the buffer that has room for so many bytes."""
+    return 1 << (max(size, ROOM_BYTES) - 1).bit_length()
+
+
+def _mapped(capacity: int) -> mmap:
+    try:
+        return mmap(-1, capacity)
+    except OSError as error:
+        raise MemoryError(f"no memory for a buffer of {capacity} bytes: {error.strerror}") from error
 
 
 class FrameBuffer:
@@ -77,7 +176,7 @@ class FrameBuffer:
     def __init__(self, max_frame_bytes: int, pool: BufferPool) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._pool = pool
-        self._own: bytearray | None = None
+        self._own: Buffer | None = None
         self._view = pool.scratch
         self._start = 0
         self._stop = 0
@@ -95,18 +194,20 @@ class FrameBuffer:
         return 0 if self._own is None else len(self._own)
 
     def writable(self) -> memoryview:
-        """A buffer of at least ROOM_BYTES to receive into. Frames taken before are no longer valid."""
+        """A buffer of at least ROOM_BYTES to receive into. Frames taken before are no longer valid.
+
+        Raises MemoryIsFull if the rest of an incomplete frame has to wait.
+        """
         if self._start == self._stop:
             self._start = self._stop = 0
             if self._own is not None:
                 self._give_back()
+            if self._pool.is_full:
+                return self._view[:ROOM_BYTES]
             if self._expected:
                 self._move(self._expected)
-        else:
-            if self._own is None:
-                self._move(self._stop - self._start + ROOM_BYTES)
-            if len(self._view) - self._stop < ROOM_BYTES:
-                self._make_room()
+        elif len(self._view) - self._stop < ROOM_BYTES or self._own is None:
+            self._make_room()
         return self._view[self._stop :]
 
     def received(self, count: int) -> None:
@@ -123,9 +224,23 @@ class FrameBuffer:
             raise ProtocolError(_refusal(size, self.max_frame_bytes))
         if end > self._stop:
             return None
-        self._expected = min(size + 4, LARGEST_EXPECTED_BYTES) if size >= SCRATCH_BYTES else 0
         self._start = end
+        if self._own is not None:
+            self._expected = min(size + 4, LARGEST_EXPECTED_BYTES) if size >= SCRATCH_BYTES else 0
+            self._pool.forget(self)
         return self._view[start:end]
+
+    def when_there_is_memory(self, call: Callable[[], None]) -> None:
+        """Calls `call` once, when `writable` is worth another try after it has raised MemoryIsFull."""
+        self._pool.wait(self, call)
+
+    def close(self) -> None:
+        """Drops what has arrived. A frame that is still in use keeps its memory until then."""
+        self._start = self._stop = 0
+        if self._own is not None:
+            own, self._own, self._view = self._own, None, self._pool.scratch
+            self._pool.drop(own)
+        self._pool.forget(self)
 
     def let_go(self) -> None:
         """Call it before any wait: leaves the scratch buffer to other connections, and returns unused buffers.
@@ -136,24 +251,26 @@ class FrameBuffer:
             self._start = self._stop = 0
             if self._own is not None:
                 self._give_back()
-        elif self._own is None:
+        elif self._own is None or (self._pool.is_full and _rounded(self.pending + ROOM_BYTES) < len(self._own)):
             self._move(self._stop - self._start)
 
     def _give_back(self) -> None:
         assert self._own is not None
-        self._pool.give(self._own)
-        self._own = None
-        self._view = self._pool.scratch
+        own, self._own, self._view = self._own, None, self._pool.scratch
+        self._pool.give(own)
 
     def _make_room(self) -> None:
         """Moves the pending bytes to the front if that is enough, else into a buffer twice as large."""
         pending = self._stop - self._start
-        capacity = len(self._view)
+        capacity = self.capacity
         if 2 * pending <= capacity and capacity - pending >= ROOM_BYTES:
             self._view[:pending] = self._view[self._start : self._stop]
             self._start, self._stop = 0, pending
-        else:
-            self._move(2 * pending)
+            return
+        wanted = pending + ROOM_BYTES if self._own is None else max(2 * pending, pending + ROOM_BYTES)
+        if not self._pool.admits(self, _rounded(wanted) - self.capacity):
+            raise MemoryIsFull
+        self._move(wanted)
 
     def _move(self, capacity: int) -> None:
         """Moves the pending bytes into another buffer of this connection's own."""
@@ -161,10 +278,10 @@ class FrameBuffer:
         own = self._pool.take(max(capacity, len(pending) + ROOM_BYTES))
         view = memoryview(own)
         view[: len(pending)] = pending
-        if self._own is not None:
-            self._pool.give(self._own)
-        self._own, self._view = own, view
+        before, self._own, self._view = self._own, own, view
         self._start, self._stop = 0, len(pending)
+        if before is not None:
+            self._pool.give(before)
 
 
 def _refusal(size: int, limit: int) -> str:

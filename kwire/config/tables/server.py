@@ -323,6 +323,14 @@ SERVER_CONFIGS: Final = table(
         Range(1),
         "The maximum size of a request. A larger one closes the connection.",
     ),
+    row(
+        "queued.max.request.bytes",
+        LONG,
+        -1,
+        None,
+        "The memory that requests of all connections may take while they arrive. Above it connections wait, but one at "
+        "a time may complete its request. -1 means 512 MiB.",
+    ),
     # Kafka: 102400. On one machine, that much data in flight does not fit the caches, and a fetch costs a third more.
     row(
         "socket.send.buffer.bytes",

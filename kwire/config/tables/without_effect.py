@@ -91,7 +91,6 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("offsets.load.buffer.size", INT, 5_242_880, Range(1)),
     row_without_effect("offsets.topic.compression.codec", INT, 0, Range(0, 4)),
     row_without_effect("producer.purgatory.purge.interval.requests", INT, 1000),
-    row_without_effect("queued.max.request.bytes", LONG, -1),
     row_without_effect("queued.max.requests", INT, 500, Range(1)),
     row_without_effect("remote.fetch.max.wait.ms", INT, 500, Range(1), CLUSTER_WIDE),
     row_without_effect("remote.list.offsets.request.timeout.ms", LONG, 30000, Range(1), CLUSTER_WIDE),

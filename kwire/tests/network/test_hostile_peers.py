@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -106,6 +107,28 @@ def test_frames_that_are_only_begun_cost_what_has_arrived(broker: BrokerProcess)
     with RawClient(broker.address) as client:
         client.call(MetadataRequest([]), 9)
     assert broker.open_descriptors() < descriptors + 20
+
+
+def test_large_frames_that_are_only_begun_take_a_bounded_memory_and_give_it_back(tmp_path: Path) -> None:
+    bound = MAX_REQUEST_BYTES
+    with BrokerProcess(tmp_path, [f"queued.max.request.bytes={bound}"]) as broker:
+        with HealthyClient(broker.address, "healthy-before") as healthy:
+            while healthy.rounds < 5:
+                assert healthy.is_alive()
+        resident = broker.resident_bytes()
+        with ExitStack() as stack:
+            for _ in range(100):
+                silent = stack.enter_context(RawClient(broker.address))
+                silent.sock.setblocking(False)
+                silent.sock.send(MAX_REQUEST_BYTES.to_bytes(4, "big") + METADATA[4:14] + bytes(2 * MIB + 100))
+            with HealthyClient(broker.address, "healthy-beside-half-requests") as healthy:
+                while healthy.rounds < 20:
+                    assert healthy.is_alive()
+            assert broker.resident_bytes() - resident < bound + 10 * MIB
+        with RawClient(broker.address) as client:
+            client.call(MetadataRequest([]), 9)
+        assert broker.resident_bytes() - resident < 24 * MIB
+        assert broker.bugs() == []
 
 
 def send_for_ever(client: RawClient, data: bytes) -> NoReturn:

@@ -10,6 +10,7 @@ from kwire.network.states import (
     ENDING,
     HANDLER_GOES_ON,
     HANDLER_WAITS,
+    MEMORY_IS_FREE,
     NEXT_TURN,
     RECEIVING,
     SHAKING,
@@ -64,6 +65,6 @@ def test_a_full_socket_and_another_delay_end_in_any_order(begins: Event, ends: E
     assert after(both, ends, SOCKET_HAS_ROOM) is after(both, SOCKET_HAS_ROOM, ends) is RECEIVING
 
 
-def test_nothing_is_listened_to_only_while_a_handler_will_go_on() -> None:
+def test_nothing_is_listened_to_only_while_a_handler_or_memory_is_waited_for() -> None:
     for state in TRANSITIONS.keys() - {CLOSED}:
-        assert state.listens_to != NOTHING or HANDLER_GOES_ON in TRANSITIONS[state]
+        assert state.listens_to != NOTHING or TRANSITIONS[state].keys() & {HANDLER_GOES_ON, MEMORY_IS_FREE}

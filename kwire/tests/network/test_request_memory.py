@@ -1,0 +1,126 @@
+"""Requests that arrive share a bounded memory: who needs more than is left waits, and everybody is served."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import attrs
+import pytest
+import trio
+from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from trio.testing import wait_all_tasks_blocked
+
+from kwire.network import connection
+from kwire.network.connection import LONGEST_STARVED_S
+from kwire.network.states import RECEIVING, STARVED
+from kwire.tests.raw_client import request_frame
+from kwire.tests.server_in_trio import ServerInTrio, TrioClient, WithoutWorkers, with_server
+from kwire.tests.simple_requests import produce
+
+BOUND = 1 << 20
+PRODUCE = 0
+VERSION = 9
+SETTINGS = [f"socket.request.max.bytes={BOUND}", f"queued.max.request.bytes={BOUND}", "connections.max.idle.ms=-1"]
+LARGE = request_frame(produce(bytes(900_000)), VERSION)
+HALF = len(LARGE) // 2
+
+
+@attrs.define(eq=False)
+class Half:
+    """A client that sends a large request in two halves. The server may not receive all of them at once."""
+
+    client: TrioClient
+    may_go_on: trio.Event = attrs.field(factory=trio.Event)
+
+    async def send(self) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self.client.stream.send_all(LARGE[:HALF])
+            await self.may_go_on.wait()
+            await self.client.stream.send_all(LARGE[HALF:])
+
+
+@asynccontextmanager
+async def begun(server: ServerInTrio, count: int = 12) -> AsyncIterator[list[Half]]:
+    """So many clients that have sent the first half, as far as there was memory for it."""
+    halves = [Half(await server.connect()) for _ in range(count)]
+    async with trio.open_nursery() as nursery:
+        for half in halves:
+            nursery.start_soon(half.send)
+        await wait_all_tasks_blocked()
+        yield halves
+        nursery.cancel_scope.cancel()
+
+
+def states(server: ServerInTrio) -> list[str]:
+    return [it._state.name for it in server.server.connections]
+
+
+def used_bytes(server: ServerInTrio) -> int:
+    return server.server._pool.used_bytes
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trio's clock jumps whenever everybody waits."""
+    monkeypatch.setattr(connection, "LONGEST_STARVED_S", math.inf)
+
+
+@pytest.mark.usefixtures("patience")
+def test_more_than_there_is_memory_for_waits_and_is_served_later() -> None:
+    async def scenario(server: ServerInTrio) -> None:
+        async with begun(server) as halves:
+            assert {*states(server)} == {STARVED.name, RECEIVING.name}
+            assert used_bytes(server) <= 4 * BOUND
+            await server.assert_sleeps()
+            for half in halves:
+                half.may_go_on.set()
+            for half in halves:
+                assert await half.client.read_frame()
+            await wait_all_tasks_blocked()
+            assert {*states(server)} == {RECEIVING.name}
+            assert used_bytes(server) == 0
+            assert server.partition.log_end_offset == len(halves)
+
+    with_server(scenario, settings=SETTINGS, beside=WithoutWorkers())
+
+
+@pytest.mark.usefixtures("patience")
+def test_small_requests_are_served_while_large_ones_wait() -> None:
+    async def scenario(server: ServerInTrio) -> None:
+        async with begun(server):
+            client = await server.connect()
+            assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
+            assert STARVED.name in states(server)
+
+    with_server(scenario, settings=SETTINGS, beside=WithoutWorkers())
+
+
+def test_who_takes_memory_and_sends_nothing_is_closed_when_others_have_waited_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(server: ServerInTrio) -> None:
+        started = trio.current_time()
+        async with begun(server) as halves:
+            while STARVED.name in states(server):
+                await trio.sleep(1)
+            assert trio.current_time() - started >= LONGEST_STARVED_S
+            closed = len(halves) - server.connections
+            assert 0 < closed < len(halves)
+            assert caplog.text.count("it began a request and has sent no more of it for 30 s") == closed
+
+    with_server(scenario, settings=SETTINGS, beside=WithoutWorkers())
+
+
+@pytest.mark.usefixtures("patience")
+def test_memory_is_given_back_when_a_connection_ends_in_the_middle_of_a_request() -> None:
+    async def scenario(server: ServerInTrio) -> None:
+        async with begun(server) as halves:
+            for half in halves:
+                await half.client.reset()
+            await wait_all_tasks_blocked()
+            assert server.connections == 0
+            assert used_bytes(server) == 0
+
+    with_server(scenario, settings=SETTINGS, beside=WithoutWorkers())
