@@ -46,11 +46,11 @@ async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Co
         if not allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         # All are begun before the first is waited for, so that they wait for the replicas together.
-        answers = [(each.transactional_id, begun(_add(broker, each, context))) for each in request.transactions]
+        answers = [(each, begun(_add(broker, each, context))) for each in request.transactions]
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
-                AddPartitionsToTxnResult(transactional_id, _results((await answer).unwrap()))
-                for transactional_id, answer in answers
+                AddPartitionsToTxnResult(each.transactional_id, _results(each.topics, (await answer).unwrap()))
+                for each, answer in answers
             ]
         )
     alone = AddPartitionsToTxnTransaction(
@@ -65,8 +65,9 @@ async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Co
             for topic in alone.topics
             for index in topic.partitions
         }
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(errors))
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(await _add(broker, alone, context)))
+    else:
+        errors = await _add(broker, alone, context)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(alone.topics, errors))
 
 
 async def _add(broker: Broker, wanted: AddPartitionsToTxnTransaction, context: Context) -> Errors:
@@ -106,9 +107,12 @@ def _unfit(broker: Broker, topics: Iterable[AddPartitionsToTxnTopic], context: C
     return errors
 
 
-def _results(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
-    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
-    for (name, index), error in errors.items():
-        topic = topics.setdefault(name, AddPartitionsToTxnTopicResult(name))
-        topic.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, error))
-    return list(topics.values())
+def _results(topics: Iterable[AddPartitionsToTxnTopic], errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    """The error of each partition, as often as the request has it."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic.name,
+            [AddPartitionsToTxnPartitionResult(index, errors[topic.name, index]) for index in topic.partitions],
+        )
+        for topic in topics
+    ]

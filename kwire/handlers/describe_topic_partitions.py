@@ -46,12 +46,10 @@ def handle(
     if answer is not None:
         return answer
     names = {topic.name for topic in request.topics}
+    if "" in names:
+        return _refusal(request, ErrorCode.UNKNOWN_SERVER_ERROR)
     if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
-        return DescribeTopicPartitionsResponse(
-            topics=[
-                DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics
-            ]
-        )
+        return _refusal(request, ErrorCode.INVALID_REQUEST)
     visible = {
         name
         for name in names or broker.metadata.image.topics
@@ -63,6 +61,12 @@ def handle(
         for name in sorted(names - visible)
     ]
     return broker.metadata.answers.put(key, response, context.api_version)
+
+
+def _refusal(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[DescribeTopicPartitionsResponseTopic(code, topic.name) for topic in request.topics]
+    )
 
 
 def _describe(

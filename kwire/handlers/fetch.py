@@ -148,6 +148,8 @@ def _begin(broker: Broker, request: FetchRequest, replica_id: int, context: Cont
         for partition in topic.partitions
     ]
     if request.session_id == NO_SESSION and request.session_epoch == FINAL_EPOCH:
+        if len(wanted) > 1:  # a partition that is named twice is read once, as the last one wants it
+            wanted = list({(it.topic, it.index): it for it in wanted}.values())
         return FetchContext(wanted, None, incremental=False)
     forgotten = [
         ((topic.topic, topic.topic_id), index) for topic in request.forgotten_topics_data for index in topic.partitions

@@ -175,7 +175,8 @@ def _topics(
         return answers
     for name in dict.fromkeys(topic.name for topic in request.topics):
         if name is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
+            by_id_too = version >= TOPIC_IDS_ASKED_FOR_SINCE
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR if by_id_too else ErrorCode.INVALID_REQUEST)
         if not is_visible(name):
             answers.append(MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
             continue

@@ -98,6 +98,14 @@ def _is_transactional(request: ProduceRequest) -> bool:
     return any(_has_flag(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
 
 
+def _is_batch(records: bytes | bytearray | memoryview) -> bool:
+    try:
+        read_header(records)
+    except KafkaError:
+        return False
+    return True
+
+
 def _has_flag(batch: bytes | bytearray | memoryview) -> bool:
     try:
         return read_header(batch).is_transactional
@@ -106,10 +114,20 @@ def _has_flag(batch: bytes | bytearray | memoryview) -> bool:
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """Each partition once, even if it is named several times: as in Kafka, the last one counts."""
+    """Each partition once, even if it is named several times.
+
+    As in Kafka, the last one counts, unless an earlier one is no batch, which is the error of the partition then.
+    """
+    if len(topics) == 1 and len({data.index for data in topics[0].partition_data}) == len(topics[0].partition_data):
+        return topics
     merged: dict[tuple[str, Uuid], dict[int, PartitionProduceData]] = {}
+    no_batches = []
     for topic in topics:
-        merged.setdefault((topic.name, topic.topic_id), {}).update({data.index: data for data in topic.partition_data})
+        key = topic.name, topic.topic_id
+        merged.setdefault(key, {}).update({data.index: data for data in topic.partition_data})
+        no_batches += [(key, data) for data in topic.partition_data if not _is_batch(data.records or b"")]
+    for key, data in no_batches:
+        merged[key][data.index] = data
     return [TopicProduceData(*key, list(named.values())) for key, named in merged.items()]
 
 

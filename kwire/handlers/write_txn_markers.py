@@ -73,7 +73,7 @@ def _write(
     answer = WritableTxnMarkerPartitionResult(index)
     try:
         if marker.producer_id < 0 or marker.producer_epoch < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         partition = broker.partitions.find(topic, index)
         groups = broker.groups.runtime
         if topic == groups.topic.name and groups.is_loading(index):

@@ -38,6 +38,7 @@ ALL_IN_SYNC = -1
 _DELETED_BY_ALL = -2
 """In the place of acks: DeleteRecords waits until no live replica has the records."""
 CONSUMER = -1
+READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 
 _LOG_END_OFFSET = attrgetter("log_end_offset")
@@ -690,4 +691,15 @@ def read_bound(replica_id: int, isolation_level: int) -> Callable[[Partition], i
     """
     if replica_id != CONSUMER:
         return _LOG_END_OFFSET
-    return _LAST_STABLE_OFFSET if isolation_level == READ_COMMITTED else _HIGH_WATERMARK
+    return _BOUNDS.get(isolation_level, _no_bound)
+
+
+def _no_bound(_: Partition) -> int:
+    """As in Kafka, nothing is read in an unknown isolation level."""
+    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the isolation level is neither 0 nor 1")
+
+
+_BOUNDS: dict[int, Callable[[Partition], int]] = {
+    READ_UNCOMMITTED: _HIGH_WATERMARK,
+    READ_COMMITTED: _LAST_STABLE_OFFSET,
+}

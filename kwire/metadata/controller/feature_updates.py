@@ -6,7 +6,7 @@ A request changes all of its features or none. The rules are those of Kafka's Fe
 * a lower level must be requested as a downgrade, safe or unsafe; a higher one as an upgrade; the same one either way
 * metadata.version is never lowered: the log has records of the current level
 
-As in Kafka, a feature that is named twice gets the last level.
+As in Kafka, a feature that is named twice gets the last level, and has two results.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> tupl
             records.append(FeatureLevelRecord(name, update.max_version_level))
     response = UpdateFeaturesResponse(
         error_message=None,
-        results=[UpdatableFeatureResult(name, ErrorCode.NONE, None) for name in updates],
+        results=[UpdatableFeatureResult(update.feature, ErrorCode.NONE, None) for update in request.feature_updates],
     )
     return [] if request.validate_only else records, response
 

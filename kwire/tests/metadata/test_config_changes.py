@@ -113,7 +113,7 @@ def test_each_resource_must_appear_once(metadata: MetadataService) -> None:
         (TOPIC, "", ("a", SET, "1"), E.INVALID_REQUEST, ("empty", "topic")),
         (TOPIC, "t", ("nonsense", SET, "1"), E.INVALID_CONFIG, ("Unknown topic config name: nonsense",)),
         (TOPIC, "t", ("segment.ms", SET, None), E.INVALID_REQUEST, ("Null value not supported", "segment.ms")),
-        (TOPIC, "t", ("segment.ms", 9, "1"), E.INVALID_REQUEST, ("operation 9", "'segment.ms'")),
+        (TOPIC, "t", ("segment.ms", 9, "1"), E.UNKNOWN_SERVER_ERROR, ("operation 9", "'segment.ms'")),
         (
             TOPIC,
             "t",

@@ -162,8 +162,8 @@ def test_each_partition_of_each_marker_has_its_answer(client: RawClient) -> None
         (7, "t", 2): E.UNKNOWN_TOPIC_OR_PARTITION,
         (7, "?", 0): E.UNKNOWN_TOPIC_OR_PARTITION,
         (8, "t", 0): E.INVALID_PRODUCER_EPOCH,
-        (-1, "t", 1): E.INVALID_REQUEST,
-        (9, "t", 1): E.INVALID_REQUEST,
+        (-1, "t", 1): E.UNKNOWN_SERVER_ERROR,
+        (9, "t", 1): E.UNKNOWN_SERVER_ERROR,
     }
     assert stable_end(client) == 0
 

@@ -173,7 +173,10 @@ def _apply_operation(resource_type: int, configs: dict[str, str], name: str, ope
             configs[name] = ",".join(elements)
         case _:
             known = ", ".join(f"{it.value} ({it.name})" for it in Operation)
-            raise invalid_request(f"operation {operation} on configuration {quoted(name)} is none of {known}")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"operation {operation} on configuration {quoted(name)} is none of {known}",
+            )
 
 
 def _check_result(
