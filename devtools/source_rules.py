@@ -103,7 +103,7 @@ ALLOWED = (
     _may("kwire/cluster/zookeeper/session.py", "network threads", "connects with TLS; kazoo calls in its threads"),
     _may("kwire/descriptors.py", "surroundings", "asks for the limit on open files, and raises it"),
     _may("kwire/supervisor.py", "surroundings", "starts a process for each node, and stops them on a signal"),
-    _may("kwire/running.py", "surroundings threads", "ends on a signal; syncs side by side at a stop"),
+    _may("kwire/running.py", "surroundings", "ends on a signal"),
     _may("storage/kwire_storage/disk/lease.py", "threads", "a lock: flushes and cleanings run beside the log's owner"),
     _may("storage/kwire_storage/disk/ownership.py", "threads", "tells that two threads use one object"),
     _may("kwire/workers.py", "threads", "starts every worker thread"),

@@ -13,9 +13,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -149,19 +147,12 @@ def _with_whole_paths(config: ServerConfig) -> ServerConfig:
 def _with_progress(tasks: list[Callable[[], None]], progress: Callable[[], str], threads: int) -> None:
     if not tasks:
         return
-    with ThreadPoolExecutor(min(len(tasks), threads)) as pool:
-        try:
-            left = {pool.submit(_as_worker, Worker.RECOVERY, task) for task in tasks}
-            is_long = False
-            while left:
-                done, left = wait(left, timeout=PROGRESS_INTERVAL_S, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-                is_long = is_long or bool(left)
-                if is_long:
-                    log.info("%s", progress())
-        finally:
-            pool.shutdown(cancel_futures=True)
+    is_long = False
+    for _ in workers.side_by_side(Worker.RECOVERY, tasks, threads, every_s=PROGRESS_INTERVAL_S):
+        is_long = True
+        log.info("%s", progress())
+    if is_long:
+        log.info("%s", progress())
 
 
 def bind_all(config: ServerConfig) -> list[BoundListener]:
@@ -222,8 +213,9 @@ def serve(
     """
     processor = Processor(spin_s=broker.config.kwire_spin_us / 1e6)
     try:
+        workers.start()
         securities = securities_of(broker)
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:
         processor.close()
         for listener in listeners:
             listener.sock.close()
@@ -284,17 +276,9 @@ def close_broker(broker: Broker) -> None:
         raise BrokerEnded(f"could not stop cleanly: {error}; the next start will check the logs") from error
 
 
-def _as_worker(worker: Worker, task: Callable[[], None]) -> None:
-    with workers.working_as(worker):
-        task()
-
-
 def _side_by_side(syncs: list[Callable[[], None]]) -> None:
-    if not syncs:
-        return
-    with ThreadPoolExecutor(min(len(syncs), SYNC_THREADS)) as pool:
-        for _ in pool.map(partial(_as_worker, Worker.STOP), syncs):
-            pass
+    for _ in workers.side_by_side(Worker.STOP, syncs, SYNC_THREADS):
+        pass
 
 
 def run_until_signalled(

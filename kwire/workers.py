@@ -8,15 +8,21 @@ OwnershipError (`kwire/tests/ownership_guard.py`).
 
 from __future__ import annotations
 
+import errno
+import logging
+import queue
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import Enum
-from typing import TypeVar, TypeVarTuple, cast
+from typing import Final, TypeVar, TypeVarTuple, cast
 
 import attrs
 import trio
 from outcome import Error, Outcome, Value
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -147,7 +153,95 @@ DUTIES = {
     ),
 }
 
+KEPT_THREADS: Final = 4
+"""So many are started before they are needed and stay, so work goes on where no thread can be started any more."""
+
+IDLE_S: Final = 10.0
+"""After this time without work, the others end."""
+
 _current = threading.local()
+
+
+class Threads:
+    """Threads that wait for work. If no more can be started, work waits until one of them is free.
+
+    Not trio's: those serve its event loop as well, which ends if it finds none.
+    """
+
+    def __init__(self, start: Callable[[Callable[[], None]], None]) -> None:
+        self._start = start
+        """Starts a thread; raises RuntimeError."""
+        self._lock = threading.Lock()
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._count = 0
+        self._free = 0
+        """How many wait for work of which there is none yet."""
+        self._overdue = 0
+        """How much work waits although no thread does."""
+
+    def keep(self, count: int) -> None:
+        """Starts threads until there are so many. Raises OSError if not even one can be started."""
+        with self._lock:
+            while self._count < count and self._add():
+                self._free += 1
+            if not self._count:
+                raise _no_thread()
+
+    def do(self, work: Callable[[], object]) -> None:
+        """Has one of the threads call `work`, which raises nothing. Raises OSError if there is no thread at all."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+            elif not self._add():
+                if not self._count:
+                    raise _no_thread()
+                if not self._overdue:
+                    log.warning("no more than %d worker threads can be started, and work waits for them", self._count)
+                self._overdue += 1
+            self._work.put(work)
+
+    def _add(self) -> bool:
+        try:
+            self._start(self._serve)
+        except RuntimeError:  # what Python makes of EAGAIN
+            return False
+        self._count += 1
+        return True
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                work = self._work.get(timeout=IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    if self._free and self._count > KEPT_THREADS:
+                        self._free -= 1
+                        self._count -= 1
+                        return
+                continue
+            work()
+            del work  # and what it refers to
+            with self._lock:
+                if self._overdue:
+                    self._overdue -= 1
+                else:
+                    self._free += 1
+
+
+def _no_thread() -> OSError:
+    return OSError(errno.EAGAIN, "no worker thread can be started; raise the limit on processes or threads (ulimit -u)")
+
+
+def _start_thread(serve: Callable[[], None]) -> None:
+    threading.Thread(target=serve, name="kwire worker", daemon=True).start()
+
+
+_threads = Threads(_start_thread)
+
+
+def start() -> None:
+    """Starts the threads that are kept. Raises OSError."""
+    _threads.keep(KEPT_THREADS)
 
 
 def current() -> Worker | None:
@@ -166,8 +260,49 @@ def working_as(worker: Worker) -> Iterator[None]:
 
 
 def start_waiting(name: str, wait: Callable[[], object]) -> None:
-    """Runs `wait` in a thread that the end of the process does not wait for: nothing can wake it from outside."""
-    threading.Thread(target=wait, name=name, daemon=True).start()
+    """Runs `wait` in a thread that the end of the process does not wait for: nothing can wake it from outside.
+
+    Raises OSError if no thread can be started.
+    """
+    try:
+        threading.Thread(target=wait, name=name, daemon=True).start()
+    except RuntimeError as error:
+        raise _no_thread() from error
+
+
+def side_by_side(
+    worker: Worker, tasks: Sequence[Callable[[], object]], most: int, *, every_s: float | None = None
+) -> Iterator[None]:
+    """Runs all tasks where there is no event loop, at most so many at once. Yields after each `every_s` until then.
+
+    After an error no further task begins; the error is raised when those that have begun are done.
+    """
+    results: queue.SimpleQueue[Outcome[object]] = queue.SimpleQueue()
+
+    def begin(task: Callable[[], object]) -> None:
+        def as_worker() -> None:
+            with working_as(worker):
+                results.put(_outcome(task))
+
+        _threads.do(as_worker)
+
+    left = deque(tasks)
+    running = 0
+    failed: Error | None = None
+    while running or (left and failed is None):
+        while left and running < most and failed is None:
+            begin(left.popleft())
+            running += 1
+        try:
+            result = results.get(timeout=every_s)
+        except queue.Empty:
+            yield
+            continue
+        running -= 1
+        if isinstance(result, Error):
+            failed = failed or result
+    if failed is not None:
+        raise failed.error
 
 
 async def run_to_its_end(worker: Worker, work: Callable[[], T]) -> Outcome[T]:
@@ -183,19 +318,46 @@ async def run_to_its_end(worker: Worker, work: Callable[[], T]) -> Outcome[T]:
 
 async def run(worker: Worker, work: Callable[[*Ts], T], *args: *Ts, limiter: trio.CapacityLimiter | None = None) -> T:
     """Runs `work(*args)` in a worker thread. A cancellation waits until it ends."""
-    failures: list[BaseException] = []
+    results: list[Outcome[T]] = []
+    done, token, place = trio.Event(), trio.lowlevel.current_trio_token(), object()
 
-    def as_worker() -> T | None:
+    def as_worker() -> None:
+        thread = threading.current_thread()
+        thread.name = f"kwire {worker.value}"
         with working_as(worker):
-            try:
-                return work(*args)
-            except BaseException as error:
-                failures.append(error)
-                return None
+            results.append(_outcome(work, *args))
+        thread.name = "kwire worker"
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(done.set)
 
-    result = await trio.to_thread.run_sync(as_worker, thread_name=f"kwire {worker.value}", limiter=limiter)
-    if failures:
-        # If the thread raised it, trio would pass it on in a frame that is part of a reference cycle. The cycle would
-        # keep the work's files open until the garbage collector runs, and in an idle broker it never does.
-        raise failures.pop()
-    return cast("T", result)
+    if limiter is None:
+        limiter = trio.to_thread.current_default_thread_limiter()
+    await limiter.acquire_on_behalf_of(place)
+    try:
+        _threads.do(as_worker)
+        with trio.CancelScope(shield=True):
+            await done.wait()
+    finally:
+        limiter.release_on_behalf_of(place)
+    result = results.pop()
+    if isinstance(result, Error):
+        # Raised here and not by `unwrap`, whose frame would be part of a reference cycle. The cycle would keep the
+        # work's files open until the garbage collector runs, and in an idle broker it never does.
+        error = result.error
+        del result
+        try:
+            raise error
+        finally:
+            del error
+    assert isinstance(result, Value)
+    return cast("T", result.value)
+
+
+def _outcome(work: Callable[[*Ts], T], *args: *Ts) -> Outcome[T]:
+    """The result of `work`. Memory that runs out is an OSError, as descriptors are, and passes like those."""
+    try:
+        return Value(work(*args))
+    except MemoryError:
+        return Error(OSError(errno.ENOMEM, "no memory is left"))
+    except BaseException as error:
+        return Error(error)

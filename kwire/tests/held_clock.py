@@ -13,15 +13,15 @@ import trio
 class Threads:
     """Keeps trio's mock clock from jumping while worker threads are at work: it jumps when all tasks are blocked."""
 
-    _run_sync: Callable[..., Awaitable[Any]]
+    _run: Callable[..., Awaitable[Any]]
     _count: int = 0
     _began: trio.Event = attrs.field(factory=trio.Event)
 
-    async def run_sync(self, *what: Any, **how: Any) -> Any:
+    async def run(self, *what: Any, **how: Any) -> Any:
         self._count += 1
         self._began.set()
         try:
-            return await self._run_sync(*what, **how)
+            return await self._run(*what, **how)
         finally:
             self._count -= 1
 

@@ -109,12 +109,19 @@ class LocalNode:
 
     def watch(self, node_ids: Collection[int]) -> None:
         for node_id in set(node_ids) - self._watched - {self.node_id}:
-            self._watched.add(node_id)
-            at_the_end_of(self._disk, node_id, partial(self._in_loop, partial(self._ended, node_id)))
+            try:
+                at_the_end_of(self._disk, node_id, partial(self._in_loop, partial(self._ended, node_id)))
+            except OSError as error:  # the next change of the metadata tries again
+                log.warning("the end of node %d goes unnoticed for now: %s", node_id, error)
+            else:
+                self._watched.add(node_id)
 
     async def run(self, on_change: Callable[[], None]) -> None:
         self._on_change, self._token = on_change, trio.lowlevel.current_trio_token()
-        workers.start_waiting(f"controller of node {self.node_id}", self._wait_to_control)
+        try:
+            workers.start_waiting(f"controller of node {self.node_id}", self._wait_to_control)
+        except OSError as error:
+            raise MembershipEnded(f"this node could never control the cluster: {error}") from error
         while True:
             self._news.take()
             try:

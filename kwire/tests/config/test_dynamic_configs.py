@@ -68,6 +68,7 @@ from kwire_protocol.wire import uuid_to_text
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from trio.testing import wait_all_tasks_blocked
 
+from kwire import workers
 from kwire.broker import Broker
 from kwire.config.definition import Scope
 from kwire.config.server import load_config
@@ -155,8 +156,8 @@ def cleaners_time(monkeypatch: pytest.MonkeyPatch) -> RestlessTime:
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
-    threads = Threads(trio.to_thread.run_sync)
-    monkeypatch.setattr(trio.to_thread, "run_sync", threads.run_sync)
+    threads = Threads(workers.run)
+    monkeypatch.setattr(workers, "run", threads.run)
     return threads
 
 

@@ -39,6 +39,11 @@ class Scene:
     broker: Broker
     cleaner: LogCleaner
     now_ms: int = 1_000_000
+    token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
+
+    def in_loop(self, work: Callable[[], object]) -> None:
+        """Calls `work` in the loop's thread, for a worker that waits for it."""
+        trio.from_thread.run_sync(work, trio_token=self.token)
 
     @property
     def partition(self) -> Partition:
@@ -278,7 +283,7 @@ def test_a_topic_that_is_deleted_meanwhile_stays_deleted() -> None:
             if operation == "append" and path.endswith(".cleaned"):
                 scene.disk.before_operation = None
                 request = DeleteTopicsRequest(topic_names=[TOPIC])
-                trio.from_thread.run_sync(lambda: at_once(scene.broker.metadata.delete_topics(request, version=5)))
+                scene.in_loop(lambda: at_once(scene.broker.metadata.delete_topics(request, version=5)))
 
         scene.disk.before_operation = delete
         await scene.cleaner.clean_all()
@@ -315,7 +320,7 @@ def test_a_topic_that_is_made_again_under_the_same_name_meanwhile_keeps_what_it_
             is_second = moment.startswith("second") and seen.count("sync_dir") == 2
             if seen and path.endswith(is_of) and (operation == moment or is_second):
                 scene.disk.before_operation = None
-                trio.from_thread.run_sync(make_again)
+                scene.in_loop(make_again)
                 seen.append("made again")
 
         scene.disk.before_operation = hook
@@ -341,7 +346,7 @@ def test_a_stop_ends_a_cleaning_and_leaves_nothing_of_it() -> None:
             def stop(operation: str, path: str) -> None:
                 if path.endswith(".cleaned"):
                     scene.disk.before_operation = None
-                    trio.from_thread.run_sync(scope.cancel)
+                    scene.in_loop(scope.cancel)
 
             scene.disk.before_operation = stop
             await scene.cleaner.clean_all()

@@ -18,6 +18,7 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID
 from kwire_storage.disk.files import Disk
 
+from kwire import workers
 from kwire.broker import Broker
 from kwire.metadata.image import ConfigResourceType
 from kwire.share_state.state import ShareState
@@ -158,8 +159,8 @@ def serve(
 ) -> None:
     """As `with_server`; the work of its threads takes no time, or locks would end meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
-        threads = Threads(trio.to_thread.run_sync)
-        patch.setattr(trio.to_thread, "run_sync", threads.run_sync)
+        threads = Threads(workers.run)
+        patch.setattr(workers, "run", threads.run)
 
         async def with_held_clock(server: ServerInTrio) -> None:
             async with trio.open_nursery() as nursery:

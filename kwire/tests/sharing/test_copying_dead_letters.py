@@ -21,6 +21,7 @@ from kwire_protocol.messages.incremental_alter_configs import (
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from kwire import workers
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Follower
 from kwire.share_state.state import ShareState, StateBatch
@@ -103,9 +104,9 @@ def story_of(
             nursery.cancel_scope.cancel()
 
     disks = None if disk is None else {"/data": disk}
-    threads = Threads(trio.to_thread.run_sync)
+    threads = Threads(workers.run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trio.to_thread, "run_sync", threads.run_sync)
+        patch.setattr(workers, "run", threads.run)
         with_server(scenario, settings=[SHARE_STATE, *settings], disks=disks)
 
 
