@@ -15,7 +15,7 @@ from kwire_storage.directory.log_dirs import LogDirs, has_owner
 from kwire_storage.directory.offset_checkpoints import Checkpoints
 from kwire_storage.directory.openings import OpeningProgress
 from kwire_storage.disk.files import Disk
-from kwire_storage.errors import ForeignFolderError, StorageError
+from kwire_storage.errors import ForeignFolderError, StorageError, is_passing
 from kwire_storage.log.log import Log
 
 from kwire.beside import Beside
@@ -482,7 +482,13 @@ class Broker:
             await self.partitions.reconfigure(list(self.partitions.by_name))
         else:
             await self.partitions.reconfigure(changes.configured_topics())
-        await self.partitions.apply(changes)
+        try:
+            await self.partitions.apply(changes)
+        except OSError as error:
+            if not is_passing(error):
+                raise
+            # The topic is there. Its clients try again until its logs are.
+            log.error("logs of new partitions cannot be made for now, which is tried again: %s", error)
         if changes.features and not self.metadata.feature_level(SHARE_VERSION):
             self.sharing.turn_off()
         if self.member is not None and len(self.log_dirs.dirs) > 1:

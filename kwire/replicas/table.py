@@ -131,6 +131,8 @@ class PartitionTable:
     """Called with a topic and a partition index after a change of metadata, when this node has its role for it."""
     on_deleted: Callable[[TopicImage], None] = _ignore
     """Called with a deleted topic when it is no longer in the table."""
+    _refused: dict[tuple[Uuid, int], TopicImage] = attrs.field(factory=dict, init=False)
+    """The partitions whose logs could not be made, by topic id and index."""
 
     def __iter__(self) -> Iterator[Partition]:
         """This node's replicas."""
@@ -231,7 +233,7 @@ class PartitionTable:
         """Brings the logs in line with the metadata image after `changes`.
 
         While it runs, a new topic is not here yet, and a deleted one is here no more. Raises OSError if logs cannot be
-        made; the next start makes them.
+        made; `make_refused` makes them later.
         """
         slices = Slices(self.beside, CHANGED_PER_SLICE)
         await self._delete(changes.topics_deleted, slices)
@@ -278,14 +280,41 @@ class PartitionTable:
         await slices.after(1)
         now_ms = self.clock.now_ms()
         first = len(places)
+        failed: OSError | None = None
         for index in indexes:
-            places.append(self._place(topic, index, rules, config, now_ms))
+            try:
+                places.append(self._place(topic, index, rules, config, now_ms))
+            except OSError as error:
+                failed = error
+                places.append(self._refuse(topic, index))
             await slices.after(1)
         for index, place in enumerate(places[first:], start=first):
             # If the folder failed meanwhile, only the partitions that were in the table were taken offline.
             if type(place) is Partition and place.log.failed is not None:
                 place.take_offline()
                 places[index] = cast(Absent, place.role)
+        if failed is not None:
+            raise failed
+
+    def _refuse(self, topic: TopicImage, index: int) -> Absent:
+        """The place of a partition whose log cannot be made or opened now; `make_refused` tries again."""
+        self._refused[topic.topic_id, index] = topic
+        role = self._role(topic, index)
+        return Absent(role.leader_id, role.leader_epoch, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def make_refused(self) -> None:
+        """Makes the logs for which there was no room, memory or descriptor.
+
+        Raises OSError if that is still so; what is left then is tried again with the next call.
+        """
+        for (topic_id, index), topic in list(self._refused.items()):
+            places = self.by_ref.get(topic_id)
+            if places is not None:
+                values = self.topic_values(topic.name)
+                place = self._place(topic, index, topic_rules(values), self._log_config(values), self.clock.now_ms())
+                places[index] = place
+                self.on_role(topic.name, index)
+            self._refused.pop((topic_id, index), None)
 
     def _place(self, topic: TopicImage, index: int, rules: TopicRules, config: LogConfig, now_ms: int) -> Place:
         role = self._role(topic, index)
@@ -322,7 +351,11 @@ class PartitionTable:
         else:
             values = self.topic_values(topic.name)
             rules, config = topic_rules(values), self._log_config(values)
-            places[index] = self._place(topic, index, rules, config, self.clock.now_ms())
+            try:
+                places[index] = self._place(topic, index, rules, config, self.clock.now_ms())
+            except OSError:
+                places[index] = self._refuse(topic, index)
+                raise
         self.on_role(topic.name, index)
         if type(place) is Partition and type(role) is Absent:
             self._delete_log(place)
