@@ -12,6 +12,7 @@ from kwire_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kwire_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire_protocol.messages.incremental_alter_configs import (
@@ -144,6 +145,12 @@ def test_no_topic_is_described_beside_one_whose_name_is_empty(client: RawClient,
 def test_an_operation_on_a_configuration_that_does_not_exist_is_refused(client: RawClient, topic: str) -> None:
     resource = AlterConfigsResource(TOPIC_CONFIGS, topic, [AlterableConfig("retention.ms", 9, "5")])
     (told,) = client.call(IncrementalAlterConfigsRequest([resource]), 1).responses
+    assert told.error_code == E.UNKNOWN_SERVER_ERROR
+
+
+def test_very_many_new_partitions_are_refused(client: RawClient, topic: str) -> None:
+    more = CreatePartitionsRequest([CreatePartitionsTopic(topic, 20_000, None)], 10_000, validate_only=True)
+    (told,) = client.call(more, 3).results
     assert told.error_code == E.UNKNOWN_SERVER_ERROR
 
 

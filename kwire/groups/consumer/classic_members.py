@@ -85,9 +85,7 @@ class ClassicMembers:
         try:
             subscription = read_subscription(next(iter(join.protocols.values())))
         except ProtocolError as error:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the subscription is malformed: {error}"
-            ) from error
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the subscription is malformed: {error}") from error
         former_id = None if instance_id is None else group.static_members.get(instance_id)
         downgrades = former_id is not None and self.migration.may_downgrade(group, [former_id], joining=1)
         if instance_id is not None and request.member_id:

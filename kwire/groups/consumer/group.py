@@ -191,9 +191,11 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
         return check
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        if member_id is None and member_epoch < 0:
-            return
-        member = self.member(member_id or "")
+        if member_id is None:
+            if member_epoch < 0:
+                return
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a member epoch without a member id")
+        member = self.member(member_id)
         if member_epoch != self.assignment_of(member.member_id).epoch:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
 
