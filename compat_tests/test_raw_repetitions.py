@@ -35,6 +35,7 @@ from kwire.tests.raw_client import RawClient
 
 from .brokers import Broker
 from .transactions.raw import RawProducer
+from .waiting import eventually
 
 LATEST = -1
 TOPIC_CONFIGS = 2
@@ -51,8 +52,17 @@ def client(broker: Broker) -> Iterator[RawClient]:
 
 
 @pytest.fixture
-def topic(new_topic: Callable[..., str]) -> str:
-    return new_topic(partitions=2)
+def topic(client: RawClient, new_topic: Callable[..., str]) -> str:
+    """With two partitions that are served: Apache Kafka answers a little before they are."""
+    name = new_topic(partitions=2)
+    ends = ListOffsetsTopic(name, [ListOffsetsPartition(index, timestamp=LATEST) for index in range(2)])
+
+    def is_served() -> bool:
+        (told,) = client.call(ListOffsetsRequest(-1, 0, [ends]), 7).topics
+        return all(it.error_code == E.NONE for it in told.partitions)
+
+    eventually(is_served, f"{name} is served")
+    return name
 
 
 def results_of(topics: list[AddPartitionsToTxnTopicResult]) -> list[list[tuple[int, int]]]:
