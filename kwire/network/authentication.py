@@ -15,7 +15,7 @@ After SaslHandshake v0 frames are bytes of the mechanism, until it is known: the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -78,14 +78,27 @@ def _no_request(frame: memoryview, session: SaslSession) -> str:
     )
 
 
-class Ended:
-    """Decodes the requests of a peer whose authentication has ended: it may only authenticate again."""
+class Lasting:
+    """Decodes the requests of a peer whose authentication ends: from then on it may only authenticate again.
 
-    def __init__(self, decoder: RequestDecoder) -> None:
+    The time is compared with each request. A timer would come late where the loop does, after the requests that came in
+    the meantime.
+    """
+
+    def __init__(
+        self,
+        decoder: RequestDecoder,
+        decode_known: Callable[[memoryview], tuple[Handler, Any, int]],
+        has_ended: Callable[[], bool],
+    ) -> None:
         self._decoder = decoder
+        self._decode_known = decode_known
+        self._has_ended = has_ended
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
-        """As `RequestDecoder.decode`. Raises ProtocolError for other requests."""
+        """As `RequestDecoder.decode`. Raises ProtocolError for other requests after the end."""
+        if not self._has_ended():
+            return self._decode_known(frame)
         key = int.from_bytes(frame[:2], "big", signed=True)
         if key != SASL_HANDSHAKE:
             raise ProtocolError("it did not authenticate again within connections.max.reauth.ms")

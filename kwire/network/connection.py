@@ -31,7 +31,7 @@ from kwire_protocol.wire import ApiMessage, ProtocolError
 
 from kwire.apis import UnsupportedRequest, served_apis, served_versions
 from kwire.context import CloseAfterResponse, CloseConnection, Context
-from kwire.network.authentication import Ended, Unauthenticated
+from kwire.network.authentication import Lasting, Unauthenticated
 from kwire.network.decoding import RequestDecoder, Shapes
 from kwire.network.outbox import Outbox
 from kwire.network.peer_log import PeerLogs
@@ -148,7 +148,7 @@ class Connection:
         """The processor's count of pauses when the socket was last full."""
         self._state = RECEIVING
         self._introduction: Timer | None = None
-        """Until the peer is known: the time it has left for that. After that: until its authentication ends."""
+        """The time that the peer has left to authenticate; None when it has, or need not."""
         if sasl is not None:
             self._frames.max_frame_bytes = min(
                 broker.config.sasl_server_max_receive_size, broker.config.socket_request_max_bytes
@@ -336,8 +336,10 @@ class Connection:
         self._frames.max_frame_bytes = self._broker.config.socket_request_max_bytes
         self._decode = self._decode_known
         if lasts_s is not None:
-            self._introduction = Timer(self._on_authentication_over)
-            self._processor.start_timer(self._introduction, self._processor.now + lasts_s)
+            ends_at = self._processor.now + lasts_s
+            self._decode = Lasting(
+                self._decoder, lambda frame: self._decode_known(frame), lambda: self._processor.now >= ends_at
+            ).decode
 
     def _forget_introduction(self) -> None:
         if self._introduction is not None:
@@ -358,11 +360,6 @@ class Connection:
         assert self._context.sasl is not None
         apis = served_apis(unstable=self._broker.config.unstable_api_versions_enable)
         self._decode = Unauthenticated(apis, self._context, self._context.sasl).decode
-
-    def _on_authentication_over(self) -> None:
-        assert self._context.sasl is not None
-        if self._context.sasl.exchange is None:  # else it has begun another one, in time
-            self._decode = Ended(self._decoder).decode
 
     # Quotas
 

@@ -22,7 +22,7 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kwire_protocol.wire import ApiMessage
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire.metadata.image import ConfigResourceType
 from kwire.network.authentication import MAX_REQUESTS
@@ -40,6 +40,7 @@ from kwire.tests.network.sasl_scene import (
     say,
     with_sasl_server,
 )
+from kwire.tests.raw_client import request_frame
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 from kwire.tests.simple_requests import fetch, produce
 
@@ -428,6 +429,20 @@ def test_whoever_does_not_log_in_again_in_time_is_closed_at_the_next_request(
         await trio.sleep(0.2)
         assert kwire.connections == 1
         await client.send(request_)
+        assert await client.is_at_end()
+
+    with_sasl_server(scenario, settings=[REAUTH])
+    assert "it did not authenticate again within connections.max.reauth.ms" in caplog.text
+
+
+def test_a_request_after_the_end_is_not_served_by_a_loop_that_is_late(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        client = await known_client(kwire)
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, MockClock)
+        # Both before the loop has its next turn, in which it hears of the request before it looks at its timers.
+        clock.jump(10.1)
+        client._socket.send(request_frame(ASK, 9))
         assert await client.is_at_end()
 
     with_sasl_server(scenario, settings=[REAUTH])
