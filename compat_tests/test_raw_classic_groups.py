@@ -12,6 +12,7 @@ Where kwire and Apache Kafka differ on purpose:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from kwire_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
 from kwire_protocol.messages.describe_groups import DescribeGroupsRequest
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kwire_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -339,3 +341,25 @@ def test_who_may_not_leave_is_told_for_each_member(
     again = E.NONE if kind == "consumer" else E.UNKNOWN_MEMBER_ID
     twice = leave(client, version, group, ("", "i"), ("", "i"))
     assert twice == (E.NONE, [("", "i", left), ("", "i", again)])
+
+
+@pytest.mark.parametrize("late_ms", [5, 50])
+def test_a_group_can_be_deleted_when_the_session_of_its_last_member_is_over(
+    client: RawClient, new_group: Callable[[], str], late_ms: int
+) -> None:
+    """Apache Kafka's timer may come a little later."""
+    session_ms, group = 500, new_group()
+    first = join(client, 5, group, session_timeout_ms=session_ms)
+    joined = join(client, 5, group, session_timeout_ms=session_ms, member_id=first.member_id)
+    assert joined.error_code == E.NONE
+    # The session began before this answer came.
+    time.sleep((session_ms + late_ms) / 1000)
+
+    def deleted() -> ErrorCode:
+        (answer,) = client.call(DeleteGroupsRequest([group]), 2).results
+        return ErrorCode(answer.error_code)
+
+    if brokers.IS_KAFKA:
+        eventually(lambda: deleted() == E.NONE, "the group is deleted")
+    else:
+        assert deleted() == E.NONE
