@@ -203,7 +203,7 @@ class Threads:
     def _add(self) -> bool:
         try:
             self._start(self._serve)
-        except RuntimeError:  # what Python makes of EAGAIN
+        except (RuntimeError, MemoryError):  # a RuntimeError is what Python makes of EAGAIN
             return False
         self._count += 1
         return True
@@ -266,7 +266,7 @@ def start_waiting(name: str, wait: Callable[[], object]) -> None:
     """
     try:
         threading.Thread(target=wait, name=name, daemon=True).start()
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         raise _no_thread() from error
 
 

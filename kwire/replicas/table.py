@@ -305,16 +305,23 @@ class PartitionTable:
     def make_refused(self) -> None:
         """Makes the logs for which there was no room, memory or descriptor.
 
-        Raises OSError if that is still so; what is left then is tried again with the next call.
+        Raises OSError if that is still so for one of them, which is tried again with the next call.
         """
+        failed: OSError | None = None
         for (topic_id, index), topic in list(self._refused.items()):
             places = self.by_ref.get(topic_id)
             if places is not None:
                 values = self.topic_values(topic.name)
-                place = self._place(topic, index, topic_rules(values), self._log_config(values), self.clock.now_ms())
-                places[index] = place
+                rules, config = topic_rules(values), self._log_config(values)
+                try:
+                    places[index] = self._place(topic, index, rules, config, self.clock.now_ms())
+                except OSError as error:
+                    failed = error
+                    continue
                 self.on_role(topic.name, index)
-            self._refused.pop((topic_id, index), None)
+            del self._refused[topic_id, index]
+        if failed is not None:
+            raise failed
 
     def _place(self, topic: TopicImage, index: int, rules: TopicRules, config: LogConfig, now_ms: int) -> Place:
         role = self._role(topic, index)

@@ -74,10 +74,10 @@ def test_a_partition_without_a_descriptor_does_not_keep_the_others_from_being_ma
     refused = ErrorCode.KAFKA_STORAGE_ERROR
     assert states(broker) == [ErrorCode.NONE, refused, refused, ErrorCode.NONE]
     assert broker.log_dirs.online
-    refusing(broker, disk, 2)
+    refusing(broker, disk, 1)
     with pytest.raises(OSError, match="Too many open files"):
         broker.partitions.make_refused()
-    assert states(broker) == [ErrorCode.NONE, ErrorCode.NONE, refused, ErrorCode.NONE]
+    assert states(broker) == [ErrorCode.NONE, refused, ErrorCode.NONE, ErrorCode.NONE]
     refusing(broker, disk)
     broker.partitions.make_refused()
     assert states(broker) == [ErrorCode.NONE] * 4
