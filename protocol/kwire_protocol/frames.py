@@ -13,10 +13,12 @@ silent, or whose requests arrive whole, has no memory of its own. An incomplete 
 which is returned when the frame is taken. Before a connection waits for anything it calls `let_go`, because the next
 one receives into the same scratch buffer.
 
-Memory follows the bytes that have arrived, never a claimed size: a full buffer doubles. All buffers together are
-bounded by the pool's `max_bytes` (Kafka's SimpleMemoryPool, queued.max.request.bytes). A connection that needs more
-than is left waits. One connection at a time may exceed the bound until its frame is whole, so there is always one that
-goes on.
+Memory follows the bytes that have arrived, not a claimed size: a full buffer doubles. When BEGUN_BYTES have arrived,
+the buffer gets the claimed size, up to LARGEST_EXPECTED_BYTES; its pages cost nothing until bytes arrive.
+
+All buffers together are bounded by the pool's `max_bytes` (Kafka's SimpleMemoryPool, queued.max.request.bytes). A
+connection that needs more than is left waits. One connection at a time may exceed the bound until its frame is whole,
+so there is always one that goes on.
 
 A broker is done with a frame before it receives again. A client is not: it reads the records of a fetch while the next
 one arrives. `ReplyBuffer` is for clients. It is used the same way, and its frames stay valid.
@@ -36,11 +38,10 @@ from kwire_protocol.wire import ProtocolError
 
 SCRATCH_BYTES: Final = 256 * 1024
 ROOM_BYTES: Final = 16 * 1024  # the least room that a receive gets: fewer system calls
+BEGUN_BYTES: Final = 64 * 1024  # so much of a frame is taken for its beginning
 KEPT_BYTES: Final = 16 << 20  # what a pool keeps of buffers that nobody uses
 LARGEST_EXPECTED_BYTES: Final = 4 << 20  # no larger frame is made room for before it arrives
-MAPPED_BYTES: Final = (
-    128 * 1024
-)  # from this size on, a buffer is memory that goes back to the system when it is dropped
+MAPPED_BYTES: Final = 32 * 1024  # from this size on, a dropped buffer goes back to the system
 AHEAD_BYTES: Final = 64 * 1024  # what is received of small replies at once
 
 _TLS_HANDSHAKES: Final = range(0x160300, 0x160305)  # the first three bytes of TLS, from SSL 3.0 to TLS 1.3
@@ -268,6 +269,11 @@ class FrameBuffer:
             self._start, self._stop = 0, pending
             return
         wanted = pending + ROOM_BYTES if self._own is None else max(2 * pending, pending + ROOM_BYTES)
+        if pending >= BEGUN_BYTES:
+            # Room for the whole frame if it is no larger than most. If it had to wait for more memory later, it would
+            # keep what it has meanwhile, and many such frames would leave none for any to be completed.
+            (size,) = _SIZE.unpack_from(self._view, self._start)
+            wanted = max(wanted, min(size + 4, LARGEST_EXPECTED_BYTES))
         if not self._pool.admits(self, _rounded(wanted) - self.capacity):
             raise MemoryIsFull
         self._move(wanted)
