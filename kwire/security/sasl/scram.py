@@ -295,9 +295,6 @@ class _Begun:
     is_token: bool
 
 
-OWN_NONCE_TWICE: Final = "its own nonce twice, as librdkafka before 2.6.1 sends it"
-
-
 @attrs.define(eq=False)
 class ScramExchange:
     _scram: Scram
@@ -337,8 +334,7 @@ class ScramExchange:
         except ValueError as error:
             raise self._failed(f"a malformed final message: {error}") from None
         if final.nonce != begun.nonce:
-            is_twice = final.nonce == first.nonce + begun.nonce
-            raise self._failed(OWN_NONCE_TWICE if is_twice else "another nonce than it was given")
+            raise self._failed("another nonce than it was given")
         if final.channel_binding != first.header.encode():
             raise self._failed("another header than it began with")
         signed = f"{first.bare},{begun.server_first},{final.without_proof}".encode()
