@@ -261,6 +261,10 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 # The server's side
 
+_NONCE_TWICE: Final = ": librdkafka does so before version 2.6.1, use a newer one"
+"""The broker's nonce begins with the client's, and old clients put theirs in front once more. Brokers of Kafka took
+that for the broker's nonce until CVE-2024-56128, and refuse it since then, as RFC 5802 demands."""
+
 
 class Scram:
     """The mechanism with its credentials. `new_nonce` makes random printable text without commas."""
@@ -293,6 +297,11 @@ class _Begun:
     credential: ScramCredential
     is_known: bool
     is_token: bool
+
+    @property
+    def whose(self) -> str:
+        """Whose login it is, for the log."""
+        return f"{'token' if self.is_token else 'user'} {quoted(self.first.name)}"
 
 
 @attrs.define(eq=False)
@@ -333,6 +342,8 @@ class ScramExchange:
             final = parse_client_final(data)
         except ValueError as error:
             raise self._failed(f"a malformed final message: {error}") from None
+        if final.nonce == first.nonce + begun.nonce:
+            raise self._failed("its own nonce twice", hint=_NONCE_TWICE)
         if final.nonce != begun.nonce:
             raise self._failed("another nonce than it was given")
         if final.channel_binding != first.header.encode():
@@ -347,9 +358,9 @@ class ScramExchange:
             what = "delegation token" if begun.is_token else "user"
             raise self._failed("a wrong password" if begun.is_known else f"no such {what}")
         if first.authorization_id not in ("", first.name):
-            raise self._failed(
-                f"it wants to be {quoted(first.authorization_id)}",
+            raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different from username",
+                f"{begun.whose} wants to be {quoted(first.authorization_id)}",
             )
         if credential.expires_at_ms is not None and credential.expires_at_ms <= now_ms:
             raise self._failed("its credential has expired")
@@ -359,10 +370,9 @@ class ScramExchange:
         verified = mechanism.hmac(credential.server_key, signed)
         return Authenticated(owner, b"v=" + b64encode(verified), credential.expires_at_ms)
 
-    def _failed(self, why: str, told: str = "") -> AuthenticationFailed:
+    def _failed(self, why: str, *, hint: str = "") -> AuthenticationFailed:
         assert self._begun is not None
-        what = "token" if self._begun.is_token else "user"
-        return AuthenticationFailed(told, f"{why}, {what} {quoted(self._begun.first.name)}")
+        return AuthenticationFailed("", f"{why}, {self._begun.whose}{hint}")
 
 
 # The client's side

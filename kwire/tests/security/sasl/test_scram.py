@@ -238,8 +238,9 @@ def test_another_authorization_id_than_the_name_is_refused() -> None:
         if is_fine:
             assert isinstance(exchange.respond(final, now_ms=NOW_MS), Authenticated)
         else:
-            with pytest.raises(AuthenticationFailed, match="different from username"):
+            with pytest.raises(AuthenticationFailed, match="different from username") as failed:
                 exchange.respond(final, now_ms=NOW_MS)
+            assert failed.value.reason == "user 'alice' wants to be 'bob'"
 
 
 def _final(challenge: bytes, header: bytes, *, bare: bytes = b"n=alice,r=first", nonce: bytes = b"firstmore") -> bytes:
@@ -250,6 +251,16 @@ def _final(challenge: bytes, header: bytes, *, bare: bytes = b"n=alice,r=first",
     signature = SCRAM_SHA_256.hmac(SCRAM_SHA_256.hash(key), signed)
     proof = bytes(one ^ other for one, other in zip(key, signature, strict=True))
     return without_proof + b",p=" + b64encode(proof)
+
+
+def test_the_nonce_that_old_librdkafka_sends_is_refused_and_the_log_says_who_sends_it() -> None:
+    exchange = server()
+    challenge = exchange.respond(b"n,,n=alice,r=first", now_ms=NOW_MS)
+    with pytest.raises(AuthenticationFailed) as failed:
+        exchange.respond(_final(challenge.data, b"n,,", nonce=b"firstfirstmore"), now_ms=NOW_MS)
+    assert str(failed.value) == ""
+    hint = "librdkafka does so before version 2.6.1, use a newer one"
+    assert failed.value.reason == f"its own nonce twice, user 'alice': {hint}"
 
 
 @pytest.mark.parametrize(
