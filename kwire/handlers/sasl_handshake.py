@@ -41,6 +41,13 @@ async def handle(broker: Broker, request: SaslHandshakeRequest, context: Context
             f"{session.verb} failed: the mechanism {quoted(request.mechanism)} is not enabled, "
             f"{', '.join(session.names)} {'are' if len(session.names) > 1 else 'is'}"
         )
+        broker.audit.authenticated(
+            context.client_host,
+            mechanism=quoted(request.mechanism),
+            listener=context.listener_name,
+            principal=None,
+            reason=reason,
+        )
     else:
         if session.principal is not None and context.on_authenticating_again is not None:
             context.on_authenticating_again()

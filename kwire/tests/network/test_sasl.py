@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Awaitable, Callable
 
@@ -204,6 +205,8 @@ def test_a_client_that_hangs_up_during_the_delay_leaves_nothing_behind() -> None
 
 
 def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kwire.audit")
+
     async def scenario(kwire: ServerInTrio) -> None:
         client = await kwire.connect()
         response = await handshake(client, "GSSAPI\n")
@@ -211,7 +214,11 @@ def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are(caplog:
         assert await client.is_at_end()
 
     with_sasl_server(scenario)
-    assert r"the mechanism 'GSSAPI\n' is not enabled, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are" in caplog.text
+    why = r"the mechanism 'GSSAPI\n' is not enabled, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are"
+    closing = [line for line in caplog.messages if line.startswith("closing the connection from 127.0.0.1")]
+    assert [line.endswith(why) for line in closing] == [True]
+    audited = r"denied: a login from 127.0.0.1 with 'GSSAPI\n' at SASL_PLAINTEXT: authentication failed: " + why
+    assert audited in caplog.messages
 
 
 async def _two_handshakes(client: TrioClient) -> None:
