@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import re
+import socket
+import ssl
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 
 import attrs
 import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 
-from .secured import OAUTHBEARER, OPEN, PLAIN, SCRAM_256, SCRAM_512, Secured
+from kwire.security.sasl.scram import SCRAM_MECHANISMS
+from kwire.tests.raw_client import RawClient
+
+from .brokers import IS_KAFKA
+from .secured import OAUTHBEARER, OPEN, PASSWORDS, PLAIN, SCRAM_256, SCRAM_512, Secured
 from .secured_clients import CLIENTS, REFUSED_CERTIFICATE, Client
+
+E = ErrorCode
+ALERTS = {
+    "nobody": "SSLV3_ALERT_BAD_CERTIFICATE" if IS_KAFKA else "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+    "stranger": "SSLV3_ALERT_CERTIFICATE_UNKNOWN" if IS_KAFKA else "TLSV1_ALERT_UNKNOWN_CA",
+    "expired": "SSLV3_ALERT_CERTIFICATE_UNKNOWN" if IS_KAFKA else "SSLV3_ALERT_CERTIFICATE_EXPIRED",
+}
+"""What a client with OpenSSL calls them. Java's TLS says what it says, OpenSSL says why, and Python cannot choose."""
 
 # kafka-python reads the broker's last response only if it does not hear of the end of the connection with it.
 KAFKA_PYTHON_HEARD = r"(SaslAuthenticationFailedError: {}|socket disconnected)"
@@ -59,6 +77,28 @@ def test_a_wrong_password_is_refused_as_an_unknown_user_is(
     assert re.search(refused_sasl(text)[client_name], client.refusal(way, some_topic))
 
 
+@pytest.mark.parametrize("mechanism", [SCRAM_256, SCRAM_512])
+@pytest.mark.parametrize("repeated", ["", "first"], ids=["once", "twice"])
+def test_a_client_of_scram_that_sends_its_nonce_twice_is_refused_as_for_a_wrong_password(
+    secured: Secured, mechanism: str, repeated: str
+) -> None:
+    """As librdkafka does before version 2.6.1, which is that of Debian 12's kcat."""
+    scram = SCRAM_MECHANISMS[mechanism]
+    with RawClient(secured.address("SASL_PLAINTEXT")) as client:
+        client.call(SaslHandshakeRequest(mechanism), 1)
+        challenge = client.call(SaslAuthenticateRequest(b"n,,n=alice,r=first"), 2).auth_bytes.decode()
+        fields = dict(it.split("=", 1) for it in challenge.split(","))
+        without_proof = f"c=biws,r={repeated}{fields['r']}"
+        signed = f"n=alice,r=first,{challenge},{without_proof}".encode()
+        salt, iterations = b64decode(fields["s"]), int(fields["i"])
+        key = scram.client_key(scram.salted_password(PASSWORDS["alice"], salt, iterations))
+        proof = bytes(one ^ other for one, other in zip(key, scram.hmac(scram.hash(key), signed), strict=True))
+        final = f"{without_proof},p={b64encode(proof).decode()}"
+        answer = client.call(SaslAuthenticateRequest(final.encode()), 2)
+    expected = (E.SASL_AUTHENTICATION_FAILED, WRONG_SCRAM.format(mechanism)) if repeated else (E.NONE, "")
+    assert (answer.error_code, answer.error_message) == expected
+
+
 @pytest.mark.parametrize("what", ["expired", "forged", "for others", "by others"])
 @pytest.mark.parametrize("client", CLIENTS, indirect=True)
 def test_a_token_that_does_not_hold_is_refused(
@@ -83,6 +123,23 @@ def test_a_listener_that_insists_on_a_certificate_takes_no_other(
     identity = {"nobody": None, "stranger": certificates.stranger, "expired": certificates.expired_client}[who]
     said = client.refusal(secured.way("MUTUAL", identity=identity), some_topic)
     assert re.search(REFUSED_CERTIFICATE[client_name], said)
+
+
+@pytest.mark.parametrize("who", ALERTS)
+def test_a_certificate_that_is_not_accepted_is_refused_with_an_alert(secured: Secured, who: str) -> None:
+    certificates = secured.certificates
+    identity = {"nobody": None, "stranger": certificates.stranger, "expired": certificates.expired_client}[who]
+    context = ssl.create_default_context(cafile=str(certificates.authority))
+    if identity is not None:
+        context.load_cert_chain(identity.pem)
+    host, port = secured.address("MUTUAL").rsplit(":", 1)
+    with (
+        socket.create_connection((host, int(port))) as sock,
+        context.wrap_socket(sock, server_hostname=host) as encrypted,
+        pytest.raises(ssl.SSLError) as refused,
+    ):
+        encrypted.read()  # in TLS 1.3 the client's handshake ends before the broker sees its certificate
+    assert refused.value.reason == ALERTS[who]
 
 
 @pytest.mark.parametrize("client", CLIENTS, indirect=True)
