@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
-import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 
@@ -17,18 +15,10 @@ from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.security.sasl.scram import SCRAM_MECHANISMS
 from kwire.tests.raw_client import RawClient
 
-from .brokers import IS_KAFKA
 from .secured import OAUTHBEARER, OPEN, PASSWORDS, PLAIN, SCRAM_256, SCRAM_512, Secured
 from .secured_clients import CLIENTS, REFUSED_CERTIFICATE, Client
 
 E = ErrorCode
-ALERTS = {
-    "nobody": "SSLV3_ALERT_BAD_CERTIFICATE" if IS_KAFKA else "TLSV13_ALERT_CERTIFICATE_REQUIRED",
-    "stranger": "SSLV3_ALERT_CERTIFICATE_UNKNOWN" if IS_KAFKA else "TLSV1_ALERT_UNKNOWN_CA",
-    "expired": "SSLV3_ALERT_CERTIFICATE_UNKNOWN" if IS_KAFKA else "SSLV3_ALERT_CERTIFICATE_EXPIRED",
-}
-"""What a client with OpenSSL calls them. Java's TLS says what it says, OpenSSL says why, and Python cannot choose."""
-
 # kafka-python reads the broker's last response only if it does not hear of the end of the connection with it.
 KAFKA_PYTHON_HEARD = r"(SaslAuthenticationFailedError: {}|socket disconnected)"
 WRONG_PASSWORD = "Authentication failed: Invalid username or password"
@@ -123,23 +113,6 @@ def test_a_listener_that_insists_on_a_certificate_takes_no_other(
     identity = {"nobody": None, "stranger": certificates.stranger, "expired": certificates.expired_client}[who]
     said = client.refusal(secured.way("MUTUAL", identity=identity), some_topic)
     assert re.search(REFUSED_CERTIFICATE[client_name], said)
-
-
-@pytest.mark.parametrize("who", ALERTS)
-def test_a_certificate_that_is_not_accepted_is_refused_with_an_alert(secured: Secured, who: str) -> None:
-    certificates = secured.certificates
-    identity = {"nobody": None, "stranger": certificates.stranger, "expired": certificates.expired_client}[who]
-    context = ssl.create_default_context(cafile=str(certificates.authority))
-    if identity is not None:
-        context.load_cert_chain(identity.pem)
-    host, port = secured.address("MUTUAL").rsplit(":", 1)
-    with (
-        socket.create_connection((host, int(port))) as sock,
-        context.wrap_socket(sock, server_hostname=host) as encrypted,
-        pytest.raises(ssl.SSLError) as refused,
-    ):
-        encrypted.read()  # in TLS 1.3 the client's handshake ends before the broker sees its certificate
-    assert refused.value.reason == ALERTS[who]
 
 
 @pytest.mark.parametrize("client", CLIENTS, indirect=True)

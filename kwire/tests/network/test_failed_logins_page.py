@@ -63,6 +63,9 @@ SASL_WAYS: Final[Mapping[str, Way]] = {
     "another nonce than it was given, user 'alice'": partial(
         say_first_and_final, first=ALICE, final=f"c=biws,r=other,p={PROOF}"
     ),
+    "another header than it began with, user 'alice'": partial(
+        say_first_and_final, first=ALICE, final=f"c=eSws,r={{given}},p={PROOF}"
+    ),
     "a proof of another mechanism, user 'alice'": partial(
         say_first_and_final, first=ALICE, final="c=biws,r={given},p=AAAA"
     ),

@@ -9,6 +9,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
 from kwire_protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -41,7 +47,6 @@ from kwire.tests.network.sasl_scene import (
     say,
     with_sasl_server,
 )
-from kwire.tests.raw_client import request_frame
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 from kwire.tests.simple_requests import fetch, produce
 
@@ -442,18 +447,44 @@ def test_whoever_does_not_log_in_again_in_time_is_closed_at_the_next_request(
     assert "it did not authenticate again within connections.max.reauth.ms" in caplog.text
 
 
-def test_a_request_after_the_end_is_not_served_by_a_loop_that_is_late(caplog: pytest.LogCaptureFixture) -> None:
+def jump(seconds: float) -> None:
+    """So much time passes before anything else happens."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, MockClock)
+    clock.jump(seconds)
+
+
+def test_a_request_after_the_end_is_refused_although_the_broker_wakes_up_late(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await known_client(kwire)
-        clock = trio.lowlevel.current_clock()
-        assert isinstance(clock, MockClock)
-        # Both before the loop has its next turn, in which it hears of the request before it looks at its timers.
-        clock.jump(10.1)
-        client._socket.send(request_frame(ASK, 9))
+        jump(10.1)
+        client.send_now((ASK, 9))  # the broker finds it in the first turn after that
         assert await client.is_at_end()
 
     with_sasl_server(scenario, settings=[REAUTH])
     assert "it did not authenticate again within connections.max.reauth.ms" in caplog.text
+
+
+def test_an_authentication_ends_at_its_time_though_quotas_come_and_go() -> None:
+    lasts_s = 10_000_000  # the clock jumps while a worker writes the quotas to the metadata log
+
+    async def scenario(kwire: ServerInTrio) -> None:
+        client = await known_client(kwire)
+        admin = await known_client(kwire, mechanism="SCRAM-SHA-256")
+        for removes in (False, True):
+            bob = AlterClientQuotasRequestEntityData("user", "bob")
+            entry = AlterClientQuotasRequestEntryData([bob], [OpData("producer_byte_rate", 1e6, removes)])
+            (result,) = (await admin.call(AlterClientQuotasRequest([entry]), 1)).entries
+            assert result.error_code == 0
+            assert await is_served(client)
+        jump(lasts_s)
+        client.send_now((ASK, 9))
+        assert await client.is_at_end()
+        assert await is_served(admin)
+
+    with_sasl_server(scenario, settings=[REAUTH.replace("10000", str(lasts_s * 1000))])
 
 
 def test_whoever_is_late_may_still_log_in_again() -> None:
