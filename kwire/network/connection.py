@@ -80,7 +80,10 @@ MAX_PENDING_REPLY_BYTES = 1 << 20
 """Above this a connection sends its replies, and waits for the reader if it has to, before it handles more."""
 
 LONGEST_STARVED_S = 30.0
-"""After this time without memory for the rest of a request, those are closed that take it and send nothing."""
+"""After this time without memory for the rest of a request, those are closed that take it and send next to nothing."""
+
+LEAST_PROGRESS_BYTES = 64 * 1024
+"""Less than that in LONGEST_STARVED_S is next to nothing."""
 
 PeerAddress = tuple[str, int] | tuple[str, int, int, int]
 """Host and port, as `accept` returns them. With IPv6 there is more."""
@@ -144,6 +147,8 @@ class Connection:
         self._slot: Slot[Any] | None = None
         """What it waits for."""
         self._timer = Timer(self._on_time_over)
+        self._progress: tuple[int, int] | None = None
+        """How far the request that was arriving had come when somebody last looked: see `has_stalled`."""
         self._pauses = 0
         """The processor's count of pauses when the socket was last full."""
         self._state = RECEIVING
@@ -194,11 +199,15 @@ class Connection:
         )
         self.close()
 
-    def has_stalled(self, since: float) -> bool:
-        """Whether it takes memory for the beginning of a request, and has sent no more of it since."""
+    def has_stalled(self) -> bool:
+        """Whether it takes memory for the beginning of a request, and has sent next to nothing since the last call."""
+        frames = self._frames
+        before, self._progress = self._progress, (frames.completed, frames.pending) if frames.capacity else None
         return (
-            self._frames.capacity > 0
-            and self.last_active <= since
+            before is not None
+            and self._progress is not None
+            and before[0] == self._progress[0]
+            and self._progress[1] - before[1] < LEAST_PROGRESS_BYTES
             and self._state is not STARVED
             and self._handling is None
         )
@@ -206,8 +215,8 @@ class Connection:
     def close_stalled(self, now: float) -> None:
         self._logs.closings.write(
             logging.WARNING,
-            "closing the connection from %s: it began a request and has sent no more of it for %d s, while others wait "
-            "for the memory (queued.max.request.bytes)",
+            "closing the connection from %s: it began a request and has sent next to nothing of it for %d s, while "
+            "others wait for the memory (queued.max.request.bytes)",
             self.name,
             LONGEST_STARVED_S,
             now=now,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import socket
 import sys
 from collections import Counter
@@ -138,6 +139,7 @@ class Server:
     _connection_quotas: ConnectionQuotas = attrs.field(init=False)
     _limits: tuple[ServerConfig, ConnectionLimits] | None = None
     """Those of the configuration that was in force when they were read."""
+    _looked_for_stalled_at: float = -math.inf
     _told_of_waiting: LineLimit = attrs.field(factory=lambda: LineLimit(1, TELL_OF_WAITING_S))
     _refused: dict[socket.socket, Timer] = attrs.field(factory=dict)
     """Connections that are not served, and are closed when their addresses have paused."""
@@ -454,10 +456,16 @@ class Server:
         self._waiting_for_room.unpark_all()
 
     def _close_stalled(self) -> None:
-        """A connection has no memory for the rest of its request: closes those that take it and send nothing."""
+        """A connection has no memory for the rest of its request: closes those that take it and send next to nothing.
+
+        Many connections may wait, and each of them calls this.
+        """
         now = trio.current_time()
+        if now < self._looked_for_stalled_at + LONGEST_STARVED_S:
+            return
+        self._looked_for_stalled_at = now
         for connection in list(self.connections):
-            if connection.has_stalled(now - LONGEST_STARVED_S):
+            if connection.has_stalled():
                 connection.close_stalled(now)
 
     async def _reap_idle(self) -> None:

@@ -62,8 +62,8 @@ class BufferPool:
 
     A large buffer is mapped: pages that nobody wrote to take no memory, and dropping it gives the rest back.
 
-    `max_bytes` bounds the buffers in use. Beyond it there are the frame of the connection that may exceed it, and
-    ROOM_BYTES for each other connection with an incomplete frame.
+    `max_bytes` bounds the buffers in use. Beyond it there are the frame of the connection that may exceed it, the one
+    that took the last bytes, and twice ROOM_BYTES for each other connection with an incomplete frame.
     """
 
     max_bytes: int = sys.maxsize
@@ -123,7 +123,10 @@ class BufferPool:
             return True
         was_called = frames in self._called
         self._called.discard(frames)
-        if self.used_bytes + more <= self.max_bytes and (was_called or not self._waiting):
+        if was_called:
+            if self.used_bytes < self.max_bytes:  # as in Kafka, the last bytes are enough for a whole request
+                return True
+        elif not self._waiting and self.used_bytes + more <= self.max_bytes:
             return True
         if self._exceeding is None:
             self._exceeding = frames
@@ -142,6 +145,12 @@ class BufferPool:
         if frames is self._exceeding:
             self._exceeding = None
         if self.is_full:
+            self._call_next()
+
+    def went_on(self, frames: FrameBuffer) -> None:
+        """`frames` has taken what it needs for now, so the next one may try."""
+        self._called.discard(frames)
+        if not self._called:
             self._call_next()
 
     def _call_next(self) -> None:
@@ -172,7 +181,7 @@ def _mapped(capacity: int) -> mmap:
 class FrameBuffer:
     """`max_frame_bytes` may change at any time: the limit is lower until a connection has authenticated."""
 
-    __slots__ = ("_expected", "_own", "_pool", "_start", "_stop", "_view", "max_frame_bytes")
+    __slots__ = ("_expected", "_own", "_pool", "_start", "_stop", "_view", "completed", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int, pool: BufferPool) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -181,6 +190,8 @@ class FrameBuffer:
         self._view = pool.scratch
         self._start = 0
         self._stop = 0
+        self.completed = 0
+        """How many frames came out of buffers of this connection's own."""
         self._expected = 0
         """The size of the last frame if it did not fit into the scratch buffer: the next one may be as large."""
 
@@ -228,6 +239,7 @@ class FrameBuffer:
         self._start = end
         if self._own is not None:
             self._expected = min(size + 4, LARGEST_EXPECTED_BYTES) if size >= SCRATCH_BYTES else 0
+            self.completed += 1
             self._pool.forget(self)
         return self._view[start:end]
 
@@ -252,8 +264,13 @@ class FrameBuffer:
             self._start = self._stop = 0
             if self._own is not None:
                 self._give_back()
-        elif self._own is None or (self._pool.is_full and _rounded(self.pending + ROOM_BYTES) < len(self._own)):
-            self._move(self._stop - self._start)
+            return
+        if self._own is None:
+            self._move(self.pending)
+        elif self._pool.is_full and _rounded(self._wanted(self.pending + ROOM_BYTES)) < len(self._own):
+            self._move(self._wanted(self.pending))
+        if self._pool.is_full:
+            self._pool.went_on(self)
 
     def _give_back(self) -> None:
         assert self._own is not None
@@ -268,15 +285,21 @@ class FrameBuffer:
             self._view[:pending] = self._view[self._start : self._stop]
             self._start, self._stop = 0, pending
             return
-        wanted = pending + ROOM_BYTES if self._own is None else max(2 * pending, pending + ROOM_BYTES)
-        if pending >= BEGUN_BYTES:
-            # Room for the whole frame if it is no larger than most. If it had to wait for more memory later, it would
-            # keep what it has meanwhile, and many such frames would leave none for any to be completed.
-            (size,) = _SIZE.unpack_from(self._view, self._start)
-            wanted = max(wanted, min(size + 4, LARGEST_EXPECTED_BYTES))
+        wanted = self._wanted(pending + ROOM_BYTES if self._own is None else max(2 * pending, pending + ROOM_BYTES))
         if not self._pool.admits(self, _rounded(wanted) - self.capacity):
             raise MemoryIsFull
         self._move(wanted)
+
+    def _wanted(self, capacity: int) -> int:
+        """The capacity for the frame whose beginning has arrived: all of it, if it is no larger than most.
+
+        If it had to wait for more memory later, it would keep what it has meanwhile, and many such frames would leave
+        none for any to be completed.
+        """
+        if self.pending < BEGUN_BYTES:
+            return capacity
+        size: int = _SIZE.unpack_from(self._view, self._start)[0]
+        return max(capacity, min(size + 4, LARGEST_EXPECTED_BYTES))
 
     def _move(self, capacity: int) -> None:
         """Moves the pending bytes into another buffer of this connection's own."""

@@ -144,6 +144,24 @@ def test_those_that_wait_are_called_in_the_order_in_which_they_came() -> None:
     assert [it for it in order if it in waiting] == waiting
 
 
+def test_memory_that_is_enough_for_several_is_not_left_to_the_first() -> None:
+    pool = BufferPool(max_bytes=BOUND)
+    calls: deque[Peer] = deque()
+    size = BOUND - 100
+    large = Peer(FrameBuffer(BOUND, pool), bytearray(size.to_bytes(4, "big") + bytes(size // 2)), calls)
+    large.receive(BOUND)
+    exceeding, *waiting = peers_of(pool, [[LARGEST], [300_000], [300_000], [300_000]])
+    for peer in (exceeding, *waiting):
+        peer.calls = calls
+        peer.receive(100_000)
+    assert [it.is_starved for it in (exceeding, *waiting)] == [False, True, True, True]
+    large.close()
+    for peer in waiting:
+        assert calls.popleft() is peer
+        peer.go_on()
+        assert not peer.is_starved
+
+
 @pytest.mark.parametrize("is_the_one_that_exceeds", [True, False])
 def test_connections_that_close_let_the_next_one_go_on(is_the_one_that_exceeds: bool) -> None:
     pool = BufferPool(max_bytes=BOUND)

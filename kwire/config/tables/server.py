@@ -329,7 +329,7 @@ SERVER_CONFIGS: Final = table(
         -1,
         None,
         "The memory that requests of all connections may take while they arrive. Above it connections wait, but one at "
-        "a time may complete its request. -1 means 512 MiB.",
+        "a time may complete its request. -1 and 0 mean 512 MiB.",
     ),
     # Kafka: 102400. On one machine, that much data in flight does not fit the caches, and a fetch costs a third more.
     row(

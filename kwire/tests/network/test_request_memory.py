@@ -108,7 +108,27 @@ def test_who_takes_memory_and_sends_nothing_is_closed_when_others_have_waited_fo
             assert trio.current_time() - started >= LONGEST_STARVED_S
             closed = len(halves) - server.connections
             assert 0 < closed < len(halves)
-            assert caplog.text.count("it began a request and has sent no more of it for 30 s") == closed
+            assert caplog.text.count("it began a request and has sent next to nothing of it for 30 s") == closed
+
+    with_server(scenario, settings=SETTINGS, beside=WithoutWorkers())
+
+
+def test_who_takes_memory_and_sends_a_byte_now_and_then_is_closed_too() -> None:
+    async def scenario(server: ServerInTrio) -> None:
+        async with begun(server, 4) as halves, trio.open_nursery() as nursery:
+            for half in halves:
+                nursery.start_soon(dribble, half)
+            honest = await server.connect()
+            nursery.start_soon(honest.stream.send_all, LARGE)
+            assert await honest.read_frame()
+            nursery.cancel_scope.cancel()
+
+    async def dribble(half: Half) -> None:
+        with suppress(trio.BrokenResourceError):
+            while True:
+                with suppress(trio.BusyResourceError):  # it waits for memory for its first half
+                    await half.client.stream.send_all(b"x")
+                await trio.sleep(LONGEST_STARVED_S * 2 / 3)
 
     with_server(scenario, settings=SETTINGS, beside=WithoutWorkers())
 
