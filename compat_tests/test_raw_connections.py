@@ -59,7 +59,7 @@ def test_large_requests_that_arrive_together_are_served_within_a_bounded_memory(
     clients, size = 12, 900_000
     bounds = {"socket_request_max_bytes": "2000000", "queued_max_request_bytes": "2000000"}
     with brokers.restartable_broker(**bounds) as broker, ExitStack() as stack:
-        topics.create(broker.bootstrap, "large")
+        topics.create(broker.bootstrap, "large", replicas=brokers.NODES)
         reader = stack.enter_context(RawClient(broker.bootstrap))
         eventually(lambda: end_of(reader, "large") == 0, "the topic is served")
         producers = [stack.enter_context(RawClient(broker.bootstrap)) for _ in range(clients)]
@@ -70,4 +70,4 @@ def test_large_requests_that_arrive_together_are_served_within_a_bounded_memory(
                     sent.result()
         for client in producers:
             assert client.read_frame()
-        assert end_of(reader, "large") == clients
+        eventually(lambda: end_of(reader, "large") == clients, "all are stored")

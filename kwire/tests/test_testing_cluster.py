@@ -21,6 +21,7 @@ from kwire_protocol.records import Record, build_batch
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from compat_tests.nodes import wait_until_led
+from compat_tests.share_consumers import get, make, sharing
 from compat_tests.waiting import eventually
 from kwire.client.connection import BrokerConnection as ClientConnection
 from kwire.client.errors import ClientError
@@ -360,3 +361,23 @@ def test_a_broker_that_is_cut_off_changes_nothing_and_may_end_so() -> None:
         cluster.cut_off(3)
         cluster.restart(3)
         cluster.cut_off(1)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_share_group_gets_its_records_on_as_few_brokers_as_there_are(count: int) -> None:
+    with Cluster(count) as cluster:
+        create(cluster, "t", 2)
+        values = [b"%d" % number for number in range(20)]
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        for number, value in enumerate(values):
+            producer.produce("t", value, partition=number % 2)
+        assert producer.flush(30) == 0
+        group = make(cluster.nodes[1].address, "g")
+        with sharing(cluster.bootstrap_servers, group, "t") as consumer:
+            records = get(consumer, len(values))
+            assert sorted(record.value() or b"" for record in records) == sorted(values)
+            consumer.commit_sync()
+        with sharing(cluster.bootstrap_servers, group, "t") as consumer:
+            producer.produce("t", b"last", partition=0)
+            assert producer.flush(30) == 0
+            assert [record.value() for record in get(consumer, 1)] == [b"last"]
