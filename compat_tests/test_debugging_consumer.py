@@ -36,7 +36,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 UNCOMMITTED, COMMITTED = 0, 1
 DECIDED, END = 5, 8
 """The last stable offset and the end of the partition."""
-TIME_MS = int(time.time() * 1000) + 600_000
+TIME_MS = int(time.time() * 1000) + 3_000_000
 """The timestamp of the first record. Markers have the broker's time, which is earlier."""
 
 

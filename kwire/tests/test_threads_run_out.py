@@ -62,12 +62,14 @@ def test_work_waits_for_a_thread_that_is_free_where_no_more_can_be_started(caplo
 def test_threads_that_can_be_started_again_are_started() -> None:
     system = System(1)
     threads = Threads(system.start)
-    together = threading.Barrier(3)
+    go_on = threading.Event()
     for _ in range(2):
-        threads.do(lambda: together.wait(WAIT_S))
+        threads.do(lambda: go_on.wait(WAIT_S))
+    assert system.started == 1
     system.most = 2
-    threads.do(lambda: together.wait(WAIT_S))
+    threads.do(lambda: go_on.wait(WAIT_S))
     assert system.started == 2
+    go_on.set()
 
 
 def test_without_any_thread_work_is_refused_with_an_error_that_passes() -> None:
