@@ -46,6 +46,24 @@ T = TypeVar("T")
 def _ignore() -> None: ...
 
 
+class _NotTakenBackError(Exception):
+    """An append was refused, and what the log has of it could not be cut off.
+
+    Every process finds it, like what another process has appended; the next operation syncs it before that.
+    """
+
+    def __init__(self, end_offset: int) -> None:
+        self.end_offset = end_offset
+
+
+def _is_cut(log: Log, end_offset: int) -> bool:
+    try:
+        log.truncate_to(end_offset)
+    except OSError:
+        return False
+    return True
+
+
 @attrs.define(eq=False)
 class SharedMetadataLog:
     """A `MetadataLog` of this process and others. Create it with `open`.
@@ -79,7 +97,11 @@ class SharedMetadataLog:
         return self._end_offset
 
     async def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
-        end_offset, appended = await self._in_worker(partial(self._append, values, expected_end_offset))
+        try:
+            end_offset, appended = await self._in_worker(partial(self._append, values, expected_end_offset))
+        except _NotTakenBackError as left:
+            end_offset, appended = left.end_offset, False
+            self.announce()
         if not appended:
             self._ends_at(end_offset)
             raise AppendConflict(f"the metadata log ends at {end_offset}, not at {expected_end_offset}")
@@ -125,7 +147,9 @@ class SharedMetadataLog:
                 log = self._log = self._opened_again(log)
             self._files = None
             yield log
-            self._files, self._durable_end = self._listed(), log.log_end_offset
+            self._durable_end = log.log_end_offset
+            with suppress(OSError):  # What was done is done. The next operation opens the log anew.
+                self._files = self._listed()
         finally:
             lock.release()
 
@@ -168,11 +192,12 @@ class SharedMetadataLog:
                 append_batch(log, values_batch(values, now_ms), now_ms)
                 log.flush()
             except OSError as error:
-                # The caller is told that nothing changed, so no other process may find it either.
-                with suppress(OSError):
-                    log.truncate_to(expected_end_offset)
+                # The error means that nothing changed, so no other process may find it either.
+                is_taken_back = _is_cut(log, expected_end_offset)
                 if not is_passing(error):
                     log.fail(error)
+                elif not is_taken_back:
+                    raise _NotTakenBackError(log.log_end_offset) from error
                 raise
             return log.log_end_offset, True
 
