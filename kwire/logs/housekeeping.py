@@ -86,6 +86,7 @@ async def _make_room_and_logs(broker: Broker) -> None:
 async def remove_deleted(broker: Broker) -> None:
     """Removes the files of deleted topics, and of deleted segments whose delay is over."""
     for folder in list(broker.log_dirs):
+        _finish_deletions(broker, folder)
         deleted = folder.take_deleted(broker.clock.now_ms())
         if deleted is None:
             continue
@@ -97,6 +98,17 @@ async def remove_deleted(broker: Broker) -> None:
         finally:
             if not is_removed:
                 folder.give_back(deleted)
+
+
+def _finish_deletions(broker: Broker, folder: LogDir) -> None:
+    """Renames the folders of deleted partitions for which that was refused. Raises OSError if it still is."""
+    if folder.failed is None:
+        try:
+            folder.finish_deletions()
+        except OSError as error:
+            if is_passing(error):
+                raise
+            broker.take_offline(folder, error)
 
 
 async def _in_thread(worker: Worker, broker: Broker, folder: LogDir, work: Callable[[], object]) -> bool:

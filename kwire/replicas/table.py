@@ -554,7 +554,9 @@ class PartitionTable:
         try:
             folder.delete_log(partition.topic, partition.index, self.clock.uuid())
         except OSError as error:
-            folder.on_failed(folder, error)
+            # If it was only refused, it is done before other files are removed (`housekeeping.remove_deleted`).
+            if not is_passing(error):
+                folder.on_failed(folder, error)
 
     def _log_config(self, values: Mapping[str, Value]) -> LogConfig:
         return log_config(values, self.server_config())

@@ -1,10 +1,11 @@
-"""New partitions for whose logs there was no descriptor: their neighbours work, and they do as soon as there is one."""
+"""Partitions that cannot be made or deleted for want of descriptors: their neighbours work, and it is tried again."""
 
 from __future__ import annotations
 
 import errno
 
 import pytest
+import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -16,6 +17,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config.server import load_config
+from kwire.logs.housekeeping import remove_deleted
 from kwire.waits import at_once
 
 TOPIC = "t"
@@ -81,6 +83,42 @@ def test_a_partition_without_a_descriptor_does_not_keep_the_others_from_being_ma
     refusing(broker, disk)
     broker.partitions.make_refused()
     assert states(broker) == [ErrorCode.NONE] * 4
+    broker.close()
+
+
+def delete(broker: Broker) -> None:
+    request = DeleteTopicsRequest(topic_names=[TOPIC])
+    (answer,) = at_once(broker.metadata.delete_topics(request, version=5)).responses
+    assert answer.error_code == ErrorCode.NONE
+
+
+def test_a_deletion_that_is_refused_is_done_later(broker: Broker, disk: MemoryDisk) -> None:
+    create(broker, 2)
+    assert states(broker) == [ErrorCode.NONE] * 2
+    refusing(broker, disk, 1)
+    delete(broker)
+    assert broker.log_dirs.online
+    with pytest.raises(OSError, match="Too many open files"):
+        trio.run(remove_deleted, broker)
+    assert f"{TOPIC}-1" in disk.listdir("")
+    refusing(broker, disk)
+    trio.run(remove_deleted, broker)
+    assert not [name for name in disk.listdir("") if name.startswith(TOPIC)]
+    assert broker.log_dirs.online
+    broker.close()
+
+
+def test_a_new_topic_has_nothing_of_one_whose_deletion_was_refused(broker: Broker, disk: MemoryDisk) -> None:
+    create(broker, 2)
+    assert states(broker) == [ErrorCode.NONE] * 2
+    refusing(broker, disk, 1)
+    delete(broker)
+    create(broker, 2)
+    assert states(broker) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+    refusing(broker, disk)
+    broker.partitions.make_refused()
+    assert states(broker) == [ErrorCode.NONE] * 2
+    assert [broker.partitions.find(TOPIC, index).log.log_end_offset for index in range(2)] == [2, 1]
     broker.close()
 
 

@@ -80,6 +80,13 @@ class _Doomed(NamedTuple):
         return self.lease is not None and self.lease.is_lent
 
 
+class _Undeleted(NamedTuple):
+    """A partition whose folder still has its name, because the disk refused to rename or remove it."""
+
+    unique: bytes
+    log: Log | None
+
+
 @attrs.define(eq=False)
 class LogDir:
     """See the module; create one with `LogDir.open`.
@@ -106,6 +113,7 @@ class LogDir:
     """Folders of partitions that were set aside, now or earlier."""
     _names_given_up: bool = False
     """Folders were renamed since the last sync of their names."""
+    _undeleted: dict[TopicPartition, _Undeleted] = attrs.field(factory=dict)
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     failed: OSError | None = None
     on_failed: Callable[[LogDir, OSError], object] = _unheard
@@ -224,6 +232,7 @@ class LogDir:
         key = topic, partition
         if key in self.logs or key in self.found:
             raise StorageError(errno.EEXIST, "the partition has a folder already", folder)
+        self._free_name(key)
         self._forget(key)
         log = Log.open(
             self.disk,
@@ -255,17 +264,38 @@ class LogDir:
         return read_topic_id(self.disk, names.partition_folder(topic, partition))
 
     def delete_log(self, topic: str, partition: int, unique: bytes) -> None:
-        """Takes the partition out of the folder, open or not; `unique` (16 bytes) names what is left to remove."""
-        folder = names.partition_folder(topic, partition)
-        log = self.logs.pop((topic, partition), None)
+        """Takes the partition out of the folder, open or not; `unique` (16 bytes) names what is left to remove.
+
+        Raises OSError. If that passes, `finish_deletions` does the rest, or whoever needs the partition's name before.
+        """
+        key = topic, partition
+        log = self.logs.pop(key, None)
         if log is not None:
             log.give_up_folder()
+        self._forget(key)
+        self._undeleted[key] = _Undeleted(unique, log)
+        self._finish_deletion(key)
+
+    def finish_deletions(self) -> None:
+        """Deletes the logs whose deletion was refused. Raises OSError if it still is."""
+        for key in list(self._undeleted):
+            self._finish_deletion(key)
+
+    def _finish_deletion(self, key: TopicPartition) -> None:
+        folder = names.partition_folder(*key)
+        unique, log = self._undeleted[key]
         self._names_given_up = True
-        self._forget((topic, partition))
         if log is not None and not log.has_folder:
             self.disk.remove_tree(folder)
         else:
             self.doom(folder, unique, None if log is None else log.disk)
+        del self._undeleted[key]
+
+    def _free_name(self, key: TopicPartition) -> None:
+        """Before a folder gets the partition's name, which that of a deleted one may still have. Raises OSError."""
+        if key in self._undeleted:
+            self._finish_deletion(key)
+            self.sync_given_up()
 
     def doom(self, folder: str, unique: bytes, lease: Lease | None = None) -> None:
         """Renames a folder; the next `take_deleted`, or the next opening, has it removed.
@@ -348,6 +378,7 @@ class LogDir:
 
     def take_in(self, key: TopicPartition, folder: str) -> None:
         """Gives a folder the partition's name. Of another log of that name only what was announced is still known."""
+        self._free_name(key)
         self.reserve.spend(lambda: self.disk.rename(folder, names.partition_folder(*key)))
         known = self.checkpointed(key)
         self._forget(key)
