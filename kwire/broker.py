@@ -341,6 +341,7 @@ class Broker:
             at_once(metadata.move_partitions(misplaced))
         if member is None:
             at_once(metadata.begin_epochs_behind(partitions.epochs_ahead()))
+            at_once(metadata.shorten_log())
         # In this order, because decided transactions are completed at once, also in the partitions of groups.
         groups.runtime.start()
         transactions.runtime.start()

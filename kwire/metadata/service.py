@@ -539,6 +539,15 @@ class MetadataService:
                 "the leader epochs of the last start go on, because the metadata log cannot be written: %s", error
             )
 
+    async def shorten_log(self) -> None:
+        """Writes a snapshot at the end of a start, if the log has become long.
+
+        Without it, a broker that never runs for long would keep the records of each of its starts.
+        """
+        assert not self._is_working, "nothing changes the metadata yet"
+        if self._snapshots.is_long:
+            await self._write_snapshot()
+
     async def begin_epochs_behind(self, latest: Mapping[tuple[Uuid, int], int]) -> None:
         """Gives partitions, by topic id and index, the leader epoch after the latest of their logs."""
         if latest:

@@ -41,6 +41,9 @@ from kwire.metadata.records import MetadataRecord, decode_record
 
 RECORDS_PER_BATCH: Final = 500
 
+LONG_BYTES: Final = 256 << 10
+"""A start that has read so much of the log replaces it, which takes less time than to read it in the next one."""
+
 
 @attrs.frozen
 class Snapshot:
@@ -62,7 +65,8 @@ class Snapshot:
 class SnapshotSchedule:
     """Decides after each change whether a snapshot is due, like Kafka's `SnapshotGenerator`.
 
-    One is due after `max_bytes` of the log, or `max_interval_ms` (unless 0) after the last one or the start.
+    One is due after `max_bytes` of the log, or `max_interval_ms` (unless 0) after the last one or the start. Starts may
+    follow each other faster, and each writes records for all partitions. So there is another rule for them: `is_long`.
     """
 
     max_bytes: int
@@ -78,6 +82,11 @@ class SnapshotSchedule:
         if not self._bytes:
             return False
         return self._bytes >= self.max_bytes or 0 < self.max_interval_ms <= now_ms - self.last_ms
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a start should write one, so that the next start does not read all of this again."""
+        return self._bytes >= min(LONG_BYTES, self.max_bytes)
 
     def begin_anew(self, *, now_ms: int) -> None:
         """A snapshot was written, or could not be."""

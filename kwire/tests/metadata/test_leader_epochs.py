@@ -7,18 +7,21 @@ from collections.abc import Callable
 import pytest
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.records import Record, build_batch, read_header
+from kwire_storage import names
 from kwire_storage.checkpoints import encode_epochs
+from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config.server import load_config
+from kwire.metadata.log import FileMetadataLog
 from kwire.waits import at_once
 from storage.tests.small_disk import SmallDisk
 
 
-def opened(disk: MemoryDisk) -> Broker:
-    return Broker.open(load_config(settings=["kwire.log.reserve.bytes=0"]), disk, SystemClock())
+def opened(disk: MemoryDisk, *settings: str) -> Broker:
+    return Broker.open(load_config(settings=["kwire.log.reserve.bytes=0", *settings]), disk, SystemClock())
 
 
 def epochs(broker: Broker) -> list[int]:
@@ -81,3 +84,57 @@ def test_a_start_on_a_full_disk_goes_on_in_the_last_epochs(caplog: pytest.LogCap
     broker = opened(disk)
     assert epochs(broker) == [2, 6]
     broker.close()
+
+
+SHORT_LOG = "metadata.log.max.record.bytes.between.snapshots=1"
+
+
+def test_starts_that_follow_one_another_do_not_make_the_log_longer() -> None:
+    disk = MemoryDisk()
+    carried_here(disk)
+    for _ in range(3):
+        opened(disk, SHORT_LOG).close()
+    broker = opened(disk, SHORT_LOG)
+    log = broker.metadata.log
+    assert isinstance(log, FileMetadataLog)
+    assert log.log.log_start_offset == log.end_offset
+    assert [parsed for it in disk.listdir(log.log.path) if (parsed := names.parse_metadata_snapshot(it))] == [
+        (log.end_offset, 1)
+    ]
+    assert epochs(broker) == [4, 8]
+    broker.close()
+
+
+class Stop(BaseException):
+    pass
+
+
+def test_after_a_power_cut_at_any_moment_of_a_start_all_partitions_have_the_same_next_epoch() -> None:
+    number, is_over = 0, False
+    while not is_over:
+        disk = FaultyDisk()
+        carried_here(disk)
+        opened(disk).close()
+        left = number
+
+        def stop(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Stop
+
+        disk.before_operation = stop
+        try:
+            opened(disk, SHORT_LOG).abandon()
+            is_over = True
+        except Stop:
+            pass
+        disk.before_operation = None
+        for after in (disk.crash(), disk.kill()):
+            broker = opened(after, SHORT_LOG)
+            assert epochs(broker) in ([2, 6], [3, 7]), number
+            append(broker)
+            assert broker.partitions.find("t", 1).log.log_end_offset == 3, number
+            broker.close()
+        number += 1
+    assert number > 20

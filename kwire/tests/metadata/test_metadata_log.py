@@ -82,6 +82,7 @@ def test_kafkas_dump_tool_reads_what_we_wrote(tmp_path: Path) -> None:
         )
     )
     at_once(service.producer_ids.draw())
+    at_once(service.begin_next_epochs())
     folder.close()
     dumped = dump_log(tmp_path / LOG_FILE, "--cluster-metadata-decoder")
     for expected in (
@@ -98,6 +99,7 @@ def test_kafkas_dump_tool_reads_what_we_wrote(tmp_path: Path) -> None:
         '{"type":"TOPIC_RECORD","version":0,"data":{"name":"t",',
         '{"type":"CONFIG_RECORD","version":0,"data":{"resourceType":2,"resourceName":"t","name":"segment.bytes",',
         '{"type":"PARTITION_RECORD","version":2,"data":{"partitionId":1,',
+        '{"type":"PARTITION_CHANGE_RECORD","version":2,"data":{"partitionId":1,',
         '{"type":"PRODUCER_IDS_RECORD","version":0,"data":{"brokerId":1,"brokerEpoch":8,"nextProducerId":1000}}',
     ):
         assert expected in dumped, dumped

@@ -31,7 +31,7 @@ from kwire.metadata.controller.configs.config_changes import ConfigChange, Opera
 from kwire.metadata.image import ConfigResourceType, MetadataImage
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 from kwire.metadata.service import MetadataService
-from kwire.metadata.snapshots import SnapshotSchedule, image_records, read_snapshot_file, snapshot_batches
+from kwire.metadata.snapshots import LONG_BYTES, SnapshotSchedule, image_records, read_snapshot_file, snapshot_batches
 from kwire.tests.metadata.distant_log import answered, settle
 from kwire.tests.metadata.harness import distant_service, open_service, record, service
 from kwire.tests.slots import at_once
@@ -188,6 +188,17 @@ def test_a_snapshot_is_due_after_so_many_bytes_or_so_long_and_something_changed(
     never = SnapshotSchedule(max_bytes=100, max_interval_ms=0, last_ms=0)
     never.applied(1)
     assert not never.is_due(now_ms=1 << 50)
+
+
+def test_a_start_replaces_a_long_log_even_if_no_snapshot_is_due() -> None:
+    def is_long(max_bytes: int, size_in_bytes: int) -> bool:
+        schedule = SnapshotSchedule(max_bytes, max_interval_ms=0, last_ms=0)
+        schedule.applied(size_in_bytes)
+        return schedule.is_long
+
+    assert is_long(20 * LONG_BYTES, LONG_BYTES)
+    assert not is_long(20 * LONG_BYTES, LONG_BYTES - 1)
+    assert is_long(100, 100)
 
 
 def test_none_is_written_before_the_partitions_follow() -> None:
