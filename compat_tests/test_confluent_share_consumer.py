@@ -333,3 +333,29 @@ def test_a_restart_forgets_no_acknowledgement(
         # The count of a delivery that has not ended is not persisted.
         assert again[1] == 2
         assert set(again) == {1, 4, 5}
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+def test_the_callback_hears_after_a_restart_that_another_leader_delivered_the_records(
+    restartable_broker: RestartableBroker, unique: Callable[[str], str], is_killed: bool
+) -> None:
+    broker = restartable_broker
+    topic = unique("topic")
+    topics.create(broker.bootstrap, topic, replicas=brokers.NODES)  # led by the one that is restarted
+    group = make(broker.bootstrap, unique("group"))
+    fill(broker.bootstrap, topic, numbered(1))
+    errors: list[KafkaException | None] = []
+    with sharing(broker.bootstrap, group, topic) as consumer:
+        consumer.set_acknowledgement_commit_callback(lambda _, error: errors.append(error))
+        records = get(consumer, 1, None)
+        (broker.kill_and_restart if is_killed else broker.restart)()
+        acknowledge(consumer, records)
+        consumer.commit_async()
+
+        def was_called() -> bool:
+            acknowledge(consumer, polled(consumer))
+            return bool(errors)
+
+        eventually(was_called, "the callback is called", pause_s=0)
+    assert errors[0] is not None
+    assert errors[0].args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
