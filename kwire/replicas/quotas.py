@@ -41,8 +41,8 @@ class ReplicationQuota:
 
     def record(self, size: int, now_ms: int) -> None:
         """Counts bytes of throttled replicas, whether or not these are in sync."""
+        self._forget(now_ms)
         if not self._taken or now_ms - self._taken[-1][0] >= self.sample_ms:
-            self._forget(now_ms)
             self._taken.append([now_ms, 0])
         self._taken[-1][1] += size
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kwire.replicas.quotas import ALL_REPLICAS, MOST_SAMPLES, NO_REPLICAS, ReplicationQuota, ThrottledReplicas
@@ -68,6 +68,9 @@ moves = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 5000)), min_size=
 
 
 @given(moves, st.integers(0, 5000), st.integers(1, 12), st.integers(1, 300))
+@example(
+    taken=[(0, 0), (493, 0), (163, 1)], limit=2, samples=4, sample_ms=164
+)  # the first sample ends with the last record
 def test_it_is_known_when_the_wait_ends(taken: list[tuple[int, int]], limit: int, samples: int, sample_ms: int) -> None:
     quota = ReplicationQuota(Limit(limit), samples, sample_ms)
     now_ms = 0
