@@ -43,7 +43,8 @@ async def run(broker: Broker) -> None:
             nursery.start_soon(
                 _every, config.replica_high_watermark_checkpoint_interval_ms, lambda: _high_watermarks(broker)
             )
-        nursery.start_soon(_every, _removal_interval_ms(config), lambda: _make_room_and_logs(broker))
+        nursery.start_soon(_every, _removal_interval_ms(config), lambda: remove_deleted(broker))
+        nursery.start_soon(_every, _removal_interval_ms(config), lambda: _make_refused(broker))
 
 
 def _removal_interval_ms(config: ServerConfig) -> int:
@@ -77,9 +78,8 @@ async def _high_watermarks(broker: Broker) -> None:
         await _in_thread(Worker.CHECKPOINTS, broker, folder, partial(folder.write, checkpoints))
 
 
-async def _make_room_and_logs(broker: Broker) -> None:
-    """Removes what was deleted, then makes the logs of new partitions for which there was no room before."""
-    await remove_deleted(broker)
+async def _make_refused(broker: Broker) -> None:
+    """Makes the logs of new partitions for which there was no room, memory or descriptor before."""
     broker.partitions.make_refused()
 
 
