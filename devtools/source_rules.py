@@ -86,6 +86,8 @@ ALLOWED = (
     _may("storage/kwire_storage/disk/open_files.py", "threads", "a lock: logs are recovered in several threads"),
     _may("protocol/kwire_protocol/frames.py", "disk", "maps memory, and no file, for large buffers"),
     _may("kwire/clock.py", "clock chance", "the clock and the dice, handed to everybody else"),
+    _may("kwire/network/address_lookup.py", "network", "looks up the hosts of other brokers"),
+    _may("kwire/network/guest_clock.py", "clock threads", "trio's clock; whether a thread can be started"),
     _may("kwire/network/server.py", "network", "binds and accepts"),
     _may("kwire/metrics/endpoint.py", "network", "accepts, and answers in a worker thread"),
     _may("kwire/network/poll.py", "network", "asks which sockets are ready"),

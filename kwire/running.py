@@ -34,6 +34,7 @@ from kwire.config.listeners import Listener
 from kwire.config.reading import ConfigReader
 from kwire.config.server import ServerConfig
 from kwire.descriptors import Budget, raise_limit
+from kwire.network.address_lookup import AddressLookup
 from kwire.network.listener_security import securities_of
 from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
@@ -223,6 +224,7 @@ def serve(
         raise StartError(str(error)) from error
 
     async def main() -> None:
+        trio.socket.set_custom_hostname_resolver(AddressLookup())
         async with trio.open_nursery() as nursery:
             broker.on_fatal = nursery.cancel_scope.cancel
 

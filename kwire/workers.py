@@ -41,6 +41,7 @@ class Worker(Enum):
     SNAPSHOT = "snapshot"
     METADATA = "metadata"
     ZOOKEEPER = "zookeeper"
+    ADDRESSES = "addresses"
     METRICS = "metrics"
     KEYS = "keys"
     STOP = "stop"
@@ -132,6 +133,12 @@ DUTIES = {
         files="none",
         at_once="one for what the metadata service asks, one for news",
     ),
+    Worker.ADDRESSES: Duty(
+        does="looks up the addresses of another broker's host",
+        is_given="the host's name",
+        files="none",
+        at_once="one for a connection to be made",
+    ),
     Worker.METRICS: Duty(
         does="answers one request for metrics",
         is_given="a socket of its own, and the values",
@@ -175,9 +182,9 @@ class Threads:
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._count = 0
         self._free = 0
-        """How many wait for work of which there is none yet."""
+        """The threads that wait, without those for which work is in the queue."""
         self._overdue = 0
-        """How much work waits although no thread does."""
+        """Work in the queue for which no thread waits."""
 
     def keep(self, count: int) -> None:
         """Starts threads until there are so many. Raises OSError if not even one can be started."""
@@ -316,8 +323,14 @@ async def run_to_its_end(worker: Worker, work: Callable[[], T]) -> Outcome[T]:
     return result
 
 
-async def run(worker: Worker, work: Callable[[*Ts], T], *args: *Ts, limiter: trio.CapacityLimiter | None = None) -> T:
-    """Runs `work(*args)` in a worker thread. A cancellation waits until it ends."""
+async def run(
+    worker: Worker,
+    work: Callable[[*Ts], T],
+    *args: *Ts,
+    limiter: trio.CapacityLimiter | None = None,
+    abandon_on_cancel: bool = False,
+) -> T:
+    """Runs `work(*args)` in a worker thread. A cancellation waits until it ends, without `abandon_on_cancel`."""
     results: list[Outcome[T]] = []
     done, token, place = trio.Event(), trio.lowlevel.current_trio_token(), object()
 
@@ -335,7 +348,7 @@ async def run(worker: Worker, work: Callable[[*Ts], T], *args: *Ts, limiter: tri
     await limiter.acquire_on_behalf_of(place)
     try:
         _threads.do(as_worker)
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=not abandon_on_cancel):
             await done.wait()
     finally:
         limiter.release_on_behalf_of(place)

@@ -148,7 +148,7 @@ class Connection:
         """What it waits for."""
         self._timer = Timer(self._on_time_over)
         self._progress: tuple[int, int] | None = None
-        """How far the request that was arriving had come when somebody last looked: see `has_stalled`."""
+        """Completed requests and pending bytes at the last call of `has_stalled`; None if no memory was taken then."""
         self._pauses = 0
         """The processor's count of pauses when the socket was last full."""
         self._state = RECEIVING
@@ -200,7 +200,7 @@ class Connection:
         self.close()
 
     def has_stalled(self) -> bool:
-        """Whether it takes memory for the beginning of a request, and has sent next to nothing since the last call."""
+        """Returns True if a begun request takes memory, and next to nothing of it came since the last call."""
         frames = self._frames
         before, self._progress = self._progress, (frames.completed, frames.pending) if frames.capacity else None
         return (

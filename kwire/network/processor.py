@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kwire.network.guest_clock import GuestClock
 from kwire.network.poll import READ, new_poll
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Timer:
 
     __slots__ = ("callback", "deadline", "due_in_heap")
 
-    def __init__(self, callback: Callable[[], None]) -> None:
+    def __init__(self, callback: Callable[[], object]) -> None:
         self.callback = callback
         self.deadline = math.inf
         self.due_in_heap = math.inf
@@ -188,9 +189,11 @@ class Processor:
     def host(self, main: Callable[[], Awaitable[None]], *, clock: trio.abc.Clock | None = None) -> None:
         """Serves in this thread until `main`, which runs as a trio guest, returns. Raises what `main` raises.
 
-        Times come from `clock`, or from the system if there is none.
+        Times come from `clock`, or from the system if there is none. With the system's, it also serves where no thread
+        can be started.
         """
         done: list[Outcome[None]] = []
+        own = GuestClock() if clock is None else None
         scope = trio.CancelScope()
 
         async def guest() -> None:
@@ -201,15 +204,23 @@ class Processor:
             self.add(bell.socket, bell.on_rung)
 
             def call_soon_from_any_thread(callback: Callable[[], object]) -> None:
+                if own is not None:
+                    own.thread_seen()
                 self._soon.append(callback)
                 bell.ring()
+
+            def call_soon(callback: Callable[[], object]) -> None:
+                if own is not None and (pause_s := own.take_pause_s()):
+                    self.start_timer(Timer(callback), own.current_time() + pause_s)
+                else:
+                    self._soon.append(callback)
 
             trio.lowlevel.start_guest_run(
                 guest,
                 run_sync_soon_threadsafe=call_soon_from_any_thread,
-                run_sync_soon_not_threadsafe=self._soon.append,
+                run_sync_soon_not_threadsafe=call_soon,
                 done_callback=done.append,
-                clock=clock,
+                clock=own or clock,
                 restrict_keyboard_interrupt_to_checkpoints=True,
             )
             time = trio.lowlevel.current_clock().current_time

@@ -8,8 +8,11 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 import trio
+from outcome import Outcome
 
-from kwire.network.poll import Poll, new_poll
+from kwire.network import guest_clock
+from kwire.network.guest_clock import POLL_S
+from kwire.network.poll import READ, Poll, new_poll
 from kwire.network.processor import SHORTEST_PAUSE_S, Processor, Timer
 from kwire.tests.network.processor_scene import Pair, new_pair
 
@@ -126,6 +129,69 @@ def test_a_thread_wakes_a_task_while_the_processor_sleeps(processor: Processor) 
             gate.set()
 
     hosted(processor, main)
+
+
+def test_it_serves_a_guest_for_which_no_thread_can_be_started(
+    processor: Processor, pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        processor.add(pair.near, pair.read)
+        pair.far.send(b"hello")
+        await trio.sleep(A_MOMENT_S)
+        poll = processor._poll
+        assert isinstance(poll, CountingPoll)
+        asked = poll.asked
+        await trio.sleep(5 * POLL_S)
+        assert poll.asked - asked < 20, "it looked for events all the time"
+        processor.remove(pair.near)
+
+    # The threads of trio's cache are taken, so that the guest finds none.
+    taken, go_on = threading.Semaphore(0), threading.Event()
+
+    def take() -> None:
+        taken.release()
+        assert go_on.wait(TIMEOUT_S)
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        try:
+            while True:
+                trio.lowlevel.start_thread_soon(take, lambda _: None)
+                assert taken.acquire(timeout=TIMEOUT_S)
+        except RuntimeError:
+            pass
+        try:
+            hosted(processor, main)
+        finally:
+            go_on.set()
+    assert pair.masks == [READ]
+    assert len(caplog.messages) == 1
+    assert "no thread can be started to wait for events" in caplog.messages[0]
+
+
+def test_a_guest_whose_thread_may_have_ended_waits_in_another(
+    processor: Processor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guest_clock, "FRESH_S", 0.0)  # it may have ended at once
+    started = 0
+    start_thread_soon = trio.lowlevel.start_thread_soon
+
+    def count(work: Callable[[], None], deliver: Callable[[Outcome[None]], object]) -> None:
+        nonlocal started
+        started += 1
+        start_thread_soon(work, deliver)
+
+    monkeypatch.setattr(trio.lowlevel, "start_thread_soon", count)
+
+    async def main() -> None:
+        for _ in range(5):
+            await trio.sleep(A_MOMENT_S)
+
+    hosted(processor, main)
+    assert started >= 5
 
 
 def test_a_task_and_a_timer_have_their_time_while_no_socket_is_ready(processor: Processor) -> None:

@@ -89,7 +89,9 @@ class Process:
         callback()
 
 
-async def in_thread(worker: Worker, work: Callable[[*Ts], T], *args: *Ts, limiter: Any = None) -> T:
+async def in_thread(
+    worker: Worker, work: Callable[[*Ts], T], *args: *Ts, limiter: Any = None, abandon_on_cancel: bool = False
+) -> T:
     """In place of `workers.run`: the thread waits for its disk, works in no time, and waits again."""
     process = RUNNING.get()
     with trio.CancelScope(shield=True):

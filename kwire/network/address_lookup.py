@@ -1,0 +1,31 @@
+"""Hosts of other brokers are looked up in kwire's workers: the threads of trio's own cache are for its event loop."""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+from typing import Any
+
+import trio
+
+from kwire import workers
+from kwire.workers import Worker
+
+
+class AddressLookup(trio.abc.HostnameResolver):
+    """Calls the operating system's resolver. A lookup that is cancelled goes on, and its result is dropped."""
+
+    async def getaddrinfo(
+        self,
+        host: bytes | None,
+        port: bytes | str | int | None,
+        family: int = 0,
+        type: int = 0,  # noqa: A002 - the name of trio's argument
+        proto: int = 0,
+        flags: int = 0,
+    ) -> list[Any]:
+        look_up = partial(socket.getaddrinfo, host, port, family, type, proto, flags)
+        return await workers.run(Worker.ADDRESSES, look_up, abandon_on_cancel=True)
+
+    async def getnameinfo(self, sockaddr: tuple[Any, ...], flags: int) -> tuple[str, str]:
+        return await workers.run(Worker.ADDRESSES, socket.getnameinfo, sockaddr, flags, abandon_on_cancel=True)

@@ -1,0 +1,78 @@
+"""The clock of the loop's trio guest, which keeps the guest from waiting in a thread that cannot be started.
+
+When all of trio's tasks wait, trio asks the operating system for events in a thread of its cache. A thread of the cache
+ends after ten seconds without work, and trio's loop breaks for good if it then can't start a new one. A clock is asked
+for the time to sleep before that happens. This one answers 0 while there is no thread, and trio, instead of waiting in
+a thread, asks to be called again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Final
+
+import trio
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 0.01
+"""How often trio has its turn while there is no thread to wait in."""
+
+FRESH_S: Final = 3.0
+"""For so long a thread that has done something is certainly still there: less than the ten seconds of trio's cache."""
+
+
+class GuestClock(trio.abc.Clock):
+    """The system's clock, for one run of trio in guest mode."""
+
+    def __init__(self) -> None:
+        self._is_without_thread = False
+        """Whether the last time to sleep was 0 because no thread can be started."""
+        self._thread_seen_s = -FRESH_S
+        self._is_warned = False
+
+    def start_clock(self) -> None:
+        pass
+
+    def current_time(self) -> float:
+        return time.perf_counter()
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        now = time.perf_counter()
+        self._is_without_thread = now - self._thread_seen_s >= FRESH_S and not self._has_thread()
+        return 0.0 if self._is_without_thread else deadline - now
+
+    def take_pause_s(self) -> float:
+        """Until trio, which has something to do or was refused to sleep, is to be called again; 0 for at once."""
+        pause_s = POLL_S if self._is_without_thread else 0.0
+        self._is_without_thread = False
+        return pause_s
+
+    def thread_seen(self) -> None:
+        """For any thread: one of trio's cache is free, or will be next."""
+        self._thread_seen_s = time.perf_counter()
+
+    def _has_thread(self) -> bool:
+        """Has a thread of the cache do nothing, after which it is free for some seconds."""
+        done = threading.Event()
+        try:
+            trio.lowlevel.start_thread_soon(_nothing, lambda _: done.set())
+        except (RuntimeError, MemoryError):  # a RuntimeError is what Python makes of EAGAIN
+            if not self._is_warned:
+                self._is_warned = True
+                log.warning(
+                    "no thread can be started to wait for events, so the broker looks for them every %d ms until one "
+                    "can be; raise the limit on processes or threads (ulimit -u)",
+                    round(1000 * POLL_S),
+                )
+            return False
+        self._is_warned = False
+        done.wait()
+        self.thread_seen()
+        return True
+
+
+def _nothing() -> None:
+    pass
