@@ -489,7 +489,7 @@ class Broker:
             if not is_passing(error):
                 raise
             # The topic is there. Its clients try again until its logs are.
-            log.error("logs of new partitions cannot be made for now, which is tried again: %s", error)
+            log.error("cannot make the logs of new partitions, and tries again within half a minute: %s", error)
         if changes.features and not self.metadata.feature_level(SHARE_VERSION):
             self.sharing.turn_off()
         if self.member is not None and len(self.log_dirs.dirs) > 1:

@@ -91,7 +91,7 @@ RECORDS_PER_SLICE: Final = 100
 """How many records are encoded, or applied, before other work has a turn."""
 
 MOST_REFUSED_TOPICS: Final = 1000
-"""How many topics are remembered whose creation was refused, each with its reason."""
+"""The limit on topics whose refused creation is remembered, each with its reason."""
 
 T = TypeVar("T")
 

@@ -72,7 +72,7 @@ class BufferPool:
     used_bytes: int = attrs.field(default=0, init=False)
     """In buffers that connections have."""
     is_full: bool = attrs.field(default=False, init=False)
-    """Whether the bound is reached, or others wait for memory."""
+    """True if the bound is reached, or connections wait for memory."""
     _free: dict[int, list[Buffer]] = attrs.field(factory=dict, init=False)
     _free_bytes: int = attrs.field(default=0, init=False)
     _waiting: dict[FrameBuffer, Callable[[], None]] = attrs.field(factory=dict, init=False)
@@ -118,7 +118,7 @@ class BufferPool:
             self._call_next()
 
     def admits(self, frames: FrameBuffer, more: int) -> bool:
-        """Whether `frames` may have so many bytes more. If not, it has to wait."""
+        """Returns True if `frames` may take so many bytes more. If not, it has to wait."""
         if frames is self._exceeding:
             return True
         was_called = frames in self._called
@@ -148,7 +148,7 @@ class BufferPool:
             self._call_next()
 
     def went_on(self, frames: FrameBuffer) -> None:
-        """`frames` has taken what it needs for now, so the next one may try."""
+        """`frames` has taken what it needs in this turn, so the next one may try."""
         self._called.discard(frames)
         if not self._called:
             self._call_next()
@@ -191,7 +191,7 @@ class FrameBuffer:
         self._start = 0
         self._stop = 0
         self.completed = 0
-        """How many frames came out of buffers of this connection's own."""
+        """The count of frames that were taken from a buffer of this connection's own."""
         self._expected = 0
         """The size of the last frame if it did not fit into the scratch buffer: the next one may be as large."""
 

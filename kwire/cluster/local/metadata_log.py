@@ -148,7 +148,7 @@ class SharedMetadataLog:
             self._files = None
             yield log
             self._durable_end = log.log_end_offset
-            with suppress(OSError):  # What was done is done. The next operation opens the log anew.
+            with suppress(OSError):  # The append is done. The next operation opens the log again.
                 self._files = self._listed()
         finally:
             lock.release()

@@ -112,7 +112,11 @@ class LocalNode:
             try:
                 at_the_end_of(self._disk, node_id, partial(self._in_loop, partial(self._ended, node_id)))
             except OSError as error:  # the next change of the metadata tries again
-                log.warning("the end of node %d goes unnoticed for now: %s", node_id, error)
+                log.warning(
+                    "cannot watch for the end of node %d, and tries again at the next change of the metadata: %s",
+                    node_id,
+                    error,
+                )
             else:
                 self._watched.add(node_id)
 

@@ -61,7 +61,7 @@ def test_a_change_of_a_shared_log_that_could_not_be_taken_back_is_a_change_that_
     assert values_of(theirs) == [b"first", b"left", b"second"]
 
 
-def test_a_change_of_a_shared_log_that_could_be_taken_back_is_found_by_nobody() -> None:
+def test_a_change_of_a_shared_log_that_could_be_taken_back_is_found_by_no_node() -> None:
     disk = MemoryDisk()
     ours, theirs = (SharedMetadataLog.open(disk, node_id, lambda: 0) for node_id in (1, 2))
     at_once(ours.append([b"first"], expected_end_offset=0))

@@ -91,7 +91,7 @@ def _create_partitions(
 
 
 def _too_many(count: int) -> KafkaError:
-    """In Kafka nobody catches this one, so its code says less than that of topics."""
+    """Kafka does not catch this error, so its code is less precise than that of CreateTopics."""
     return KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR, too_many(count, "new partitions", MAX_PARTITIONS_PER_REQUEST).message
     )
