@@ -341,6 +341,13 @@ def use(client: RawClient, topic: str, topic_id: Uuid) -> dict[str, int]:
     }
 
 
+def test_a_fetch_that_is_denied_has_no_aborted_transactions(client: RawClient, topic: str) -> None:
+    grant(client, binding(resource_name=topic))
+    request = FetchRequest(max_wait_ms=0, max_bytes=1000, topics=[FetchTopic(topic, NULL_UUID, [FetchPartition(0)])])
+    [denied] = client.call(request, 12).responses[0].partitions
+    assert (denied.error_code, denied.aborted_transactions) == (E.TOPIC_AUTHORIZATION_FAILED, [])
+
+
 def test_who_may_not_see_a_topic_is_not_told_whether_it_exists(client: RawClient, topic: str) -> None:
     there, none = topic, f"{topic}-none"
     grant(client, binding(resource_name=topic, resource_pattern_type=PREFIXED))

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
     Find = Callable[[TopicRef, int], Partition]
 
-_UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_NOT_FOUND = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+)
 NO_RECORDS = b""
 NO_PREFERRED_REPLICA = -1
 FIRST_VERSION_OF_ANY_REPLICA = 11
@@ -120,8 +122,9 @@ def read_partitions(find: Find, wanted: Iterable[CachedPartition], limits: Fetch
             error = _refusal(partition, failure)
             result.is_urgent = True
             answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
-            if error.code not in _UNKNOWN:
-                # As in Kafka: null for a partition that could not be read, empty for one that does not exist.
+            if error.code not in _NOT_FOUND:
+                # As in Kafka: null for a partition that could not be read, empty for one that does not exist or whose
+                # topic the client may not read.
                 answer.aborted_transactions = None
             if limits.version >= LEADERS_TOLD_SINCE and isinstance(error, NotLeaderError):
                 result.leader_moved = True
