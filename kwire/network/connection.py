@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from kwire_protocol.frames import BufferPool, FrameBuffer, MemoryIsFull
 from kwire_protocol.headers import response_head
 from kwire_protocol.wire import ApiMessage, ProtocolError
+from kwire_storage.errors import is_passing
 
 from kwire.apis import UnsupportedRequest, served_apis, served_versions
 from kwire.context import CloseAfterResponse, CloseConnection, Context
@@ -292,16 +293,11 @@ class Connection:
         except PeerLost:
             self.close()
         except MemoryError as error:
-            self._logs.closings.write(
-                logging.ERROR,
-                "closing the connection from %s (client id %a): out of memory: %s",
-                self.name,
-                self._context.client_id,
-                error,
-                now=self._processor.now,
-            )
-            self.close()
-        except Exception:
+            self._close_for_want(f"out of memory: {error}")
+        except Exception as error:
+            if isinstance(error, OSError) and is_passing(error):
+                self._close_for_want(str(error))
+                return
             self._logs.bugs.write(
                 logging.ERROR,
                 "a bug in kwire: closing the connection from %s (client id %a) after api key %d version %d",
@@ -313,6 +309,17 @@ class Connection:
                 with_traceback=True,
             )
             self.close()
+
+    def _close_for_want(self, of_what: str) -> None:
+        self._logs.closings.write(
+            logging.ERROR,
+            "closing the connection from %s (client id %a): %s",
+            self.name,
+            self._context.client_id,
+            of_what,
+            now=self._processor.now,
+        )
+        self.close()
 
     # Who is there
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 import time
@@ -25,6 +26,7 @@ from kwire_protocol.messages.list_offsets import (
 from kwire_protocol.records import iter_records
 from kwire_protocol.wire import ApiMessage, Writer
 
+from kwire import apis
 from kwire.apis import APIS, served_apis
 from kwire.testing import Broker
 from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
@@ -198,6 +200,22 @@ def test_a_broken_request_closes_its_connection_and_no_other(broker: Broker) -> 
         with pytest.raises(ConnectionClosed):
             client.read_frame()
         assert bystander.call(list_end(), 6).topics[0].partitions[0].error_code == 0
+
+
+def test_a_want_of_descriptors_is_logged_as_what_it_is(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(name: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", name)
+
+    with RawClient(broker.address) as client, monkeypatch.context() as limited:
+        limited.setattr(APIS[HeartbeatRequest.api_key], "functions", None)
+        limited.setattr(apis, "import_module", refuse)
+        with pytest.raises(ConnectionClosed):
+            client.call(HeartbeatRequest("g", 0, "m"), 0)
+    [message] = caplog.messages
+    assert message.startswith("closing the connection from ")
+    assert message.endswith("[Errno 24] Too many open files: 'kwire.handlers.heartbeat'")
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
