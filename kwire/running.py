@@ -248,7 +248,12 @@ def serve(
         processor.host(main)
     finally:
         processor.close()
-        (close or close_broker)(broker)
+        try:
+            (close or close_broker)(broker)
+        except BrokerEnded as error:
+            if broker.fatal is None:
+                raise
+            log.error("%s", error)
     if broker.fatal is not None:
         raise BrokerEnded(broker.fatal)
 
