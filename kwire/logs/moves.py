@@ -242,7 +242,16 @@ class LogMoves:
         except SwapFailedError as error:
             del self._moves[move.key]
             self._partitions.take_partition_offline(self._partitions.find(*move.key))
-            move.failed_folder.on_failed(move.failed_folder, error)
+            if is_passing(error):
+                log.error(
+                    "%s-%d is out of service and answers KAFKA_STORAGE_ERROR until the next start, which ends its move "
+                    "to %s: %s",
+                    *move.key,
+                    move.target_folder.path,
+                    error,
+                )
+            else:
+                move.failed_folder.on_failed(move.failed_folder, error)
         except (OSError, CorruptLogError, KafkaError) as error:
             if not self._is_under_way(move):
                 return

@@ -290,6 +290,34 @@ def test_a_move_whose_folders_cannot_be_renamed_begins_anew_at_the_next_start() 
     again.close()
 
 
+@pytest.mark.parametrize("path", ["/b", "/c"])
+def test_a_swap_that_a_want_of_descriptors_refuses_is_done_by_the_next_start(path: str) -> None:
+    def refuse(operation: str, where: str) -> None:
+        if operation == "rename" and "/" not in where:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    disks = new_disks("/a", "/b", "/c")
+    broker = open_broker(disks, "metadata.log.dir=/a")
+    create(broker, "first")
+    partition = filled(broker)
+    create(broker, "neighbour")
+    under_way = begin_move(broker, "/c")
+    disks[path].before_operation = refuse
+    expected = values(partition)
+    trio.run(broker.moves._carry_out, under_way)
+    assert refusal(partition.leader) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [it.failed for it in broker.log_dirs.dirs] == [None, None, None]
+    append(broker.partitions.find("neighbour", 0))
+    disks[path].before_operation = None
+    for folder in broker.log_dirs.dirs:
+        folder.finish_deletions()
+    broker.close()
+    again = open_broker(disks)
+    assert folder_path(again, again.partitions.find("t", 0)) == "/c"
+    assert values(again.partitions.find("t", 0)) == expected
+    again.close()
+
+
 def test_a_copy_waits_while_the_folder_of_its_original_is_away() -> None:
     disks = new_disks("/a", "/b", "/c")
     broker = open_broker(disks)
