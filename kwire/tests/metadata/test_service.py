@@ -234,6 +234,9 @@ def test_an_unclean_election_is_logged_when_it_happens(caplog: pytest.LogCapture
     record(service, PartitionChangeRecord(0, topic_id, isr=[2, 1]))
     record(service, PartitionChangeRecord(0, topic_id, leader=1))
     assert len(caplog.messages) == 1, "the other election is clean"
+    record(service, PartitionChangeRecord(0, topic_id, leader=-1, isr=[], last_known_elr=[1]))
+    record(service, PartitionChangeRecord(0, topic_id, leader=1, isr=[1]))
+    assert len(caplog.messages) == 1, "broker 1 had all that was acknowledged"
     folder.close()
     caplog.clear()
     open_service(disk.crash())
