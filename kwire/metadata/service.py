@@ -399,10 +399,10 @@ class MetadataService:
         """Raises KafkaError as `create_token` does."""
         from kwire.metadata.controller.access.delegation_tokens import create_token
 
-        lifetimes, now_ms = self._token_lifetimes, self.clock.now_ms()
+        lifetimes = self._token_lifetimes
         return await self.change(
             lambda state: create_token(
-                state, request, owner=owner, requester=requester, lifetimes=lifetimes, now_ms=now_ms
+                state, request, owner=owner, requester=requester, lifetimes=lifetimes, now_ms=self.clock.now_ms()
             )
         )
 
@@ -410,7 +410,7 @@ class MetadataService:
         """Returns when the token expires then. Raises KafkaError as `renew_token` does."""
         from kwire.metadata.controller.access.delegation_tokens import renew_token
 
-        lifetimes, now_ms = self._token_lifetimes, self.clock.now_ms()
+        lifetimes = self._token_lifetimes
         return await self.change(
             lambda state: renew_token(
                 state,
@@ -418,7 +418,7 @@ class MetadataService:
                 period_ms=period_ms,
                 requester=requester,
                 lifetimes=lifetimes,
-                now_ms=now_ms,
+                now_ms=self.clock.now_ms(),  # when its turn has come
             )
         )
 
@@ -426,10 +426,13 @@ class MetadataService:
         """Returns when the token expires then. Raises KafkaError as `expire_token` does."""
         from kwire.metadata.controller.access.delegation_tokens import expire_token
 
-        now_ms = self.clock.now_ms()
         return await self.change(
             lambda state: expire_token(
-                state, self._token_id(token_hmac), period_ms=period_ms, requester=requester, now_ms=now_ms
+                state,
+                self._token_id(token_hmac),
+                period_ms=period_ms,
+                requester=requester,
+                now_ms=self.clock.now_ms(),
             )
         )
 

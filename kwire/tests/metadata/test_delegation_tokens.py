@@ -210,6 +210,21 @@ def test_an_expired_token_can_only_be_ended() -> None:
     assert scene.renew(token.hmac)[0] == E.DELEGATION_TOKEN_NOT_FOUND
 
 
+def test_a_token_that_expires_while_its_renewal_waits_for_its_turn_is_not_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene.begin()
+    token = scene.create()
+    change = MetadataService.change
+
+    def late(metadata: MetadataService, decide: Any) -> Any:
+        scene.clock.time_ms += DAY + 1
+        return change(metadata, decide)
+
+    monkeypatch.setattr(MetadataService, "change", late)
+    assert scene.renew(token.hmac)[0] == E.DELEGATION_TOKEN_EXPIRED
+
+
 def test_a_token_can_be_made_to_expire_at_another_time() -> None:
     scene = Scene.begin()
     token = scene.create()
