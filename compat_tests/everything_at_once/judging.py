@@ -62,9 +62,14 @@ def left_over(folders: Iterable[Path]) -> list[str]:
     ]
 
 
-def copies(folders: Iterable[Path]) -> list[str]:
-    """Of partitions on their way from one log dir to another."""
-    return [path.name for folder in folders for path in folder.iterdir() if path.name.endswith("-future")]
+def copies(folders: Iterable[Path]) -> dict[str, int]:
+    """Of partitions on their way from one log dir to another: the names of their folders, each with its files."""
+    return {
+        path.name: sum(len(files) for _, _, files in os.walk(path))  # which does not mind what is renamed meanwhile
+        for folder in folders
+        for path in folder.iterdir()
+        if path.name.endswith("-future")
+    }
 
 
 def check_usage(before: Usage, after: Usage, complain: Complain) -> None:

@@ -462,9 +462,7 @@ class Conductor:
         assert self._before is not None
         self.tell("looking at what the broker keeps", self.account.seconds)
         self._check_usage()
-        # A stop would leave copies that are half done.
-        copies = partial(judging.copies, self.broker.data_dirs)
-        eventually(lambda: not copies(), "the last moves are over", within_s=SETTLES_WITHIN_S)
+        self._wait_for_moves()
         self._stop()
         folders = self.broker.data_dirs
         with self._in_reach() as copied:
@@ -494,6 +492,16 @@ class Conductor:
             self.account.counts["partitions checked"] += judging.check_logs(copied, complain)
         if self.descriptors is not None:
             self.account.counts["times that the broker had no descriptor for a connection"] = self.broker.was_full
+
+    def _wait_for_moves(self) -> None:
+        """A stop would leave copies that are half done. A log of thousands of segments takes minutes."""
+        seen: dict[str, int] = {}
+        until = time.monotonic() + SETTLES_WITHIN_S
+        while copies := judging.copies(self.broker.data_dirs):
+            if copies != seen:
+                seen, until = copies, time.monotonic() + SETTLES_WITHIN_S
+            assert time.monotonic() < until, f"the last moves do not go on: {copies}"
+            time.sleep(_TICK_S)
 
     @contextmanager
     def _in_reach(self) -> Iterator[list[Path]]:
