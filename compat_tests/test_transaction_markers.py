@@ -21,6 +21,7 @@ from kwire.tests.raw_client import RawClient
 from . import java_host as tools
 from .brokers import Broker
 from .java_host import JavaHost
+from .waiting import eventually
 
 pytestmark = pytest.mark.asks_one_node
 
@@ -107,7 +108,7 @@ def test_partitions_that_are_not_there(client: RawClient, topic: str) -> None:
 
 
 def test_every_producer_of_a_partition_is_described(client: RawClient, topic: str) -> None:
-    assert described(client, topic) == PartitionResponse(0)
+    eventually(lambda: described(client, topic) == PartitionResponse(0), "the partition is led")
     produced(client, topic, 0, producer_id=7002, epoch=0)
     produced(client, topic, 5, producer_id=7003)
     described_by_id = {it.producer_id: it for it in described(client, topic).active_producers}
