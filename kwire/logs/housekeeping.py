@@ -84,9 +84,13 @@ async def _make_refused(broker: Broker) -> None:
 
 
 async def remove_deleted(broker: Broker) -> None:
-    """Removes the files of deleted topics, and of deleted segments whose delay is over."""
+    """Removes the files of deleted topics, and of deleted segments whose delay is over.
+
+    Raises OSError at the end if a deletion is still refused: the removal of other files may make the room for it.
+    """
+    refused: OSError | None = None
     for folder in list(broker.log_dirs):
-        _finish_deletions(broker, folder)
+        refused = _finish_deletions(broker, folder) or refused
         deleted = folder.take_deleted(broker.clock.now_ms())
         if deleted is None:
             continue
@@ -98,17 +102,20 @@ async def remove_deleted(broker: Broker) -> None:
         finally:
             if not is_removed:
                 folder.give_back(deleted)
+    if refused is not None:
+        raise refused
 
 
-def _finish_deletions(broker: Broker, folder: LogDir) -> None:
-    """Renames the folders of deleted partitions for which that was refused. Raises OSError if it still is."""
+def _finish_deletions(broker: Broker, folder: LogDir) -> OSError | None:
+    """Renames the folders of deleted partitions for which that was refused. Returns the error if it still is."""
     if folder.failed is None:
         try:
             folder.finish_deletions()
         except OSError as error:
             if is_passing(error):
-                raise
+                return error
             broker.take_offline(folder, error)
+    return None
 
 
 async def _in_thread(worker: Worker, broker: Broker, folder: LogDir, work: Callable[[], object]) -> bool:

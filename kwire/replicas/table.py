@@ -554,7 +554,7 @@ class PartitionTable:
         try:
             folder.delete_log(partition.topic, partition.index, self.clock.uuid())
         except OSError as error:
-            # If it was only refused, it is done before other files are removed (`housekeeping.remove_deleted`).
+            # If it was only refused, it is tried again when files are removed (`housekeeping.remove_deleted`).
             if not is_passing(error):
                 folder.on_failed(folder, error)
 
