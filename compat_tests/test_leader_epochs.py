@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from confluent_kafka import Message, TopicPartition
@@ -58,6 +59,10 @@ def fetched(client: RawClient, topic: str, current_leader_epoch: int) -> int:
     return code
 
 
+def leads(client: RawClient, topic: str, leader_epoch: int) -> bool:
+    return fetched(client, topic, leader_epoch) == E.NONE
+
+
 def listed(client: RawClient, topic: str, current_leader_epoch: int) -> tuple[int, int]:
     partition = ListOffsetsPartition(0, current_leader_epoch, LATEST)
     answer = client.call(ListOffsetsRequest(topics=[ListOffsetsTopic(topic, [partition])]), 6).topics[0].partitions[0]
@@ -84,7 +89,7 @@ def test_each_start_begins_a_leader_epoch_and_ends_those_before(
         with connected(broker, topic) as client:
             epoch = described(client, topic).leader_epoch
             # Apache Kafka answers Metadata before its partition has the new epoch.
-            eventually(lambda epoch=epoch: fetched(client, topic, epoch) == E.NONE, "it leads in that epoch")  # type: ignore[misc]
+            eventually(partial(leads, client, topic, epoch), "it leads in that epoch")
             for earlier in epochs:
                 assert epoch > earlier
                 assert fetched(client, topic, earlier) == E.FENCED_LEADER_EPOCH

@@ -63,7 +63,7 @@ def left_over(folders: Iterable[Path]) -> list[str]:
 
 
 def copies(folders: Iterable[Path]) -> dict[str, int]:
-    """Of partitions on their way from one log dir to another: the names of their folders, each with its files."""
+    """The number of files in each copy of a partition that is moved to another log dir, by the copy's folder."""
     return {
         path.name: sum(len(files) for _, _, files in os.walk(path))  # which does not mind what is renamed meanwhile
         for folder in folders

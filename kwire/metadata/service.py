@@ -803,7 +803,7 @@ class MetadataService:
 def _tell_of_unclean_elections(changes: Changes) -> None:
     for it in changes.unclean_elections:
         if it.leader == it.last_leader:
-            continue  # It stopped uncleanly, and nobody else has a record that it lacks.
+            continue  # It was the last one in sync, so no other replica has a record that it lacks.
         log.warning(
             "unclean election: partition %d of topic %s, which broker %d led, is led by broker %d, which was not in "
             "sync: acknowledged records that broker %d lacks are lost",

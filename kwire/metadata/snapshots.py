@@ -85,7 +85,7 @@ class SnapshotSchedule:
 
     @property
     def is_long(self) -> bool:
-        """Whether a start should write one, so that the next start does not read all of this again."""
+        """True if a start should write a snapshot, so that the next start need not read the log again."""
         return self._bytes >= min(LONG_BYTES, self.max_bytes)
 
     def begin_anew(self, *, now_ms: int) -> None:

@@ -18,7 +18,7 @@ import trio
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.01
-"""How often trio has its turn while there is no thread to wait in."""
+"""The pause between two turns of trio while it has no thread to wait in."""
 
 FRESH_S: Final = 3.0
 """For so long a thread that has done something is certainly still there: less than the ten seconds of trio's cache."""
@@ -29,7 +29,7 @@ class GuestClock(trio.abc.Clock):
 
     def __init__(self) -> None:
         self._is_without_thread = False
-        """Whether the last time to sleep was 0 because no thread can be started."""
+        """True if the last time to sleep was 0 because no thread could be started."""
         self._thread_seen_s = -FRESH_S
         self._is_warned = False
 

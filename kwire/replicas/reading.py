@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Find = Callable[[TopicRef, int], Partition]
 
-_NOT_FOUND = frozenset(
+_NOT_LOOKED_AT = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 )
 NO_RECORDS = b""
@@ -122,7 +122,7 @@ def read_partitions(find: Find, wanted: Iterable[CachedPartition], limits: Fetch
             error = _refusal(partition, failure)
             result.is_urgent = True
             answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
-            if error.code not in _NOT_FOUND:
+            if error.code not in _NOT_LOOKED_AT:
                 # As in Kafka: null for a partition that could not be read, empty for one that does not exist or whose
                 # topic the client may not read.
                 answer.aborted_transactions = None

@@ -208,6 +208,21 @@ def test_a_restart_brings_the_folder_back(disk: MemoryDisk) -> None:
 
 
 def test_an_embedded_broker_ends_and_tells_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    _end_by_the_disk_of_the_metadata(monkeypatch)
+
+
+def test_the_reason_why_a_broker_ended_is_not_hidden_by_a_stop_that_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Broker, "close", refuse)
+    _end_by_the_disk_of_the_metadata(monkeypatch)
+    assert "could not stop cleanly: [Errno 5] Input/output error; the next start will check the logs" in caplog.messages
+
+
+def _end_by_the_disk_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = MemoryDisk()
     monkeypatch.setattr(BrokerInThread, "_open_disk", lambda self: disk)
     broker = BrokerInThread().start()
@@ -219,23 +234,3 @@ def test_an_embedded_broker_ends_and_tells_its_user(monkeypatch: pytest.MonkeyPa
     assert not broker._thread.is_alive()
     with pytest.raises(BrokerEnded, match="has the metadata log, is out of service"):
         broker.stop()
-
-
-def test_the_reason_why_a_broker_ended_is_not_hidden_by_a_stop_that_fails(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    disk = MemoryDisk()
-    monkeypatch.setattr(BrokerInThread, "_open_disk", lambda self: disk)
-    monkeypatch.setattr(Broker, "close", refuse)
-    broker = BrokerInThread().start()
-    disk.before_operation = failing("sync", "__cluster_metadata-0")
-    with RawClient(broker.address) as client, suppress(OSError, EOFError):  # it may be gone before it has answered
-        client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
-    assert broker._thread is not None
-    broker._thread.join(30)
-    with pytest.raises(BrokerEnded, match="has the metadata log, is out of service"):
-        broker.stop()
-    assert "could not stop cleanly: [Errno 5] Input/output error; the next start will check the logs" in caplog.messages

@@ -1,4 +1,4 @@
-"""A metadata log that can open nothing for a while: nobody is misled about what it has."""
+"""A metadata log that cannot open files for a while: its readers and its writer agree on what it has."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_change_of_a_shared_log_that_could_not_be_taken_back_is_a_change_that_
         patched.setattr(Log, "truncate_to", refuse)
         with pytest.raises(AppendConflict, match="ends at 3, not at 2"):
             at_once(ours.append([b"left"], expected_end_offset=end))
-        # Nobody reads it before it is on the medium.
+        # It cannot be read before it is synced.
         for metadata in (ours, theirs):
             with pytest.raises(OSError, match="Too many open files"):
                 at_once(metadata.read(0))

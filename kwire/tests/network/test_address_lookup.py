@@ -1,4 +1,4 @@
-"""The lookup of another broker's host runs in a worker, and nobody waits for one that hangs."""
+"""The lookup of another broker's host runs in a worker, and a cancelled one is not waited for."""
 
 from __future__ import annotations
 

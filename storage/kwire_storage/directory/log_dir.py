@@ -266,7 +266,7 @@ class LogDir:
     def delete_log(self, topic: str, partition: int, unique: bytes) -> None:
         """Takes the partition out of the folder, open or not; `unique` (16 bytes) names what is left to remove.
 
-        Raises OSError. If that passes, `finish_deletions` does the rest, or whoever needs the partition's name before.
+        Raises OSError. If it is a passing one, `finish_deletions` does the rest, or what takes the name before that.
         """
         key = topic, partition
         log = self.logs.pop(key, None)
