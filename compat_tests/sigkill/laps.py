@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import attrs
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from .. import topics
+from .. import groups, topics
 from ..brokers import IS_KAFKA, RestartableBroker
 from ..confluent import consuming
 from ..dumps import assert_kafka_is_content
@@ -21,7 +21,7 @@ from ..java_host import JavaHost
 from ..waiting import Deadline, eventually
 from .killing import WAYS, Killer, Stock
 from .ledger import Ledger, Spot
-from .load import Load
+from .load import SESSION_TIMEOUT_MS, Load
 
 KILLS_IN_LAP = 30
 READ_WITHIN_S = 120.0
@@ -105,6 +105,8 @@ class Lap:
         spots = [(topic, partition) for topic in names for partition in range(PARTITIONS)]
         group = f"{self.name}-group"
         killer = Killer(self.broker, spots, group, ledger, Stock(f"{self.name}-stock"), self.random, START_TAKES_S)
+        # A member that leaves while the broker is away keeps its partitions until its session ends.
+        groups.configure(bootstrap, group, "consumer.session.timeout.ms", SESSION_TIMEOUT_MS)
         load = Load(bootstrap, spots, group, ledger, seed=self.random.getrandbits(32))
         before = self.account.records, self.account.deliveries
         with load.running():

@@ -26,6 +26,7 @@ MEMBERS = 2
 # Some 3,000 records a second in all: a kill meets them anywhere, and the processor has time for a quick start.
 MOST_IN_QUEUE, MOST_AT_ONCE, PAUSE_S = 100, 20, 0.03
 FLUSH_WITHIN_S = 60.0
+SESSION_TIMEOUT_MS = 2_000
 # A small record is the common one; now and then one is larger than many a buffer.
 SIZES = (*[(10, 200)] * 12, *[(1_000, 4_000)] * 6, (20_000, 120_000))
 _FILLING_BYTES = 1 << 18
@@ -144,7 +145,7 @@ class Load:
     # -- the group
 
     def _consumer(self, protocol: str = CLASSIC) -> Consumer:
-        sessions = {"heartbeat.interval.ms": 200, "session.timeout.ms": 2_000} if protocol == CLASSIC else {}
+        classic = {"heartbeat.interval.ms": 200, "session.timeout.ms": SESSION_TIMEOUT_MS}
         settings = {
             "bootstrap.servers": self.bootstrap,
             "group.id": self.group,
@@ -155,7 +156,7 @@ class Load:
             "check.crcs": True,
             "fetch.wait.max.ms": 50,
             "fetch.error.backoff.ms": 20,
-            **sessions,
+            **(classic if protocol == CLASSIC else {}),
             "topic.metadata.refresh.interval.ms": 500,
             **RECONNECT,
         }
