@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from functools import partial
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -151,11 +153,11 @@ def delivered(
     return found
 
 
-def read(cluster: Cluster, topic: str, count: int) -> list[bytes | None]:
+def read(cluster: Cluster, topic: str, count: int, *, partition: int = 0) -> list[bytes | None]:
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
     )
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, partition, 0)])
     found = [message.value() for message in consumer.consume(count, 30)]
     consumer.close()
     return found
@@ -176,9 +178,9 @@ def test_what_all_replicas_have_acknowledged_outlives_each_leader_in_turn() -> N
         assert read(cluster, "t", 300) == values
 
 
-def in_sync(cluster: Cluster, topic: str) -> list[int]:
+def in_sync(cluster: Cluster, topic: str, partition: int = 0) -> list[int]:
     described = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(topic, timeout=30)
-    return sorted(described.topics[topic].partitions[0].isrs)
+    return sorted(described.topics[topic].partitions[partition].isrs)
 
 
 def test_followers_of_a_new_leader_do_not_wait_for_other_fetches_to_end() -> None:
@@ -268,6 +270,17 @@ def test_a_write_that_too_few_replicas_have_is_refused() -> None:
 # Cut off
 
 
+def is_in_sync(cluster: Cluster, topic: str, partition: int) -> bool:
+    return in_sync(cluster, topic, partition) == sorted(cluster.nodes)
+
+
+def elect_preferred_leaders(cluster: Cluster, topic: str, partitions: Sequence[int]) -> None:
+    """Returns when each broker leads a partition again."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, it) for it in partitions]).result(30)
+    eventually(lambda: {cluster.leader_of(topic, it) for it in partitions} == cluster.nodes.keys(), "each broker leads")
+
+
 def leader_by(cluster: Cluster, node_id: int, topic: str) -> int:
     """The leader, as that broker knows it."""
     with ClientConnection(parse_addresses(cluster.nodes[node_id].address)[0]) as connection:
@@ -313,17 +326,20 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing_that_is_lost() -> None:
 
 
 def test_a_producer_goes_on_while_a_broker_is_cut_off_and_comes_back() -> None:
+    partitions = (0, 1, 2)
+    sent: dict[int, list[bytes]] = {partition: [] for partition in partitions}
+    acknowledged: dict[int, list[bytes]] = {partition: [] for partition in partitions}
+
+    def note(error: object, message: Message) -> None:
+        assert error is None, error
+        value, partition = message.value(), message.partition()
+        assert value is not None
+        assert partition is not None
+        acknowledged[partition].append(value)
+
     with Cluster(3, settings={"min.insync.replicas": "2"}) as cluster:
-        create(cluster, "t", 1, 3)
-        acknowledged: list[bytes] = []
-
-        def note(error: object, message: Message) -> None:
-            assert error is None, error
-            value = message.value()
-            assert value is not None
-            acknowledged.append(value)
-
-        # A leader that is cut off answers when the request's time is up. Who leads instead, only the others can tell.
+        create(cluster, "t", len(partitions), 3)
+        # A leader that is cut off answers when the request's time is up. Only the others know the new leader.
         patience = {
             "request.timeout.ms": 500,
             "topic.metadata.refresh.interval.ms": 200,
@@ -332,17 +348,35 @@ def test_a_producer_goes_on_while_a_broker_is_cut_off_and_comes_back() -> None:
         producer = Producer(
             {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "enable.idempotence": True, **patience}
         )
-        sent = 0
+
+        def send() -> None:
+            for partition, values in sent.items():
+                values.append(b"%d" % len(values))
+                producer.produce("t", values[-1], partition=partition, on_delivery=note)
+
+        def is_acknowledged(count: int) -> bool:
+            """Sends more meanwhile.
+
+            librdkafka requests metadata from the broker with which it exchanged bytes last, by the second. A producer
+            that waits for the broker that is cut off alone would never learn of the new leader.
+            """
+            send()
+            producer.poll(0.05)
+            return all(len(values) >= count for values in acknowledged.values())
+
         for node_id in (1, 2, 3):
             for is_cut_off in (True, False):
                 (cluster.cut_off if is_cut_off else cluster.reconnect)(node_id)
-                for _ in range(50):
-                    producer.produce("t", b"%d" % sent, on_delivery=note)
-                    sent += 1
-                assert producer.flush(30) == 0
-            eventually(lambda: in_sync(cluster, "t") == [1, 2, 3], "all are in sync again")
-        del producer
-        assert read(cluster, "t", sent) == acknowledged == [b"%d" % number for number in range(sent)]
+                for _ in range(20):
+                    send()
+                eventually(partial(is_acknowledged, len(sent[0])), f"acknowledged, with broker {node_id}", pause_s=0)
+            for partition in partitions:
+                eventually(partial(is_in_sync, cluster, "t", partition), f"all replicas of {partition} are in sync")
+            elect_preferred_leaders(cluster, "t", partitions)
+        assert producer.flush(30) == 0
+        assert acknowledged == sent
+        for partition in partitions:
+            assert read(cluster, "t", len(sent[partition]), partition=partition) == sent[partition]
 
 
 def test_a_broker_that_is_cut_off_changes_nothing_and_may_end_so() -> None:
