@@ -85,14 +85,14 @@ ALLOWED = (
     _may("storage/kwire_storage/directory/offset_checkpoints.py", "threads", "one thread at a time writes checkpoints"),
     _may("storage/kwire_storage/disk/open_files.py", "threads", "a lock: logs are recovered in several threads"),
     _may("protocol/kwire_protocol/frames.py", "disk", "maps memory, and no file, for large buffers"),
-    _may("kwire/clock.py", "clock chance", "the clock and the dice, handed to everybody else"),
-    _may("kwire/network/address_lookup.py", "network", "looks up the hosts of other brokers"),
-    _may("kwire/network/guest_clock.py", "clock threads", "trio's clock; whether a thread can be started"),
+    _may("kwire/runtime/clock.py", "clock chance", "the clock and the dice, handed to everybody else"),
+    _may("kwire/runtime/address_lookup.py", "network", "looks up the hosts of other brokers"),
+    _may("kwire/runtime/guest_clock.py", "clock threads", "trio's clock; whether a thread can be started"),
     _may("kwire/network/server.py", "network", "binds and accepts"),
     _may("kwire/metrics/endpoint.py", "network", "accepts, and answers in a worker thread"),
-    _may("kwire/network/poll.py", "network", "asks which sockets are ready"),
-    _may("kwire/network/processor.py", "network", "is given sockets"),
-    _may("kwire/transport.py", "network surroundings", "receives, sends and sendfiles on its socket"),
+    _may("kwire/runtime/poll.py", "network", "asks which sockets are ready"),
+    _may("kwire/runtime/processor.py", "network", "is given sockets"),
+    _may("kwire/runtime/transport.py", "network surroundings", "receives, sends and sendfiles on its socket"),
     _may("kwire/network/outbox.py", "network", "sizes a socket's send buffer; says that more follows"),
     _may("kwire/replication/connection.py", "network", "fetches from a leader over its socket"),
     _may("kwire/security/tls/keystores.py", "disk surroundings", "reads the keystores that are configured"),
@@ -108,7 +108,7 @@ ALLOWED = (
     _may("kwire/running.py", "surroundings", "ends on a signal"),
     _may("storage/kwire_storage/disk/lease.py", "threads", "a lock: flushes and cleanings run beside the log's owner"),
     _may("storage/kwire_storage/disk/ownership.py", "threads", "tells that two threads use one object"),
-    _may("kwire/workers.py", "threads", "starts every worker thread"),
+    _may("kwire/runtime/workers.py", "threads", "starts every worker thread"),
     _may("kwire/logs/cleaner.py", "clock", "tells how long a cleaning took"),
     _may(
         "kwire/logs/segment_writing.py",
@@ -152,7 +152,7 @@ CATCH_ALL_ALLOWED = {
     "kwire/pipeline/stream.py": "what ends a batch is raised by the job, in the thread that started it",
     "kwire/pipeline/warehouse.py": "a catalog raises whatever its own library does",
     "kwire/testing/broker.py": "what ends the broker's thread is raised in the thread that started it",
-    "kwire/workers.py": "what ends a worker's work is raised in the task that waits for it",
+    "kwire/runtime/workers.py": "what ends a worker's work is raised in the task that waits for it",
 }
 
 

@@ -18,8 +18,6 @@ from kwire_storage.disk.files import Disk
 from kwire_storage.errors import ForeignFolderError, StorageError, is_passing
 from kwire_storage.log.log import Log
 
-from kwire.beside import Beside
-from kwire.clock import Clock, running_ns
 from kwire.cluster.member import ClusterMember
 from kwire.cluster.membership import Membership
 from kwire.config.server import ServerConfig
@@ -50,6 +48,9 @@ from kwire.replicas.quotas import ReplicationQuota
 from kwire.replicas.roles import Absent
 from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
+from kwire.runtime.clock import Clock, running_ns
+from kwire.runtime.futures import at_once, drive
+from kwire.runtime.slices import Beside
 from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.share_state.persister import CoordinatorPersister, Persister
@@ -59,7 +60,6 @@ from kwire.sharing.dead_letters import DeadLetters
 from kwire.sharing.service import SharingService
 from kwire.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kwire.transactions.service import TransactionService
-from kwire.waits import at_once, drive
 
 log = logging.getLogger(__name__)
 

@@ -24,17 +24,17 @@ import trio
 from kwire_protocol.wire import ApiMessage, UnsupportedField
 from outcome import Error, Outcome, Value
 
-from kwire.beside import Beside
 from kwire.client.async_connection import AsyncBrokerConnection, AsyncConnect, connect_plain_text, connect_with
 from kwire.client.errors import ClientError, ConnectionFailed, VersionNotServed
 from kwire.client.login import NewExchange
 from kwire.client.security import PLAIN_TEXT, ClientSecurity
 from kwire.client.transport import Address
-from kwire.clock import secret_of
 from kwire.config.server import ServerConfig
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.metadata.service import MetadataService
-from kwire.waits import Slot
+from kwire.runtime.clock import secret_of
+from kwire.runtime.futures import Slot
+from kwire.runtime.slices import Beside
 
 MAX_ASKED: Final = 100
 """Requests to one broker that are not answered yet. Further ones fail at once."""

@@ -23,10 +23,7 @@ from kwire_storage.disk.files import Disk, RealDisk
 from kwire_storage.errors import CorruptLogError, FolderLockedError
 
 import kwire
-from kwire import workers
-from kwire.beside import Beside
 from kwire.broker import Broker
-from kwire.clock import Clock, SystemClock
 from kwire.cluster.joining import join
 from kwire.cluster.membership import Membership, NodeIdTakenError
 from kwire.config.definition import ConfigError
@@ -34,13 +31,16 @@ from kwire.config.listeners import Listener
 from kwire.config.reading import ConfigReader
 from kwire.config.server import ServerConfig
 from kwire.descriptors import Budget, raise_limit
-from kwire.network.address_lookup import AddressLookup
 from kwire.network.listener_security import securities_of
-from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
 from kwire.replication.connection import Connect
-from kwire.turns import in_this_task
-from kwire.workers import Worker
+from kwire.runtime import workers
+from kwire.runtime.address_lookup import AddressLookup
+from kwire.runtime.clock import Clock, SystemClock
+from kwire.runtime.processor import Processor
+from kwire.runtime.slices import Beside
+from kwire.runtime.tasks import in_this_task
+from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
     from kwire.metrics.endpoint import MetricsEndpoint

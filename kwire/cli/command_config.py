@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from kwire.client.security import ClientSecurity
-from kwire.clock import SystemClock, secret_of
 from kwire.config.client_security import client_security
 from kwire.config.definition import ConfigError
 from kwire.config.properties import parse_properties
+from kwire.runtime.clock import SystemClock, secret_of
 
 
 def read_command_config(path: Path) -> ClientSecurity:

@@ -9,10 +9,10 @@ from kwire_protocol.wire import uuid_to_text
 from kwire.config.definition import ConfigError
 
 if TYPE_CHECKING:
-    from kwire.beside import Beside
-    from kwire.clock import Clock
     from kwire.cluster.membership import Membership
     from kwire.config.server import ServerConfig
+    from kwire.runtime.clock import Clock
+    from kwire.runtime.slices import Beside
 
 
 def join(config: ServerConfig, clock: Clock, beside: Beside) -> Membership | None:

@@ -26,7 +26,7 @@ from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.partitions.leader_elections import balance_leaders
 from kwire.metadata.image import BrokerRegistration, Changes
 from kwire.metadata.service import MetadataService
-from kwire.waits import at_once, drive
+from kwire.runtime.futures import at_once, drive
 
 log = logging.getLogger(__name__)
 

@@ -26,12 +26,12 @@ from kwire_protocol.records import (
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.producers.markers import decode_marker
 
-from kwire.clock import Clock
 from kwire.coordinators.effects import KeyedRecord
 from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
 from kwire.replicas.roles import NO_EPOCH, Absent, Leader, Role
 from kwire.replicas.validation import MAX_DECOMPRESSED_BATCH_BYTES
-from kwire.waits import Slot
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Slot
 
 if TYPE_CHECKING:
     from kwire.replicas.partition import Partition

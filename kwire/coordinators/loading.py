@@ -21,9 +21,9 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 import attrs
 from kwire_protocol.wire import ProtocolError, UnsupportedVersion
 
-from kwire.clock import Clock
 from kwire.coordinators.effects import Effect, Now
 from kwire.coordinators.internal_topic import EndedTransaction, InternalTopic, LoggedRecord
+from kwire.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,6 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.errors import CorruptLogError
 
-from kwire.clock import Clock
 from kwire.coordinators.durations import Durations
 from kwire.coordinators.effects import Append, Effect, Now, Reply, lasts, response_error
 from kwire.coordinators.internal_topic import InternalTopic
@@ -46,9 +45,10 @@ from kwire.coordinators.loading import (
     Unloading,
 )
 from kwire.coordinators.timekeeper import Timekeeper
-from kwire.garbage import lasting
 from kwire.replicas.roles import NO_LEADER
-from kwire.waits import Slot
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Slot
+from kwire.runtime.garbage import lasting
 
 log = logging.getLogger(__name__)
 

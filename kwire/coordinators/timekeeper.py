@@ -20,8 +20,8 @@ import math
 
 import trio
 
-from kwire.clock import Clock
 from kwire.coordinators.effects import Now
+from kwire.runtime.clock import Clock
 
 LEAD_MS = 500
 

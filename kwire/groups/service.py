@@ -45,8 +45,6 @@ from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
 
-from kwire.beside import Beside
-from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.coordinators.effects import Effect, Now
@@ -71,7 +69,9 @@ from kwire.groups.streams_topics import Answer, CreateTopics, InternalTopicCreat
 from kwire.groups.streams_topics import InternalTopic as StreamsTopic
 from kwire.groups.topics import Topics
 from kwire.groups.topology_descriptions import DescriptionStore
-from kwire.waits import Slot, drive
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Slot, drive
+from kwire.runtime.slices import Beside
 
 log = logging.getLogger(__name__)
 

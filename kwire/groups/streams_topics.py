@@ -22,8 +22,8 @@ from kwire_protocol.messages.create_topics import (
 )
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
-from kwire.beside import Beside
-from kwire.waits import Slot, drive
+from kwire.runtime.futures import Slot, drive
+from kwire.runtime.slices import Beside
 
 log = logging.getLogger(__name__)
 

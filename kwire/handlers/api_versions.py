@@ -28,8 +28,8 @@ from kwire_protocol.messages.api_versions import (
 
 from kwire.context import CloseAfterResponse, CloseConnection
 from kwire.handlers._shared.failed_authentications import failed_authentication_is_over
+from kwire.runtime.futures import Slot
 from kwire.security.sasl.exchange import IllegalSaslState
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

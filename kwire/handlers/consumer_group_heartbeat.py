@@ -21,8 +21,8 @@ from kwire.groups.consumer.member import JOINING_EPOCH, LEAVING_EPOCH, STATIC_LE
 from kwire.handlers._shared.authorization import allows, check
 from kwire.handlers._shared.group_protocols import CONSUMER, check_protocol
 from kwire.handlers._shared.members import member_context
+from kwire.runtime.futures import Slot
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -23,8 +23,8 @@ from kwire_protocol.messages.delete_records import (
 
 from kwire.handlers._shared.authorization import finder
 from kwire.replicas.partition import Acknowledgement, Partition
+from kwire.runtime.futures import Slot
 from kwire.security.authorizer import Operation
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -33,8 +33,8 @@ from kwire.replicas.fetch_sessions import FINAL_EPOCH, NO_SESSION, CachedPartiti
 from kwire.replicas.partition import CONSUMER, READ_COMMITTED, read_bound
 from kwire.replicas.reading import FetchLimits, FetchResult, FollowersFetch, read_partitions, to_response
 from kwire.replicas.roles import NO_EPOCH
+from kwire.runtime.futures import ParkedFetch, Slot
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.waits import ParkedFetch, Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

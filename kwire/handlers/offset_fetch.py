@@ -36,8 +36,8 @@ from kwire_protocol.messages.offset_fetch import (
 from kwire.coordinators.effects import response_error
 from kwire.groups.offsets.store import NO_OFFSET
 from kwire.handlers._shared.authorization import allows, divided
+from kwire.runtime.futures import Slot
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -36,8 +36,8 @@ from kwire.context import CloseConnection
 from kwire.handlers._shared.authorization import check, finder
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.replicas.append import Appends
+from kwire.runtime.futures import Slot
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

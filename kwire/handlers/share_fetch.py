@@ -38,11 +38,11 @@ from kwire_storage.log.slices import LogSlice
 from kwire.handlers._shared.authorization import finder
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.handlers._shared.sharing import Acknowledging, asking_member, by_topic, close_session, tell_leader
+from kwire.runtime.futures import ParkedFetch
 from kwire.security.authorizer import Operation
 from kwire.sharing.led import LedSharePartition
 from kwire.sharing.sessions import FINAL_EPOCH, SessionKey, ShareContext, SharedPartition
 from kwire.sharing.states import AcquireMode
-from kwire.waits import ParkedFetch
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

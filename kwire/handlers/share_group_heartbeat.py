@@ -16,8 +16,8 @@ from kwire.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH
 from kwire.handlers._shared.authorization import allows, check
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.handlers._shared.members import member_context
+from kwire.runtime.futures import Slot
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -26,8 +26,8 @@ from kwire_protocol.messages.write_txn_markers import (
 
 from kwire.handlers._shared.authorization import allows
 from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
+from kwire.runtime.futures import Slot
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

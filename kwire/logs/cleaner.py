@@ -25,11 +25,11 @@ from kwire_storage.compaction.planning import Compaction, Dirt
 from kwire_storage.compaction.writing import AbandonedError, Written
 from kwire_storage.errors import CorruptLogError, is_passing
 
-from kwire import workers
 from kwire.logs.segment_writing import CleanerDiedError, CleanerProcess, write_in_thread
 from kwire.metadata.image import Changes, ConfigResourceType
-from kwire.turns import Turns
-from kwire.workers import Worker
+from kwire.runtime import workers
+from kwire.runtime.tasks import Turns
+from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import trio
 from kwire_storage.errors import CorruptLogError, is_passing
 
-from kwire import workers
-from kwire.turns import Turns
-from kwire.workers import Worker
+from kwire.runtime import workers
+from kwire.runtime.tasks import Turns
+from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
     from kwire_storage.directory.log_dir import LogDir

@@ -23,16 +23,16 @@ from kwire_storage.directory.log_dirs import LogDirs
 from kwire_storage.directory.moving import LogMove, SwapFailedError, begin_anew, finish_interrupted
 from kwire_storage.errors import CorruptLogError, is_passing
 
-from kwire import workers
-from kwire.clock import Clock
 from kwire.metadata.image import TopicImage
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Partition
 from kwire.replicas.quotas import ReplicationQuota
 from kwire.replicas.roles import NotLeaderError
 from kwire.replicas.table import PartitionTable
-from kwire.turns import in_this_task
-from kwire.workers import Worker
+from kwire.runtime import workers
+from kwire.runtime.clock import Clock
+from kwire.runtime.tasks import in_this_task
+from kwire.runtime.workers import Worker
 
 log = logging.getLogger(__name__)
 

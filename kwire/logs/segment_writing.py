@@ -29,8 +29,8 @@ from kwire_storage.compaction.writing import AbandonedError, Plan, Written, writ
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
 
-from kwire import workers
-from kwire.workers import Worker
+from kwire.runtime import workers
+from kwire.runtime.workers import Worker
 
 END_TIMEOUT_S = 10.0
 """A process that has not ended so long after it was told to is killed. It may be syncing."""

@@ -20,7 +20,6 @@ from kwire_storage.config import LogConfig
 from kwire_storage.errors import is_passing
 from kwire_storage.log.log import Log
 
-from kwire.beside import Beside, Slices
 from kwire.metadata.log_batches import (
     EPOCH,
     ReadRecords,
@@ -33,8 +32,9 @@ from kwire.metadata.log_batches import (
     values_batch,
 )
 from kwire.metadata.snapshots import Snapshot, snapshot_batches
+from kwire.runtime.slices import Beside, Slices
+from kwire.runtime.workers import Worker
 from kwire.topic_names import CLUSTER_METADATA
-from kwire.workers import Worker
 
 METADATA_LOG_CONFIG: Final = LogConfig(retention_ms=-1, retention_bytes=-1, synced_one_by_one=True)
 """The metadata log is never deleted by age or size, because it is replayed from the start."""

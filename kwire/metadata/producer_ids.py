@@ -14,7 +14,7 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.waits import Slot, drive
+from kwire.runtime.futures import Slot, drive
 
 NO_IDS = range(0)
 

@@ -27,8 +27,6 @@ from kwire_protocol.wire import NULL_UUID, Uuid
 from kwire_storage.errors import is_full
 from outcome import Outcome, acapture
 
-from kwire.beside import Beside, Slices
-from kwire.clock import Clock
 from kwire.config.definition import ConfigError, Value, told
 from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
@@ -51,7 +49,9 @@ from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
 from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 from kwire.metadata.snapshots import SnapshotSchedule, difference_records, image_records
-from kwire.waits import Slot, at_once, drive
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Slot, at_once, drive
+from kwire.runtime.slices import Beside, Slices
 
 if TYPE_CHECKING:
     from kwire_protocol.internal.metadata_security import DelegationTokenRecord

@@ -27,10 +27,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.metrics_core import Metric as PrometheusMetric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from kwire import workers
 from kwire.metrics import reading
 from kwire.metrics.metric import Family, MetricType, Times
-from kwire.workers import Worker
+from kwire.runtime import workers
+from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -1,1 +1,1 @@
-"""Sockets: accepting connections, receiving requests, scheduling the connections, and sending responses."""
+"""Sockets: accepting connections, receiving requests, and sending responses."""

@@ -6,7 +6,7 @@ together are handled together, and their replies leave in one send:
     Transport -> FrameBuffer -> RequestDecoder -> handler -> write -> Outbox -> Transport
 
 Its states (`states.py`) say what can hold it up, and what it does then. A handler that has to wait is a coroutine,
-which the connection drives from one `kwire.waits.Slot` to the next.
+which the connection drives from one `kwire.runtime.futures.Slot` to the next.
 
 Where the listener asks who is there, TLS is negotiated first, and requests are decoded by `authentication.py` until
 the peer is known. All of that has to be over within kwire.authentication.timeout.ms.
@@ -36,8 +36,6 @@ from kwire.network.authentication import Lasting, Unauthenticated
 from kwire.network.decoding import RequestDecoder, Shapes
 from kwire.network.outbox import Outbox
 from kwire.network.peer_log import PeerLogs
-from kwire.network.poll import NOTHING, WRITE
-from kwire.network.processor import Processor, Timer
 from kwire.network.states import (
     CLOSED,
     ENDING,
@@ -62,10 +60,12 @@ from kwire.network.states import (
     WAITING,
     Event,
 )
+from kwire.runtime.futures import Slot
+from kwire.runtime.poll import NOTHING, WRITE
+from kwire.runtime.processor import Processor, Timer
+from kwire.runtime.transport import PeerLost, Transport
 from kwire.security.principal import ANONYMOUS, Requester
 from kwire.security.sasl.exchange import SaslSession
-from kwire.transport import PeerLost, Transport
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -8,12 +8,12 @@ from typing import Final
 
 import trio
 
-from kwire import workers
 from kwire.config.definition import ConfigError
 from kwire.config.oauth import SignedTokenConfig
+from kwire.runtime import workers
+from kwire.runtime.workers import Worker
 from kwire.security.oauth.fetching import KeyFetch, KeysUnavailable
 from kwire.security.oauth.refresh import KeyRefresh
-from kwire.workers import Worker
 
 log = logging.getLogger(__name__)
 

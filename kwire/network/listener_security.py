@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kwire.broker import Broker
-from kwire.clock import secret_of
 from kwire.config.definition import ConfigError
 from kwire.config.listeners import Listener
 from kwire.metadata.image import Changes
+from kwire.runtime.clock import secret_of
+from kwire.runtime.transport import NewTransport, PlainTransport
 from kwire.security.sasl.exchange import SaslSession
-from kwire.transport import NewTransport, PlainTransport
 
 if TYPE_CHECKING:
     from kwire.network.sasl_mechanisms import SaslListener

@@ -12,7 +12,7 @@ from collections import deque
 from kwire_protocol.wire import Writer
 from kwire_storage.log.log import LogSlice
 
-from kwire.transport import Bytes, PeerLost, Transport
+from kwire.runtime.transport import Bytes, PeerLost, Transport
 
 Piece = Bytes | LogSlice
 

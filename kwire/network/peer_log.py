@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 
-from kwire.network.processor import Processor, Timer
+from kwire.runtime.processor import Processor, Timer
 from kwire.security.audit import LOGGER
 
 log = logging.getLogger(__name__)

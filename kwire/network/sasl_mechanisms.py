@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kwire.clock import secret_of
 from kwire.config.sasl import MechanismSettings
 from kwire.network.listener_security import StartSoon
+from kwire.runtime.clock import secret_of
 from kwire.security.sasl.exchange import SaslSession, ServerMechanism
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ import attrs
 import trio
 from kwire_protocol.frames import BufferPool
 
-from kwire.beside import Loop
 from kwire.broker import Broker
 from kwire.cluster.member import ClusterMember
 from kwire.cluster.membership import MembershipEnded
@@ -33,13 +32,14 @@ from kwire.network.connection import LONGEST_STARVED_S, Connection, PeerAddress
 from kwire.network.decoding import Shapes
 from kwire.network.listener_security import ListenerSecurity
 from kwire.network.peer_log import LineLimit, PeerLogs
-from kwire.network.processor import Processor, Timer
 from kwire.peers import endpoint_of, peer_security
 from kwire.quotas.connections import ConnectionLimits, ConnectionQuotas, canonical
 from kwire.quotas.rates import Window
 from kwire.replication.connection import Connect, Surroundings, connect_with
 from kwire.replication.followers import ReplicaFollowers
-from kwire.transport import PlainTransport, Transport
+from kwire.runtime.processor import Processor, Timer
+from kwire.runtime.slices import Loop
+from kwire.runtime.transport import PlainTransport, Transport
 
 log = logging.getLogger(__name__)
 

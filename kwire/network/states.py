@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import attrs
 
-from kwire.network.poll import NOTHING, READ, WRITE
+from kwire.runtime.poll import NOTHING, READ, WRITE
 
 
 @attrs.frozen(eq=False)

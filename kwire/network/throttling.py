@@ -32,7 +32,7 @@ from kwire.apis import Handler
 from kwire.context import Context
 from kwire.metadata.answers import EncodedResponse
 from kwire.quotas.client_quotas import Client
-from kwire.waits import Pause, Slot
+from kwire.runtime.futures import Pause, Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -31,8 +31,8 @@ from kwire.replicas.roles import NotLeaderError
 from kwire.replicas.validation import InvalidRecords, check_produced
 
 if TYPE_CHECKING:
-    from kwire.clock import Clock
     from kwire.replicas.table import TopicRef
+    from kwire.runtime.clock import Clock
 
 VALID_ACKS = (-1, 0, 1)
 LEADERS_TOLD_SINCE = 10

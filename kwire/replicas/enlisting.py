@@ -23,10 +23,10 @@ from kwire_storage.producers.states import Verification
 
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import NotLeaderError
-from kwire.waits import Slot
+from kwire.runtime.futures import Slot
 
 if TYPE_CHECKING:
-    from kwire.clock import Clock
+    from kwire.runtime.clock import Clock
 
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_THAT_ADDS = 12

@@ -32,7 +32,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.replicas.roles import FollowerState, LastFetch
-from kwire.waits import ParkedFetch, Waiter
+from kwire.runtime.futures import ParkedFetch, Waiter
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

@@ -20,9 +20,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.errors import CorruptLogError, is_passing
 
-from kwire import workers
 from kwire.replicas.flush_gate import FlushGate
-from kwire.workers import Worker
+from kwire.runtime import workers
+from kwire.runtime.workers import Worker
 
 log = logging.getLogger(__name__)
 

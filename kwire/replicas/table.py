@@ -30,17 +30,17 @@ from kwire_storage.errors import CorruptLogError, StorageError, is_passing
 from kwire_storage.log.log import Log
 from kwire_storage.log.recovery import Recovery
 
-from kwire.beside import Beside, Slices
-from kwire.clock import Clock
 from kwire.config.definition import Value
 from kwire.config.server import ServerConfig
-from kwire.garbage import lasting
 from kwire.replicas.flush_gate import FlushDriver
 from kwire.replicas.partition import IsrDriver, Partition
 from kwire.replicas.roles import Absent, Role, role_of
 from kwire.replicas.topic_settings import log_config, topic_rules
 from kwire.replicas.validation import TopicRules
-from kwire.workers import Worker
+from kwire.runtime.clock import Clock
+from kwire.runtime.garbage import lasting
+from kwire.runtime.slices import Beside, Slices
+from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
     from kwire.metadata.image import Changes, PartitionRegistration, TopicImage

@@ -31,8 +31,8 @@ from kwire.replication.fetching import (
     MOST_FETCH_VERSION,
     Fetcher,
 )
+from kwire.runtime.transport import PlainTransport, Transport
 from kwire.security.tls.settings import TlsError
-from kwire.transport import PlainTransport, Transport
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ Address = tuple[str, int]
 
 
 class Sockets(Protocol):
-    """The broker's loop; `kwire.network.processor.Processor` is one. Times are in seconds."""
+    """The broker's loop; `kwire.runtime.processor.Processor` is one. Times are in seconds."""
 
     now: float
 

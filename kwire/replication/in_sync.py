@@ -25,7 +25,7 @@ from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Leader
-from kwire.waits import drive
+from kwire.runtime.futures import drive
 
 log = logging.getLogger(__name__)
 

@@ -21,15 +21,15 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
-from kwire.clock import Clock
 from kwire.peers import Peers
 from kwire.replicas.roles import NO_LEADER
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Slot, begun, drive
 from kwire.share_state.kinds import DELETE, INITIALIZE, READ, SUMMARIZE, WRITE, Asked, Kind, Result, error_of
 from kwire.share_state.remote_states import Question, RemoteStates, StatesRequest
 from kwire.share_state.service import ShareStateService
 from kwire.share_state.state import SharePartitionKey, ShareState, ShareStateSummary, StateBatch
 from kwire.transactions.sending import Sender
-from kwire.waits import Slot, begun, drive
 
 MAX_ATTEMPTS: Final = 30
 PATIENCE_MS: Final = 60_000
@@ -53,7 +53,7 @@ class Persister(Protocol):
     """What a leader of share-partitions, and a coordinator of share groups, needs of the share coordinators.
 
     The errors that remain are those of the requests, and the ones that pass, if they did not pass in time. Each method
-    is a coroutine that awaits slots (`kwire.waits`).
+    is a coroutine that awaits slots (`kwire.runtime.futures`).
     """
 
     async def initialize(

@@ -15,8 +15,6 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
-from kwire.beside import Slices
-from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.coordinators.durations import Durations
 from kwire.coordinators.effects import Effect, response_error
@@ -25,11 +23,13 @@ from kwire.coordinators.runtime import CoordinatorRuntime
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Acknowledgement
 from kwire.replicas.table import PartitionTable
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Slot
+from kwire.runtime.slices import Slices
 from kwire.share_state.config import ShareStateConfig
 from kwire.share_state.effects import Prune
 from kwire.share_state.kinds import WRITE, Asked, Kind, Result
 from kwire.share_state.state import SharePartitionKey
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.share_state.shard import ShareStateShard

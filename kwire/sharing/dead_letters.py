@@ -33,7 +33,6 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 
 from kwire.client.errors import ClientError
-from kwire.clock import Clock
 from kwire.groups.config import SharePartitionSettings
 from kwire.groups.settings import GroupSettings
 from kwire.metadata.image import TopicImage
@@ -41,11 +40,12 @@ from kwire.peers import Peers
 from kwire.replicas.partition import ALL_IN_SYNC
 from kwire.replicas.roles import NO_LEADER
 from kwire.replicas.validation import check_produced
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Slot
 from kwire.sharing.counts import SharingCounts
 from kwire.sharing.effects import DeadLetter
 from kwire.sharing.letter_records import MAX_READ_BYTES, copied, letters, read_originals
 from kwire.transactions.sending import TIMEOUT_S, on_set
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.metadata.service import MetadataService

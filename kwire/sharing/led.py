@@ -15,11 +15,11 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.log.slices import LogSlice
 
 from kwire.replicas.roles import Leader, NotLeaderError
+from kwire.runtime.futures import Waiter
 from kwire.share_state.state import SharePartitionKey
 from kwire.sharing.reading import ReadBatches, read_batches
 from kwire.sharing.share_partition import SharePartition
 from kwire.sharing.states import ARCHIVING
-from kwire.waits import Waiter
 
 if TYPE_CHECKING:
     from kwire.replicas.partition import Partition

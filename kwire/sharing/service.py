@@ -23,11 +23,12 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.clock import Clock
 from kwire.coordinators.timekeeper import Timekeeper
 from kwire.groups.config import SharePartitionSettings
 from kwire.groups.settings import GroupSettings
 from kwire.replicas.roles import Leader
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Slot, drive
 from kwire.share_state import state as share_state
 from kwire.share_state.persister import Persister
 from kwire.share_state.state import SharePartitionKey
@@ -41,7 +42,6 @@ from kwire.sharing.offset_reset import first_start_offset
 from kwire.sharing.sessions import SharedPartition, ShareSession, ShareSessions
 from kwire.sharing.share_partition import PersistedState, SharePartition, Status, client_error
 from kwire.sharing.states import AcknowledgeType, AcquireMode, RecordState, ShareLimits
-from kwire.waits import Slot, drive
 
 if TYPE_CHECKING:
     from kwire.replicas.partition import Partition

@@ -16,11 +16,11 @@ from kwire_storage.disk.files import Disk, RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire import broker as broker_module
-from kwire.clock import SystemClock
 from kwire.config.server import ServerConfig, load_config
 from kwire.descriptors import Budget
 from kwire.network.server import BoundListener
 from kwire.running import Body, bind_all, close_broker, hand_over, metrics_listener, open_broker, serve
+from kwire.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from kwire.security.tls.dev_certificates import DevAuthority

@@ -27,16 +27,16 @@ from kwire_protocol.wire import uuid_to_text
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.beside import Beside
 from kwire.broker import Broker as RunningBroker
 from kwire.client.connection import BrokerConnection
 from kwire.client.errors import refused
 from kwire.client.transport import parse_addresses
 from kwire.client.waiting import SystemClock as WaitingClock
-from kwire.clock import Clock, SystemClock
 from kwire.config.server import ServerConfig
 from kwire.network.server import BoundListener
 from kwire.running import Body, close_broker, open_broker, serve
+from kwire.runtime.clock import Clock, SystemClock
+from kwire.runtime.slices import Beside
 from kwire.testing.broker import STOP_TIMEOUT_S, Broker
 from kwire.testing.cutting_off import DeafNode, Network
 from kwire.topic_names import internal_replication_factors

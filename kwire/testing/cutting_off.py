@@ -20,15 +20,15 @@ import trio
 from kwire_storage.disk.files import DiskLock
 from kwire_storage.errors import StorageError
 
-from kwire import workers
 from kwire.client import async_connection
 from kwire.cluster.local.lives import live
 from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.cluster.local.node import LocalNode
 from kwire.cluster.membership import NO_CONTROLLER
 from kwire.replication import connection
-from kwire.transport import Transport
-from kwire.waits import drive
+from kwire.runtime import workers
+from kwire.runtime.futures import drive
+from kwire.runtime.transport import Transport
 
 T = TypeVar("T")
 S = TypeVar("S", Transport, trio.abc.Stream)

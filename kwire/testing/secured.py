@@ -15,12 +15,12 @@ from kwire_protocol.messages.alter_user_scram_credentials import (
 )
 
 from kwire.broker import Broker
-from kwire.clock import secret_of
+from kwire.runtime.clock import secret_of
+from kwire.runtime.futures import at_once
 from kwire.security.sasl.jaas import PLAIN_MODULE
 from kwire.security.sasl.plain import PLAIN, USER_PREFIX
 from kwire.security.sasl.scram import MIN_ITERATIONS, SCRAM_MECHANISMS, salt_from
 from kwire.security.tls.dev_certificates import LOCAL_HOSTS, DevAuthority
-from kwire.waits import at_once
 
 _TO_ESCAPE: Final = re.compile(r'[\x00-\x1f"\\]')
 _BEGIN_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"

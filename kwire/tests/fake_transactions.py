@@ -9,7 +9,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
 from kwire.broker import Broker
-from kwire.waits import Slot
+from kwire.runtime.futures import Slot
 
 
 @attrs.frozen

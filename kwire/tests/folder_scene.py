@@ -27,14 +27,14 @@ from kwire_storage.directory.moving import LogMove
 from kwire_storage.disk.faulty_disk import FaultyDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.handlers import alter_replica_log_dirs, describe_log_dirs
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import Slot, at_once
 from kwire.tests.slots import acknowledgement, value_of
-from kwire.waits import Slot, at_once
 
 Disks = dict[str, FaultyDisk]
 SMALL_PIECE_BYTES = 300

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kwire.broker import Broker
-from kwire.waits import at_once
+from kwire.runtime.futures import at_once
 
 
 def create_internal_topics(broker: Broker) -> None:

@@ -1,4 +1,4 @@
-"""Holds the workers to their duties while tests run: a call that `kwire.workers.DUTIES` does not list raises.
+"""Holds the workers to their duties while tests run: a call that `kwire.runtime.workers.DUTIES` does not list raises.
 
 The methods of the classes in `OWNED` belong to the event loop. `install` puts a check before each: a worker thread may
 call what its duty lists, and what follows from that within the same call. Threads that are no workers (a test's own,
@@ -26,7 +26,6 @@ from kwire_storage.log.log import Log
 from kwire_storage.log.log_segments import LogSegments
 from kwire_storage.producers.state_manager import ProducerStateManager
 
-from kwire import workers
 from kwire.broker import Broker
 from kwire.coordinators.runtime import CoordinatorRuntime
 from kwire.logs.moves import LogMoves
@@ -35,7 +34,8 @@ from kwire.metadata.service import MetadataService
 from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import Partition
 from kwire.replicas.table import PartitionTable
-from kwire.workers import DUTIES, Worker
+from kwire.runtime import workers
+from kwire.runtime.workers import DUTIES, Worker
 
 OWNED: tuple[type, ...] = (
     Broker,

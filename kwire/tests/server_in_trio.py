@@ -28,21 +28,21 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from outcome import Outcome, capture
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kwire.beside import Beside
 from kwire.broker import Broker
-from kwire.clock import Clock
 from kwire.config.server import load_config
 from kwire.network.listener_security import securities_of
-from kwire.network.processor import Processor, Timer
 from kwire.network.server import Server
 from kwire.replicas.partition import Partition
 from kwire.running import bind_all, listen_all
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Slot, at_once
+from kwire.runtime.processor import Processor, Timer
+from kwire.runtime.slices import Beside
+from kwire.runtime.workers import Worker
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.raw_client import MAX_REPLY_BYTES
 from kwire.tests.simple_requests import join
-from kwire.waits import Slot, at_once
-from kwire.workers import Worker
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from kwire.replicas.partition import Acknowledgement, Partition
-from kwire.waits import Slot
+from kwire.runtime.futures import Slot
 
 T = TypeVar("T")
 

@@ -22,17 +22,17 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from outcome import Outcome
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.beside import Beside, Loop
 from kwire.broker import Broker
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker, VersionNotServed
 from kwire.client.transport import Address
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.peers import LONGEST_PAUSE_S, MAX_ASKED, Peers, TooManyRequests, endpoint_of
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import Slot
+from kwire.runtime.slices import Beside, Loop
 from kwire.tests.client.async_scene import AsyncScene, takes, with_brokers
 from kwire.tests.client.fakes import HOST, FakeBrokers
-from kwire.waits import Slot
 
 IDLE_S = 60.0
 TIMEOUT_S = 5.0

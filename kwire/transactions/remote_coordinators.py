@@ -13,13 +13,13 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 
-from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.peers import Peers
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Slot
 from kwire.transactions.remote_partitions import Asker, PartitionsRequest, Question, RemotePartitions
 from kwire.transactions.sending import Sender, on_set
 from kwire.transactions.transaction import TopicPartition
-from kwire.waits import Slot
 
 FIRST_VERSION_FOR_BROKERS = 4
 """Of AddPartitionsToTxn."""

@@ -12,7 +12,7 @@ from kwire_protocol.wire import ApiMessage
 from outcome import Error
 
 from kwire.peers import Answer, Peers
-from kwire.waits import Slot
+from kwire.runtime.futures import Slot
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kwire_protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 
-from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.coordinators.effects import Effect
 from kwire.coordinators.internal_topic import InternalTopic
@@ -33,6 +32,8 @@ from kwire.peers import peers_of
 from kwire.replicas.partition import ALL_IN_SYNC
 from kwire.replicas.roles import NO_LEADER
 from kwire.replicas.table import PartitionTable
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Slot
 from kwire.transactions.config import TransactionConfig
 from kwire.transactions.effects import Ended, WriteMarkers
 from kwire.transactions.listing import TransactionFilter
@@ -43,7 +44,6 @@ from kwire.transactions.sending import Sender
 from kwire.transactions.shard import TransactionShard
 from kwire.transactions.transaction import EPOCH_BUMP_VERSION, TopicPartition
 from kwire.transactions.waiting import Joined, UntilEnded, WaitingForEnd
-from kwire.waits import Slot
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.waits import Slot
+from kwire.runtime.futures import Slot
 
 Joined: TypeAlias = Slot[KafkaError | None] | None
 """None if it has joined the transaction, else a slot that tells when it has, or why it has not."""

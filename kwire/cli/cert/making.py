@@ -11,9 +11,9 @@ import attrs
 import click
 
 from kwire.cli.columns import show
-from kwire.clock import SystemClock
 from kwire.config.properties import parse_properties
 from kwire.config.tables.access import STANDARD_AUTHORIZER
+from kwire.runtime.clock import SystemClock
 from kwire.security.sasl.jaas import SCRAM_MODULE
 from kwire.security.tls.dev_certificates import LOCAL_HOSTS, DevAuthority
 

@@ -7,9 +7,9 @@ from collections.abc import Collection
 import click
 
 from kwire.admin.dead_letters.letters import Selection
-from kwire.clock import SystemClock
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.moments import parse_moment
+from kwire.runtime.clock import SystemClock
 
 
 def choose_letters(

@@ -12,7 +12,7 @@ from kwire.cli.columns import Row, printable, show
 from kwire.cli.dlq.progress import counting_bar
 from kwire.cli.reaching import Reach
 from kwire.client.errors import ClientError
-from kwire.clock import SystemClock
+from kwire.runtime.clock import SystemClock
 
 _COLUMNS: Final = {"result": "RESULT", "letters": "LETTERS", "to": "TO", "reason": "REASON"}
 

@@ -23,7 +23,7 @@ from kwire.cli.columns import Row, printable, show
 from kwire.cli.group.arguments import parse_datetime_ms, parse_duration_ms
 from kwire.cli.reaching import Reach
 from kwire.client.errors import ClientError
-from kwire.clock import SystemClock
+from kwire.runtime.clock import SystemClock
 
 _COLUMNS = {"topic": "TOPIC", "partition": "PARTITION", "before": "OFFSET BEFORE", "after": "OFFSET AFTER"}
 

@@ -22,7 +22,7 @@ from kwire.cli.log.check import Checked, console, log_bytes, partition_findings,
 from kwire.cli.log.progress import progress_bar
 from kwire.cli.log.target import Shape, Target, disk_errors, find_target
 from kwire.cli.log.topics import read_topics
-from kwire.clock import SystemClock
+from kwire.runtime.clock import SystemClock
 
 
 def run(folder: Path, *, ask: bool, dry_run: bool, drop_corrupt_ranges: bool) -> None:

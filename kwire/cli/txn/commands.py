@@ -13,7 +13,7 @@ from kwire.admin.transactions import STATES, Described, Listed, OpenTransaction,
 from kwire.cli.columns import Row, cell, printable, show
 from kwire.cli.reaching import Reach
 from kwire.client.errors import ClientError
-from kwire.clock import SystemClock
+from kwire.runtime.clock import SystemClock
 
 _ID_COLUMNS = {
     "transactional_id": "TRANSACTIONAL ID",

@@ -20,10 +20,10 @@ from kwire_storage.disk.files import RealDisk
 
 from kwire.admin.users import NewCredential
 from kwire.client.errors import error_name
-from kwire.clock import SystemClock
 from kwire.config.server import ConfigError, load_config
 from kwire.running import BrokerEnded, StartError, close_broker, open_broker
-from kwire.waits import at_once
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import at_once
 
 
 def put_user_into(

@@ -12,7 +12,7 @@ from kwire_protocol.kafka_error import quoted
 from kwire.admin.users import NewCredential, delete_user, list_users, put_user
 from kwire.cli.columns import printable, show
 from kwire.cli.reaching import Reach
-from kwire.clock import SystemClock, secret_of
+from kwire.runtime.clock import SystemClock, secret_of
 from kwire.security.sasl.scram import SCRAM_MECHANISMS, SCRAM_MECHANISMS_BY_NUMBER, ScramMechanism, salt_from
 
 MAX_PASSWORD_CHARS = 1024

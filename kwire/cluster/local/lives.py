@@ -16,8 +16,8 @@ import attrs
 from kwire_storage.disk.files import Disk, DiskLock
 from kwire_storage.errors import FolderLockedError
 
-from kwire import workers
 from kwire.cluster.membership import NodeIdTakenError
+from kwire.runtime import workers
 
 FOLDER: Final = "nodes"
 

@@ -21,7 +21,6 @@ from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError, is_passing
 from kwire_storage.log.log import Log
 
-from kwire.beside import Beside
 from kwire.metadata.log import METADATA_LOG_CONFIG, METADATA_TOPIC, AppendConflict, LogTruncated, Watcher
 from kwire.metadata.log_batches import (
     EPOCH,
@@ -35,7 +34,8 @@ from kwire.metadata.log_batches import (
     values_batch,
 )
 from kwire.metadata.snapshots import Snapshot, snapshot_batches
-from kwire.workers import Worker
+from kwire.runtime.slices import Beside
+from kwire.runtime.workers import Worker
 
 LOCK: Final = "cluster.lock"
 FOLDER: Final = names.partition_folder(METADATA_TOPIC, 0)

@@ -13,14 +13,14 @@ import trio
 from kwire_storage.disk.files import DiskLock, RealDisk
 from kwire_storage.errors import CorruptLogError
 
-from kwire import workers
-from kwire.beside import Beside
 from kwire.cluster.local.file_systems import check_is_local
 from kwire.cluster.local.lives import FOLDER, Life, at_the_end_of, is_alive, live
 from kwire.cluster.local.metadata_log import LOCK, SharedMetadataLog
 from kwire.cluster.local.news import News
 from kwire.cluster.membership import NO_CONTROLLER, MembershipEnded
-from kwire.turns import in_this_task
+from kwire.runtime import workers
+from kwire.runtime.slices import Beside
+from kwire.runtime.tasks import in_this_task
 
 if TYPE_CHECKING:
     import socket

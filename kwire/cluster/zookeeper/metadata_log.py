@@ -10,13 +10,13 @@ from typing import Self, TypeVar
 
 import attrs
 
-from kwire.beside import Beside
 from kwire.cluster.zookeeper import log_nodes, snapshot_nodes
 from kwire.cluster.zookeeper.keeper import Keeper, RefusedError, ZooKeeperError, create_if_missing, patiently
 from kwire.metadata.log import AppendConflict, Watcher
 from kwire.metadata.log_batches import ReadRecords
 from kwire.metadata.snapshots import Snapshot
-from kwire.workers import Worker
+from kwire.runtime.slices import Beside
+from kwire.runtime.workers import Worker
 
 T = TypeVar("T")
 

@@ -13,9 +13,6 @@ import attrs
 import trio
 from kwire_storage.errors import CorruptLogError
 
-from kwire import workers
-from kwire.beside import Beside
-from kwire.clock import Clock
 from kwire.cluster.membership import NO_CONTROLLER, MembershipEnded
 from kwire.cluster.zookeeper import cluster_nodes, log_nodes
 from kwire.cluster.zookeeper.cluster_nodes import Members
@@ -30,7 +27,10 @@ from kwire.cluster.zookeeper.metadata_log import ZooKeeperLog
 from kwire.cluster.zookeeper.session import Session, ignore
 from kwire.config.listeners import Listener
 from kwire.config.zookeeper import ZooKeeperConfig
-from kwire.workers import Worker
+from kwire.runtime import workers
+from kwire.runtime.clock import Clock
+from kwire.runtime.slices import Beside
+from kwire.runtime.workers import Worker
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from outcome import Value
 
 from kwire.peers import Answer
-from kwire.waits import Slot
+from kwire.runtime.futures import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.waits import Pause
+from kwire.runtime.futures import Pause
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -15,10 +15,10 @@ from kwire_protocol.wire import Uuid
 from kwire.handlers._shared.authorization import check, finder
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.replicas.roles import NotLeaderError
+from kwire.runtime.futures import Slot
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.sharing.acknowledgements import AcknowledgementBatch
 from kwire.sharing.sessions import SessionKey, SharedPartition
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

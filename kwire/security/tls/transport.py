@@ -1,4 +1,4 @@
-"""The transport of a connection with TLS (`kwire.transport.Transport`), for servers and for clients.
+"""The transport of a connection with TLS (`kwire.runtime.transport.Transport`), for servers and for clients.
 
 OpenSSL works in memory here (`SSLObject`), and the bytes of the socket are handed to it. With a socket of its own it
 would go on reading for as long as a peer sends messages without data, such as requests for new keys, and one client

@@ -23,13 +23,13 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import CloseAfterResponse, CloseConnection, Context
 from kwire.metadata.records import MetadataRecord
+from kwire.runtime.futures import Slot, at_once
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Principal, Requester
 from kwire.tests.answers.requests import CONSUMER, ELSEWHERE, OWNER, RESPONSES, SHARE, STREAMS, TOPIC, Named, usual
 from kwire.tests.folder_scene import append
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock
-from kwire.waits import Slot, at_once
 
 MOST_WAITS: Final = 20
 """How often a handler is told that its time is over. One that goes on waiting has no answer yet."""

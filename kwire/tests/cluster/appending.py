@@ -12,7 +12,7 @@ from kwire_storage.disk.files import RealDisk
 
 from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.metadata.log import AppendConflict
-from kwire.waits import at_once
+from kwire.runtime.futures import at_once
 
 
 def main(folder: str, node_id: int, count: int) -> None:

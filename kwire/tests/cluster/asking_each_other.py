@@ -12,15 +12,15 @@ from kwire_protocol.wire import ApiMessage, Reader, Writer
 from outcome import Error, Value
 
 from kwire.apis import APIS
-from kwire.beside import Beside
 from kwire.broker import Broker
 from kwire.client.errors import ConnectionFailed
 from kwire.peers import Answer
 from kwire.replicas.partition import Partition
+from kwire.runtime.futures import Slot, begun
+from kwire.runtime.slices import Beside
 from kwire.tests.cluster.told_cluster import ToldCluster
 from kwire.tests.metadata.harness import context
 from kwire.tests.slots import at_once
-from kwire.waits import Slot, begun
 
 
 def handled(broker: Broker, request: ApiMessage, version: int | None = None) -> Any:

@@ -18,12 +18,12 @@ from kwire_storage.disk.files import RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
 
-from kwire.beside import Beside
-from kwire.clock import SystemClock
 from kwire.cluster.local.metadata_log import FOLDER, SharedMetadataLog
 from kwire.cluster.zookeeper.metadata_log import ZooKeeperLog
 from kwire.cluster.zookeeper.session import Session
 from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.slices import Beside
 from kwire.tests.metadata.distant_log import DistantLog
 from kwire.tests.simulation.calendar import Calendar
 from kwire.tests.simulation.keeper import Keeper, SimMembership, SimMetadataLog

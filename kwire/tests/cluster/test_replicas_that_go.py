@@ -14,14 +14,14 @@ from kwire_protocol.messages.alter_partition_reassignments import (
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from outcome import Outcome, capture
 
-from kwire.beside import Beside
 from kwire.broker import Broker
 from kwire.coordinators.runtime import CoordinatorRuntime
+from kwire.runtime.futures import Slot, drive
+from kwire.runtime.slices import Beside
+from kwire.runtime.workers import Worker
 from kwire.tests.cluster.told_cluster import ToldCluster, create
 from kwire.tests.slots import at_once
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from kwire.waits import Slot, drive
-from kwire.workers import Worker
 
 T = TypeVar("T")
 

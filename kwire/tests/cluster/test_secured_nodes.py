@@ -28,8 +28,8 @@ from kwire.cli import main
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import ClientError
 from kwire.client.producing import Producer
-from kwire.clock import SystemClock
 from kwire.config.client_security import client_security
+from kwire.runtime.clock import SystemClock
 from kwire.security.tls.dev_certificates import DevAuthority
 from kwire.tests.broker_process import BrokerProcess
 from kwire.tests.security.oauth.issuer import claims, jwk, jwks, token

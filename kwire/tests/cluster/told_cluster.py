@@ -10,9 +10,9 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.config.server import load_config
+from kwire.runtime.clock import SystemClock
 from kwire.tests.metadata.harness import CLUSTER_ID
 from kwire.tests.slots import at_once
 

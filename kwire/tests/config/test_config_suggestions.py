@@ -7,9 +7,9 @@ from kwire_protocol.errors import ErrorCode
 
 from kwire.config.suggestions import did_you_mean, listed, nearest
 from kwire.config.tables.broker import BROKER_NAMES_OF_TOPIC_CONFIGS, broker_configs
+from kwire.runtime.futures import at_once
 from kwire.tests.metadata.config_requests import BROKER, GROUP, METRICS, SET, TOPIC, incremental
 from kwire.tests.metadata.harness import service
-from kwire.waits import at_once
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,6 @@ from kwire_protocol.wire import uuid_to_text
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from trio.testing import wait_all_tasks_blocked
 
-from kwire import workers
 from kwire.broker import Broker
 from kwire.config.definition import Scope
 from kwire.config.server import load_config
@@ -79,13 +78,14 @@ from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.logs import segment_writing
 from kwire.logs.housekeeping import apply_retention, remove_deleted
 from kwire.metadata.image import ConfigResourceType
-from kwire.network.processor import Timer
 from kwire.replicas.partition import Partition
 from kwire.replicas.quotas import no_quota
 from kwire.replicas.roles import Follower, role_of
 from kwire.replication.connection import Surroundings
 from kwire.replication.fetching import Fetcher, FetchSettings
 from kwire.replication.followers import FollowedPartition, ReplicaFollowers
+from kwire.runtime import workers
+from kwire.runtime.processor import Timer
 from kwire.tests.config.share_probes import (
     a_letter_without_a_topic_is_written,
     a_topic_of_another_name_gets_letters,

@@ -44,11 +44,11 @@ from kwire.coordinators.loading import Active, Elsewhere, Loading, Slice, Unavai
 from kwire.logs.cleaner import LogCleaner
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader
+from kwire.runtime.futures import at_once
 from kwire.tests.fake_transactions import FakeTransactions, write_marker
 from kwire.tests.groups.broker_in_trio import InTrio, TrioClock, with_broker
 from kwire.tests.groups.transactions import stable_offset, txn_commit
 from kwire.tests.metadata.harness import FakeClock
-from kwire.waits import at_once
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 COMMITS = 200

@@ -16,6 +16,7 @@ from kwire_protocol.errors import ErrorCode
 
 from devtools.suite.tiers import examples
 from kwire.coordinators.backoff import LONGEST_PAUSE_MS
+from kwire.runtime.futures import at_once
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import Place
 from kwire.tests.asking.clients import CLASSIC, NOBODY, TIMEOUT_MS, TV2, Batch, Identity
@@ -24,7 +25,6 @@ from kwire.tests.exactly_once.model import Piece
 from kwire.tests.exactly_once.scene import COMPACTED, DELETABLE, ID_EXPIRATION_MS, OFFSETS, PLACES, STATE, WATCHED
 from kwire.tests.exactly_once.world import GROUPS, IDS, World
 from kwire.transactions.transaction import LAST_USABLE_EPOCH
-from kwire.waits import at_once
 
 KEYS = (b"a", b"b", b"c")
 

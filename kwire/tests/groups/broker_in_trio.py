@@ -23,8 +23,8 @@ from kwire.apis import APIS
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
+from kwire.runtime.futures import Slot, at_once
 from kwire.tests.internal_topics import create_internal_topics
-from kwire.waits import Slot, at_once
 
 START_MS = 1_700_000_000_000
 

@@ -9,8 +9,8 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire.groups.metadata_topics import MetadataTopics
 from kwire.groups.topics import metadata_hash
 from kwire.metadata.service import MetadataService
+from kwire.runtime.futures import at_once
 from kwire.tests.metadata.harness import open_service
-from kwire.waits import at_once
 
 
 def create(service: MetadataService, name: str, partitions: int = 2) -> None:

@@ -25,11 +25,11 @@ from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kwire_protocol.wire import Uuid
 
 from kwire.logs.cleaner import LogCleaner
+from kwire.runtime.futures import Slot, at_once
 from kwire.tests.fake_transactions import Asked, FakeTransactions
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.groups.transactions import end_transaction, stable_offset, txn_commit
 from kwire.tests.server_in_trio import ServerInTrio, with_server
-from kwire.waits import Slot, at_once
 
 VERSIONS = range(7)
 NO_SUCH_TOPIC: Uuid = b"n" * 16

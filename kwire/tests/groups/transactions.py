@@ -18,9 +18,9 @@ from kwire_protocol.messages.txn_offset_commit import (
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.broker import Broker
+from kwire.runtime.futures import at_once
 from kwire.tests.fake_transactions import write_marker
 from kwire.tests.groups.broker_in_trio import InTrio
-from kwire.waits import at_once
 
 FIRST_VERSION_WITH_TOPIC_IDS = 6
 

@@ -23,7 +23,6 @@ from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.files import RealDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.logs import cleaner as log_cleaner
 from kwire.logs import housekeeping
@@ -31,7 +30,8 @@ from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, Outcome
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
-from kwire.waits import at_once
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import at_once
 
 TOPIC = "table"
 VALUE = b"v" * 5000

@@ -31,16 +31,16 @@ from kwire_storage.config import LogConfig
 from kwire_storage.log.log import Log
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.logs.cleaner import LogCleaner
 from kwire.logs.housekeeping import _checkpoints, apply_retention, remove_deleted
 from kwire.metadata.log import FileMetadataLog
 from kwire.metadata.records import encode_record
 from kwire.running import StartError, open_broker
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import at_once
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.simple_requests import find_coordinator, produce
-from kwire.waits import at_once
 from storage.tests.small_disk import SmallDisk
 
 RESERVE = 1 << 17

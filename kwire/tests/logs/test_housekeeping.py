@@ -17,13 +17,13 @@ from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.logs import housekeeping
 from kwire.logs.housekeeping import _checkpoints, _every, apply_retention, remove_deleted
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import at_once
+from kwire.runtime.tasks import TURN_S
 from kwire.tests.folder_scene import failing
-from kwire.turns import TURN_S
-from kwire.waits import at_once
 
 
 def test_a_chore_that_the_disk_refuses_is_tried_again_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,14 +19,14 @@ from kwire_protocol.records import Record, build_batch, iter_records, read_heade
 from kwire_storage.disk.faulty_disk import FaultyDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.logs import housekeeping
 from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, Outcome
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
-from kwire.waits import at_once
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import at_once
 
 TOPIC = "table"
 

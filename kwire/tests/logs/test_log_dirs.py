@@ -20,9 +20,10 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.errors import StorageError
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.coordinators.runtime import java_hash
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import at_once
 from kwire.testing import Broker as BrokerInThread
 from kwire.tests.folder_scene import (
     EIO,
@@ -39,7 +40,6 @@ from kwire.tests.folder_scene import (
     values,
 )
 from kwire.tests.raw_client import RawClient
-from kwire.waits import at_once
 
 TIMEOUT_S = 20
 STORAGE = ErrorCode.KAFKA_STORAGE_ERROR

@@ -19,6 +19,7 @@ from kwire.logs.cleaner import LogCleaner
 from kwire.logs.housekeeping import remove_deleted
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
+from kwire.runtime.futures import at_once
 from kwire.tests.folder_scene import (
     EIO,
     Countdown,
@@ -40,7 +41,6 @@ from kwire.tests.folder_scene import (
     values,
 )
 from kwire.tests.slots import acknowledgement, value_of
-from kwire.waits import at_once
 
 
 def test_a_partition_is_moved_with_all_that_came_meanwhile_and_goes_on_there(broker: Broker, disks: Disks) -> None:

@@ -18,9 +18,9 @@ from kwire_storage.errors import CorruptLogError
 from kwire_storage.log.log import Log
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.running import StartError, _with_progress, open_broker
+from kwire.runtime.clock import SystemClock
 from kwire.tests.folder_scene import append, create, killed, new_disks, replicas, values
 from kwire.tests.folder_scene import open_broker as open_in_turn
 

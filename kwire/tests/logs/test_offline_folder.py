@@ -15,15 +15,15 @@ from kwire_storage import names
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.logs.housekeeping import _checkpoints, apply_retention
 from kwire.replicas.partition import Partition
 from kwire.running import BrokerEnded
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import ParkedFetch
 from kwire.testing import Broker as BrokerInThread
 from kwire.tests.folder_scene import append, create, failing, refusal
 from kwire.tests.raw_client import RawClient
-from kwire.waits import ParkedFetch
 
 
 def new_topic(broker: Broker, name: str, **configs: str) -> Partition:

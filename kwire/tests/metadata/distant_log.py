@@ -13,7 +13,7 @@ from kwire.metadata.log import AppendConflict, Watcher
 from kwire.metadata.log_batches import ReadRecords
 from kwire.metadata.records import MetadataRecord, encode_record
 from kwire.metadata.snapshots import Snapshot
-from kwire.waits import Slot
+from kwire.runtime.futures import Slot
 
 T = TypeVar("T")
 

@@ -11,7 +11,6 @@ from kwire_storage.config import LogConfig
 from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
@@ -19,10 +18,11 @@ from kwire.metadata.records import MetadataRecord
 from kwire.metadata.service import MetadataService
 from kwire.quotas.client_quotas import ClientQuotas
 from kwire.quotas.rates import Window
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import at_once
 from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.tests.metadata.distant_log import DistantLog, answered, somebody_first
-from kwire.waits import at_once
 
 T = TypeVar("T")
 

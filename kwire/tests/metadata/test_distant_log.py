@@ -17,10 +17,10 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
 from kwire.metadata.image import Changes, ConfigResourceType
 from kwire.metadata.service import MetadataService
+from kwire.runtime.futures import Slot, drive
 from kwire.tests.metadata.distant_log import NEWS, answered, settle
 from kwire.tests.metadata.harness import distant_service
 from kwire.tests.slots import at_once
-from kwire.waits import Slot, drive
 
 E = ErrorCode
 THEIRS = b"of somebody else"

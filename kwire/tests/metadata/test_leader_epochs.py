@@ -13,10 +13,10 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.metadata.log import FileMetadataLog
-from kwire.waits import at_once
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import at_once
 from storage.tests.small_disk import SmallDisk
 
 

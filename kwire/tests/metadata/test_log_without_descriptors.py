@@ -12,7 +12,7 @@ from kwire_storage.log.log import Log
 
 from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.metadata.log import METADATA_LOG_CONFIG, AppendConflict, FileMetadataLog, MetadataLog
-from kwire.waits import at_once
+from kwire.runtime.futures import at_once
 
 
 def refuse(_object: object, _of: object = None) -> None:

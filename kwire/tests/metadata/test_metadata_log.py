@@ -16,8 +16,8 @@ from kwire_storage.log.log import Log
 from devtools.apache_kafka import dump_log
 from kwire.metadata.log import AppendConflict, FileMetadataLog
 from kwire.metadata.records import encode_record
+from kwire.runtime.futures import at_once
 from kwire.tests.metadata.harness import NOW_MS, open_service
-from kwire.waits import at_once
 
 LOG_FILE = "__cluster_metadata-0/00000000000000000000.log"
 VALUES = [encode_record(TopicRecord(name, bytes(16))) for name in "abc"]

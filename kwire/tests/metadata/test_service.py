@@ -18,9 +18,9 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
 from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage
 from kwire.metadata.service import MetadataService
+from kwire.runtime.futures import at_once
 from kwire.tests.metadata.config_requests import DELETE, SET, incremental
 from kwire.tests.metadata.harness import DIRECTORY_ID, open_service, record
-from kwire.waits import at_once
 
 BROKER = ConfigResourceType.BROKER
 

@@ -8,13 +8,13 @@ from typing import Any
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-from kwire.clock import Clock
 from kwire.metadata.controller.access.scram_users import credential_record
+from kwire.runtime.clock import Clock
+from kwire.runtime.tasks import in_this_task
 from kwire.security.sasl.client import ClientExchange, client_exchange
 from kwire.security.sasl.jaas import MODULES, PLAIN_MODULE, LoginModule
 from kwire.security.sasl.scram import SCRAM_MECHANISMS, credential_of_password
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
-from kwire.turns import in_this_task
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from itertools import cycle
 
+from kwire.runtime.transport import Bytes, PlainTransport
 from kwire.security.principal import ANONYMOUS
-from kwire.transport import Bytes, PlainTransport
 
 NO_LIMIT = 1 << 30
 

@@ -17,7 +17,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import LogSlice
 
 from kwire.network.outbox import SEND_CHUNK_BYTES, Outbox
-from kwire.transport import PeerLost, PlainTransport
+from kwire.runtime.transport import PeerLost, PlainTransport
 
 SEGMENT = random.Random(1).randbytes(3 * SEND_CHUNK_BYTES)
 SMALL_BUFFER_BYTES = 4096

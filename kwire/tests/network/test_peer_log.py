@@ -14,7 +14,7 @@ from kwire_protocol.messages.api_versions import ApiVersionsRequest
 
 from kwire.network import connection
 from kwire.network.peer_log import MOST_LINES, MOST_TRACEBACKS, PERIOD_S, LineLimit, PeerLog
-from kwire.network.processor import Processor
+from kwire.runtime.processor import Processor
 from kwire.tests.server_in_trio import ServerInTrio, with_server
 from kwire.tests.simple_requests import list_end
 

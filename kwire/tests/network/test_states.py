@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.network.poll import NOTHING, READ, WRITE
 from kwire.network.states import (
     CLOSED,
     ENDING,
@@ -22,6 +21,7 @@ from kwire.network.states import (
     Event,
     State,
 )
+from kwire.runtime.poll import NOTHING, READ, WRITE
 
 
 def after(state: State, *events: Event) -> State:

@@ -7,10 +7,10 @@ import trio
 from kwire_protocol.messages.metadata import MetadataRequest
 from outcome import Outcome
 
-from kwire.beside import Beside
+from kwire.runtime.futures import Slot
+from kwire.runtime.slices import Beside
+from kwire.runtime.workers import Worker
 from kwire.tests.server_in_trio import ServerInTrio, with_server
-from kwire.waits import Slot
-from kwire.workers import Worker
 
 
 @attrs.define(eq=False)

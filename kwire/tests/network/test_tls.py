@@ -16,15 +16,15 @@ from kwire_storage.disk.files import RealDisk
 from trio.testing import wait_all_tasks_blocked
 
 from kwire.network.listener_security import ListenerSecurity
+from kwire.runtime.transport import PlainTransport
 from kwire.security.tls.contexts import client_context, server_context
 from kwire.security.tls.settings import TlsSettings
 from kwire.security.tls.transport import TlsTransport
 from kwire.tests.network.test_slow_readers import MIB, fill
-from kwire.tests.network.test_transport import ASKED, REQUESTS, answers_through, produce_some
+from kwire.tests.runtime.test_transport import ASKED, REQUESTS, answers_through, produce_some
 from kwire.tests.security.tls.certificates import HOST, client_settings, server_settings
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 from kwire.tests.simple_requests import fetch, list_end
-from kwire.transport import PlainTransport
 
 AUTHENTICATION_TIMEOUT_S = 30
 UNHURRIED = ("connections.max.idle.ms=1000000000000", "kwire.authentication.timeout.ms=2000000000")

@@ -14,12 +14,12 @@ from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.definition import ConfigError
 from kwire.config.oauth import UNSECURED_HANDLER
 from kwire.config.server import load_config
 from kwire.network.jwks import LOOK_AT_FILE_MS
 from kwire.network.listener_security import securities_of
+from kwire.runtime.clock import SystemClock
 from kwire.security.sasl.oauthbearer import FirstMessage, OAuthBearerClient
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.network.sasl_scene import handshake, say

@@ -12,7 +12,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.wire import ApiMessage
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.tests.network.processor_scene import new_pair
+from kwire.tests.runtime.processor_scene import new_pair
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 from kwire.tests.simple_requests import fetch, join, list_end, produce
 

@@ -14,12 +14,12 @@ from kwire_storage.producers.markers import decode_marker
 from kwire.broker import Broker
 from kwire.groups.offsets.records import read_offset
 from kwire.replicas.partition import Partition
+from kwire.runtime.futures import at_once
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.asking.reading import read_all, visible
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.transactions.records import read_record as read_transaction_record
 from kwire.transactions.transaction import COMPLETE, TransactionState
-from kwire.waits import at_once
 from storage.tests.power_cuts.checking import contents
 from storage.tests.power_cuts.history import Batch
 

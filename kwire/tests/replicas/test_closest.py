@@ -13,7 +13,6 @@ from kwire_protocol.records import Record, build_batch
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.definition import ConfigError
 from kwire.config.server import load_config
 from kwire.context import Context
@@ -21,7 +20,8 @@ from kwire.handlers import fetch
 from kwire.replicas.closest import closest_follower
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Leader, role_of
-from kwire.waits import Slot, at_once
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import Slot, at_once
 
 THIS, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 ALL = (THIS, SECOND, THIRD, FOURTH)

@@ -17,7 +17,7 @@ from kwire.replicas.fetch_sessions import (
     FetchContext,
     FetchSessions,
 )
-from kwire.waits import ParkedFetch, Waiter
+from kwire.runtime.futures import ParkedFetch, Waiter
 
 
 def sessions(slots: int = 10) -> FetchSessions:

@@ -11,12 +11,12 @@ from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.handlers import fetch
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import Slot
 from kwire.tests.cluster.told_cluster import create
-from kwire.waits import Slot
 
 MAX_WAIT_MS = 1000
 

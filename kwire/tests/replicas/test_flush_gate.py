@@ -19,8 +19,8 @@ from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
+from kwire.runtime.futures import Slot
 from kwire.tests.slots import acknowledgement, value_of
-from kwire.waits import Slot
 
 EACH = LogConfig(flush_messages=1)
 FIVE = LogConfig(flush_messages=5)

@@ -20,9 +20,9 @@ from kwire.replicas.flusher import FLUSH_THREADS, RETRY_MS, Flusher
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
+from kwire.runtime.futures import Slot
 from kwire.tests.slots import acknowledgement, value_of
 from kwire.tests.slow_disk import DEADLINE_S, SlowDisk
-from kwire.waits import Slot
 
 EACH = LogConfig(flush_messages=1)
 

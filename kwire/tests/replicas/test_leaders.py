@@ -15,12 +15,12 @@ from kwire_protocol.wire import Reader, Writer
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.handlers import fetch, list_offsets, produce
 from kwire.replicas.roles import role_of
-from kwire.waits import at_once
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import at_once
 
 OTHER_NODE = 2
 EPOCH = 5

@@ -26,13 +26,13 @@ from devtools.apache_kafka import run_tool
 from kwire import broker as brokers
 from kwire.config.server import ServerConfig
 from kwire.running import open_broker
+from kwire.runtime.futures import Slot
 from kwire.testing import Broker
 from kwire.testing import broker as testing
 from kwire.tests.fake_transactions import FakeTransactions
 from kwire.tests.raw_client import RawClient
 from kwire.tests.replicas.test_flush_policies import assert_silent, broker_on, held
 from kwire.tests.slow_disk import SlowDisk
-from kwire.waits import Slot
 
 READ_COMMITTED = 1
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"

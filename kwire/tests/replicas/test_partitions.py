@@ -9,13 +9,13 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.metadata.image import Changes, PartitionRegistration, TopicImage
 from kwire.replicas.roles import Follower, Leader, NotLeaderError
 from kwire.replicas.table import TopicRef
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import at_once
 from kwire.tests.folder_scene import append
-from kwire.waits import at_once
 
 
 @pytest.mark.parametrize("left", [None, b"", bytes(53)], ids=["missing", "empty", "zeros"])

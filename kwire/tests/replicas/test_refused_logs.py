@@ -15,10 +15,10 @@ from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.logs.housekeeping import remove_deleted
-from kwire.waits import at_once
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import at_once
 
 TOPIC = "t"
 

@@ -17,7 +17,6 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import Log
 
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.handlers import fetch
@@ -25,8 +24,9 @@ from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import ALL_IN_SYNC, Partition, read_bound
 from kwire.replicas.roles import Absent, Follower, FollowerState, LastFetch, Leader, NotLeaderError, role_of
 from kwire.replicas.validation import TopicRules
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import ParkedFetch, at_once
 from kwire.tests.slots import value_of
-from kwire.waits import ParkedFetch, at_once
 
 THIS, SECOND, THIRD, STRANGER = 1, 2, 3, 9
 ALL = (THIS, SECOND, THIRD)

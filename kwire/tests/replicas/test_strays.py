@@ -8,8 +8,8 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
 from kwire.broker import Broker
 from kwire.logs.housekeeping import remove_deleted
+from kwire.runtime.futures import at_once
 from kwire.tests.folder_scene import Countdown, Disks, Stop, append, create, new_disks, open_broker, replicas, values
-from kwire.waits import at_once
 
 UNIQUE = "a" * 32
 

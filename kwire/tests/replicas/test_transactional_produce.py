@@ -26,9 +26,9 @@ from kwire.context import CloseConnection
 from kwire.handlers import produce
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
+from kwire.runtime.futures import Slot, at_once
 from kwire.tests.fake_transactions import Asked, FakeTransactions, write_marker
 from kwire.tests.metadata.harness import FakeClock, context
-from kwire.waits import Slot, at_once
 
 TV2 = 12
 """The first version of Produce that adds partitions."""

@@ -18,8 +18,8 @@ from kwire_protocol.messages.fetch import FetchRequest, FetchResponse
 from kwire.context import Context
 from kwire.handlers import delete_records, fetch
 from kwire.replicas.partition import Acknowledgement
+from kwire.runtime.futures import Slot
 from kwire.tests.replication.world import NODES, TOPIC, World, over_the_wire
-from kwire.waits import Slot
 
 TIMEOUT_MS = 30_000
 

@@ -17,8 +17,8 @@ from kwire_storage.disk.medium import EVERYTHING, NOTHING_UNSYNCED, Fate
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Follower
+from kwire.runtime.futures import at_once
 from kwire.tests.replication.world import TOPIC, World
-from kwire.waits import at_once
 from storage.tests.power_cuts.mutants import at_large, without
 
 FATES = {"nothing unsynced": NOTHING_UNSYNCED, "everything": EVERYTHING}

@@ -12,8 +12,8 @@ from kwire.metadata.controller.configs.config_changes import ConfigChange, Opera
 from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change_isrs
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
+from kwire.runtime.futures import at_once
 from kwire.tests.replication.world import NODES, SETTINGS, TOPIC, World
-from kwire.waits import at_once
 
 LAG_MS = 30_000
 

@@ -15,10 +15,10 @@ from kwire.handlers import fetch
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader
+from kwire.runtime.futures import at_once
 from kwire.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kwire.tests.replication.world import NODES, SETTINGS, TOPIC, World
 from kwire.tests.security.test_authorization import Denier
-from kwire.waits import at_once
 
 LAG_MS = 30_000
 

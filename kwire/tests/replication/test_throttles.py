@@ -11,8 +11,8 @@ from kwire_protocol.errors import ErrorCode
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Leader
+from kwire.runtime.futures import at_once
 from kwire.tests.replication.world import TOPIC, World
-from kwire.waits import at_once
 
 RATE = 1000
 STEP_MS = 100

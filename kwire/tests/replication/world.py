@@ -31,9 +31,9 @@ from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement, Partition
 from kwire.replicas.roles import NO_LEADER, Follower, Leader
 from kwire.replication.fetching import Fetcher, FetchSettings
 from kwire.replication.followers import FollowedPartition
+from kwire.runtime.futures import Slot, at_once
 from kwire.tests.cluster.told_cluster import ToldCluster, ToldMember, create
 from kwire.tests.metadata.harness import FakeClock
-from kwire.waits import Slot, at_once
 
 TOPIC = "t"
 NODES = (1, 2, 3)

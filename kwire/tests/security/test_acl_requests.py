@@ -18,11 +18,11 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.apis import APIS
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.config.tables.access import STANDARD_AUTHORIZER
 from kwire.context import CloseConnection, Context
 from kwire.metadata.controller.access import acls as decisions
+from kwire.runtime.clock import SystemClock
 from kwire.security.authorizer import CLUSTER_NAME, AllowAll, Operation, ResourceType
 from kwire.security.principal import Principal, Requester
 from kwire.tests.cluster.asking_each_other import AskingCluster

@@ -88,9 +88,10 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.apis import APIS
 from kwire.broker import Broker
-from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.context import Context
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.futures import at_once
 from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
 from kwire.security.principal import ANONYMOUS, Principal, Requester
 from kwire.share_state import kinds
@@ -98,7 +99,6 @@ from kwire.share_state.state import SharePartitionKey
 from kwire.tests.error_codes import error_codes
 from kwire.tests.folder_scene import append
 from kwire.tests.internal_topics import create_internal_topics
-from kwire.waits import at_once
 
 TOPIC, GROUP, ID = "secret-topic", "secret-group", "secret-id"
 TOKEN = DelegationTokenRecord("User:alice", "User:alice", [], 1, 1 << 62, 1 << 62, "secret-token")

@@ -21,9 +21,10 @@ from kwire_protocol.messages.write_share_group_state import PartitionData, Write
 from kwire_protocol.wire import Uuid
 from outcome import Outcome
 
-from kwire.beside import Beside, Loop
 from kwire.broker import Broker
 from kwire.coordinators.loading import Slice
+from kwire.runtime.futures import Slot, begun
+from kwire.runtime.slices import Beside, Loop
 from kwire.share_state import persister as persisting
 from kwire.share_state.kinds import READ, WRITE
 from kwire.share_state.persister import MAX_ATTEMPTS, PATIENCE_MS, CoordinatorPersister
@@ -34,7 +35,6 @@ from kwire.tests.cluster.told_cluster import create
 from kwire.tests.metadata.harness import FakeClock
 from kwire.tests.slots import at_once
 from kwire.topic_names import SHARE_GROUP_STATE
-from kwire.waits import Slot, begun
 
 T = TypeVar("T")
 

@@ -21,11 +21,12 @@ from kwire_protocol.wire import Uuid
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.apis import APIS
-from kwire.beside import Loop
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Acknowledgement, Partition
+from kwire.runtime.futures import begun
+from kwire.runtime.slices import Loop
 from kwire.share_state.kinds import INITIALIZE, READ, WRITE, Kind
 from kwire.share_state.service import PARTITIONS_PER_TURN
 from kwire.share_state.state import SharePartitionKey
@@ -34,7 +35,6 @@ from kwire.tests.cluster.told_cluster import create
 from kwire.tests.metadata.harness import FakeClock, context
 from kwire.tests.slots import at_once
 from kwire.topic_names import SHARE_GROUP_STATE
-from kwire.waits import begun
 
 INITIALIZE_KEY = 83
 SETTINGS = (

@@ -18,14 +18,14 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID
 from kwire_storage.disk.files import Disk
 
-from kwire import workers
 from kwire.broker import Broker
 from kwire.metadata.image import ConfigResourceType
+from kwire.runtime import workers
+from kwire.runtime.futures import Slot, begun
 from kwire.share_state.state import ShareState
 from kwire.tests.held_clock import Threads
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 from kwire.tests.sharing.share_requests import Acked, Acquired, ShareRequests, acquired
-from kwire.waits import Slot, begun
 
 T = TypeVar("T")
 

@@ -13,12 +13,12 @@ from kwire_protocol.records import Record, build_batch, read_header
 from kwire_protocol.wire import ApiMessage, Uuid
 
 from kwire.handlers import share_acknowledge, share_fetch
+from kwire.runtime.futures import Slot, begun
 from kwire.tests.cluster.asking_each_other import AskingCluster
 from kwire.tests.cluster.told_cluster import create
 from kwire.tests.metadata.harness import context
 from kwire.tests.share_state.test_persister import Scene, started
 from kwire.tests.sharing.share_requests import ACCEPT, ShareRequests, acquired, partition_of
-from kwire.waits import Slot, begun
 
 
 @attrs.define(eq=False)

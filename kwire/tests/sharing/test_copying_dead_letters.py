@@ -21,9 +21,10 @@ from kwire_protocol.messages.incremental_alter_configs import (
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire import workers
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Follower
+from kwire.runtime import workers
+from kwire.runtime.futures import Slot, begun, drive
 from kwire.share_state.state import ShareState, StateBatch
 from kwire.sharing.dead_letters import ENABLED, MAX_COPYING
 from kwire.sharing.effects import DeadLetter
@@ -33,7 +34,6 @@ from kwire.tests.held_clock import Threads
 from kwire.tests.server_in_trio import ServerInTrio, with_server
 from kwire.tests.sharing.members import ShareGroup, finished
 from kwire.tests.sharing.share_requests import ACCEPT, REJECT, RELEASE
-from kwire.waits import Slot, begun, drive
 
 DLQ = "dlq.g"
 SHARE_STATE = "share.coordinator.state.topic.num.partitions=1"

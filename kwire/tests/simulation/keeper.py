@@ -14,14 +14,14 @@ import attrs
 import trio
 from outcome import Error, Outcome, capture
 
-from kwire.beside import Beside
 from kwire.cluster.membership import NO_CONTROLLER, MembershipEnded, NodeIdTakenError
 from kwire.metadata.log import AppendConflict, LogTruncated, Watcher
 from kwire.metadata.log_batches import ReadRecords
 from kwire.metadata.snapshots import Snapshot
+from kwire.runtime.futures import Slot
+from kwire.runtime.slices import Beside
 from kwire.tests.simulation.calendar import Calendar
 from kwire.tests.simulation.network import Host, Network
-from kwire.waits import Slot
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ import attrs
 import trio
 
 from kwire.client.transport import Address
+from kwire.runtime.transport import Bytes
 from kwire.security.principal import ANONYMOUS
 from kwire.tests.simulation.calendar import Calendar
-from kwire.transport import Bytes
 
 SHORTEST_DELAY_S, LONGEST_DELAY_S = 0.0001, 0.002
 WINDOW_BYTES = 64 * 1024

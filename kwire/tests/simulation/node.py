@@ -14,21 +14,21 @@ import trio
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.medium import EVERYTHING, NOTHING_UNSYNCED, kept_part
 
-from kwire import workers
-from kwire.beside import Beside
 from kwire.broker import Broker
 from kwire.client.transport import Address
 from kwire.cluster.membership import NodeIdTakenError
 from kwire.config.server import load_config
-from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server
 from kwire.running import hand_over
+from kwire.runtime import workers
+from kwire.runtime.processor import Processor
+from kwire.runtime.slices import Beside
+from kwire.runtime.workers import Worker
 from kwire.tests.simulation.calendar import Calendar
 from kwire.tests.simulation.eligibility import End
 from kwire.tests.simulation.keeper import Keeper, SimMembership
 from kwire.tests.simulation.network import Host, Network, SimSocket, SimStream, SimTransport
 from kwire.tests.simulation.processor import SimProcessor
-from kwire.workers import Worker
 
 log = logging.getLogger(__name__)
 

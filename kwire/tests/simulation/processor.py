@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import attrs
 
-from kwire.network.poll import READ
-from kwire.network.processor import Timer
+from kwire.runtime.poll import READ
+from kwire.runtime.processor import Timer
 from kwire.tests.simulation.calendar import Calendar
 from kwire.tests.simulation.network import SimSocket
 

@@ -14,9 +14,9 @@ import trio
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.records import Record
 
-from kwire import workers
 from kwire.coordinators.runtime import java_hash
 from kwire.replicas.partition import Partition
+from kwire.runtime import workers
 from kwire.tests.simulation import node as nodes_of
 from kwire.tests.simulation.calendar import Calendar, run_virtually
 from kwire.tests.simulation.clients import (

@@ -16,12 +16,12 @@ from kwire.config.server import load_config
 from kwire.coordinators.backoff import LONGEST_PAUSE_MS
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import NO_LEADER, Follower
+from kwire.runtime.futures import Slot
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock
 from kwire.tests.slots import at_once, value_of
-from kwire.waits import Slot
 
 
 def flush(partition: Partition) -> None:

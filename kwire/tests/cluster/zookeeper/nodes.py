@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 
-from kwire.clock import SystemClock
 from kwire.cluster.zookeeper.node import ZooKeeperNode
 from kwire.config.listeners import Listener
 from kwire.config.server import load_config
 from kwire.config.zookeeper import ZooKeeperConfig
+from kwire.runtime.clock import SystemClock
 
 SESSION_TIMEOUT_MS = 20_000
 """A node gives up when an answer takes as long, or a TLS handshake. Beside other tests, in a server that has just

@@ -24,8 +24,6 @@ from kazoo.exceptions import NoAuthError
 from kwire_storage.errors import CorruptLogError
 
 from devtools.zookeeper import Ensemble, ZooKeeper
-from kwire.beside import Loop
-from kwire.clock import SystemClock
 from kwire.cluster.membership import NO_CONTROLLER, Membership, MembershipEnded, NodeIdTakenError
 from kwire.cluster.zookeeper.keeper import AccessRefusedError, Delete, SessionEndedError, TimedOutError, ZooKeeperError
 from kwire.cluster.zookeeper.metadata_log import ZooKeeperLog
@@ -33,6 +31,8 @@ from kwire.cluster.zookeeper.node import ZooKeeperNode
 from kwire.cluster.zookeeper.session import Session
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.metadata.log import AppendConflict
+from kwire.runtime.clock import SystemClock
+from kwire.runtime.slices import Loop
 from kwire.tests.cluster.certificates import PASSWORD, Certificates
 from kwire.tests.cluster.zookeeper.nodes import SESSION_TIMEOUT_MS, SHORT_SESSION_TIMEOUT_MS, join, zookeeper_config
 from kwire.tests.proxy import Proxy

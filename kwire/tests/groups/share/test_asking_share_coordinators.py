@@ -15,8 +15,8 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.groups.group import MemberContext
 from kwire.groups.share_states import Outcome, ToDelete
+from kwire.runtime.futures import Slot, at_once
 from kwire.tests.metadata.harness import FakeClock
-from kwire.waits import Slot, at_once
 
 RETRY_MS = 1000
 

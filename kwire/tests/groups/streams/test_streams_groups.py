@@ -15,19 +15,19 @@ from kwire_protocol.messages.streams_group_describe import DescribedGroup, Strea
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
-from kwire.beside import Beside
 from kwire.groups.config import GroupConfig, StreamsGroupSettings
 from kwire.groups.streams.group import GroupState, StreamsGroup
 from kwire.groups.streams.member import MemberState
 from kwire.groups.streams.topology import MAX_SUBTOPOLOGIES, MAX_TOPICS, StatusCode, topology_of
 from kwire.groups.streams_topics import MAX_FAILURES, InternalTopic, InternalTopicCreation
+from kwire.runtime.futures import Slot
+from kwire.runtime.slices import Beside
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Requester
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver
 from kwire.tests.groups.streams.clients import REBALANCE_TIMEOUT_MS, Client, heartbeat, topology
 from kwire.tests.groups.topics import FakeTopics
-from kwire.waits import Slot
 
 AT_ONCE = StreamsGroupSettings(assignment_interval_ms=0, initial_rebalance_delay_ms=0)
 

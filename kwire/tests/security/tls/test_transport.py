@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kwire_protocol.wire import ProtocolError
 
-from kwire.network.poll import READ
+from kwire.runtime.poll import READ
 from kwire.security.principal import ANONYMOUS, Principal
 from kwire.security.tls.contexts import client_context, server_context
 from kwire.security.tls.names import subject_of

@@ -16,9 +16,9 @@ from kwire_storage.disk.ownership import SoleUse
 from kwire_storage.errors import OwnershipError, StorageError
 from kwire_storage.log.log import Log
 
-from kwire import workers
+from kwire.runtime import workers
+from kwire.runtime.workers import DUTIES, Worker
 from kwire.tests import ownership_guard
-from kwire.workers import DUTIES, Worker
 
 
 def open_log(path: str) -> Log:
@@ -83,5 +83,5 @@ def test_the_table_of_workers_in_the_architecture_is_that_of_the_code() -> None:
         f"| {worker.value} | {duty.does} | {duty.is_given} | {duty.files} | {duty.at_once} |"
         for worker, duty in DUTIES.items()
     ]
-    text = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "ARCHITECTURE.md").read_text(encoding="utf-8")
     assert "\n".join(rows) in text, "\n".join(rows)

@@ -14,12 +14,12 @@ from kwire_protocol.wire import ApiMessage
 from kwire_storage.disk.files import RealDisk
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.tests.network.processor_scene import new_pair
+from kwire.runtime.transport import PlainTransport, Transport
 from kwire.tests.network.tapped_transport import NO_LIMIT, TappedTransport, tap
 from kwire.tests.raw_client import request_frame
+from kwire.tests.runtime.processor_scene import new_pair
 from kwire.tests.server_in_trio import ServerInTrio, with_server
 from kwire.tests.simple_requests import fetch, list_end, produce
-from kwire.transport import PlainTransport, Transport
 
 REQUESTS: list[tuple[ApiMessage, int]] = [
     (ApiVersionsRequest("tests", "1.0"), 4),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwire.waits import ParkedFetch, Pause, Slot, begun
+from kwire.runtime.futures import ParkedFetch, Pause, Slot, begun
 
 
 async def value_of(slot: Slot[str]) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import trio
 
-from kwire import workers
-from kwire.network.address_lookup import AddressLookup
-from kwire.workers import Worker
+from kwire.runtime import workers
+from kwire.runtime.address_lookup import AddressLookup
+from kwire.runtime.workers import Worker
 
 WAIT_S = 30.0
 

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kwire.network.guest_clock import GuestClock
-from kwire.network.poll import READ, new_poll
+from kwire.runtime.guest_clock import GuestClock
+from kwire.runtime.poll import READ, new_poll
 
 if TYPE_CHECKING:
     from outcome import Outcome

@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 from outcome import Outcome, Value
 
-from kwire.network.poll import READ, WRITE, new_poll
-from kwire.network.processor import Processor
+from kwire.runtime.poll import READ, WRITE, new_poll
+from kwire.runtime.processor import Processor
 
 STEP_S = 1e-6
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kwire.network.poll import READ, WRITE, Poll, new_poll
+from kwire.runtime.poll import READ, WRITE, Poll, new_poll
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.network.processor import SpinMemory
-from kwire.tests.network.processor_scene import Pair, Scene, new_pair, with_processor
+from kwire.runtime.processor import SpinMemory
+from kwire.tests.runtime.processor_scene import Pair, Scene, new_pair, with_processor
 
 SPIN_S = 100e-6
 

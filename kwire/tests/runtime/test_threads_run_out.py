@@ -14,11 +14,11 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTop
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest
 from kwire_storage.errors import is_passing
 
-from kwire import workers
+from kwire.runtime import workers
+from kwire.runtime.workers import KEPT_THREADS, Threads, Worker
 from kwire.testing import Broker
 from kwire.tests.raw_client import RawClient
 from kwire.tests.simple_requests import produce
-from kwire.workers import KEPT_THREADS, Threads, Worker
 
 WAIT_S = 30.0
 

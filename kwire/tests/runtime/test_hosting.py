@@ -10,11 +10,11 @@ import pytest
 import trio
 from outcome import Outcome
 
-from kwire.network import guest_clock
-from kwire.network.guest_clock import POLL_S
-from kwire.network.poll import READ, Poll, new_poll
-from kwire.network.processor import SHORTEST_PAUSE_S, Processor, Timer
-from kwire.tests.network.processor_scene import Pair, new_pair
+from kwire.runtime import guest_clock
+from kwire.runtime.guest_clock import POLL_S
+from kwire.runtime.poll import READ, Poll, new_poll
+from kwire.runtime.processor import SHORTEST_PAUSE_S, Processor, Timer
+from kwire.tests.runtime.processor_scene import Pair, new_pair
 
 TIMEOUT_S = 30
 A_MOMENT_S = 0.02

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import attrs
 import trio
 
-from kwire.waits import Slot
+from kwire.runtime.futures import Slot
 
 T = TypeVar("T")
 

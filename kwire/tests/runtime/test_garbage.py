@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
-from kwire.garbage import lasting
 from kwire.replicas.table import MANY_PARTITIONS
+from kwire.runtime.futures import at_once
+from kwire.runtime.garbage import lasting
 from kwire.tests.folder_scene import append, create, new_disks, open_broker
-from kwire.waits import at_once
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """Background work without a task of its own: long work in slices, and blocking work in a worker thread.
 
-Such work is a coroutine that awaits slots (`kwire.waits.drive`). Before a server attaches its loop, and after the
-server has ended, there is no other work to yield to: everything runs at once, in the caller's thread.
+Such work is a coroutine that awaits slots (`kwire.runtime.futures.drive`). Before a server attaches its loop, and after
+the server has ended, there is no other work to yield to: everything runs at once, in the caller's thread.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TypeVar
 import attrs
 from outcome import Outcome, capture
 
-from kwire import workers
-from kwire.waits import Slot
-from kwire.workers import Worker
+from kwire.runtime import workers
+from kwire.runtime.futures import Slot
+from kwire.runtime.workers import Worker
 
 T = TypeVar("T")
 

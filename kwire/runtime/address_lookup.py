@@ -8,8 +8,8 @@ from typing import Any
 
 import trio
 
-from kwire import workers
-from kwire.workers import Worker
+from kwire.runtime import workers
+from kwire.runtime.workers import Worker
 
 
 class AddressLookup(trio.abc.HostnameResolver):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire.network.processor import LEAST_TIMERS, Timer
-from kwire.tests.network.processor_scene import Scene, with_processor
+from kwire.runtime.processor import LEAST_TIMERS, Timer
+from kwire.tests.runtime.processor_scene import Scene, with_processor
 
 LATER_S = 1000.0
 """When everything that a test has begun is over."""
