@@ -1,7 +1,7 @@
 """Requests from this broker to the other brokers of its cluster.
 
-    slot = peers.ask_soon(2, WriteTxnMarkersRequest(...), timeout_s=30)
-    outcome = await slot    # in a handler; other code uses slot.when_set
+    future = peers.ask_soon(2, WriteTxnMarkersRequest(...), timeout_s=30)
+    outcome = await future    # in a handler; other code uses future.when_set
 
 Each other broker has one connection. It is opened by the first request, and closed when the broker has another address
 or is fenced, or when nothing was asked for connections.max.idle.ms. After a failure the next one is opened after a
@@ -33,7 +33,7 @@ from kwire.config.server import ServerConfig
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.metadata.service import MetadataService
 from kwire.runtime.clock import secret_of
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.runtime.slices import Beside
 
 MAX_ASKED: Final = 100
@@ -140,7 +140,7 @@ class _Peer:
 class Peers:
     """`find` returns the address of a node id, or None if it has none now. Its tasks run in the loop of `beside`.
 
-    Call `follow` with every change of the metadata. A server that stops cancels what is under way: those slots are
+    Call `follow` with every change of the metadata. A server that stops cancels what is under way: those futures are
     never set.
     """
 
@@ -155,38 +155,38 @@ class Peers:
     """Begins the authentication that the other brokers ask for."""
     _peers: dict[int, _Peer] = attrs.field(factory=dict)
 
-    def ask_soon(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Slot[Answer]:
+    def ask_soon(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Future[Answer]:
         """Sends a request, in the newest version from `at_least` on that both brokers know.
 
-        The slot gets the response, or a ClientError: ConnectionFailed (also for a node without an address),
+        The future gets the response, or a ClientError: ConnectionFailed (also for a node without an address),
         NotABroker, VersionNotServed, TooManyRequests. `timeout_s` includes the time to connect.
         """
-        slot: Slot[Answer] = Slot()
+        future: Future[Answer] = Future()
         loop = self.beside.loop
         if loop is None:
-            slot.set(Error(ConnectionFailed(f"node {node_id} cannot be asked: this broker is not running yet")))
-            return slot
+            future.set(Error(ConnectionFailed(f"node {node_id} cannot be asked: this broker is not running yet")))
+            return future
         peer = self._peers.setdefault(node_id, _Peer(node_id))
         if peer.asked >= MAX_ASKED:
-            slot.set(Error(TooManyRequests(f"node {node_id} has not answered {MAX_ASKED} requests")))
-            return slot
+            future.set(Error(TooManyRequests(f"node {node_id} has not answered {MAX_ASKED} requests")))
+            return future
         peer.asked += 1
-        loop.start_soon(partial(self._ask, peer, request, slot, timeout_s, at_least))
-        return slot
+        loop.start_soon(partial(self._ask, peer, request, future, timeout_s, at_least))
+        return future
 
-    def pause(self, seconds: float) -> Slot[None]:
-        """A slot that is set after that time, for a request that has to be repeated; without a server at once."""
-        slot: Slot[None] = Slot()
+    def pause(self, seconds: float) -> Future[None]:
+        """A future that is set after that time, for a request that has to be repeated; without a server at once."""
+        future: Future[None] = Future()
         if self.beside.loop is None:
-            slot.set(None)
-            return slot
+            future.set(None)
+            return future
 
         async def run() -> None:
             await trio.sleep(seconds)
-            slot.set(None)
+            future.set(None)
 
         self.beside.loop.start_soon(run)
-        return slot
+        return future
 
     def follow(self, changes: Changes) -> None:
         """The metadata have changed."""
@@ -201,7 +201,9 @@ class Peers:
             if address is None and not peer.asked:
                 del self._peers[peer.node_id]
 
-    async def _ask(self, peer: _Peer, request: ApiMessage, slot: Slot[Answer], timeout_s: float, at_least: int) -> None:
+    async def _ask(
+        self, peer: _Peer, request: ApiMessage, future: Future[Answer], timeout_s: float, at_least: int
+    ) -> None:
         answer: Answer
         try:
             answer = Value(await self._answer(peer, request, timeout_s, at_least))
@@ -212,7 +214,7 @@ class Peers:
         finally:
             peer.asked -= 1
             peer.used_at = trio.current_time()
-        slot.set(answer)
+        future.set(answer)
 
     async def _answer(self, peer: _Peer, request: ApiMessage, timeout_s: float, at_least: int) -> Any:
         deadline = trio.current_time() + timeout_s

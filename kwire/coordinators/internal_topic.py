@@ -31,7 +31,7 @@ from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
 from kwire.replicas.roles import NO_EPOCH, Absent, Leader, Role
 from kwire.replicas.validation import MAX_DECOMPRESSED_BATCH_BYTES
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 
 if TYPE_CHECKING:
     from kwire.replicas.partition import Partition
@@ -69,7 +69,7 @@ class InternalTopic:
     name: str
     partitions: PartitionTable
     clock: Clock
-    create: Callable[[str], Coroutine[Slot[Any], None, None]]
+    create: Callable[[str], Coroutine[Future[Any], None, None]]
     _refused: str | None = attrs.field(default=None, init=False)
     """Why it could not be created last, which has been logged."""
 
@@ -146,13 +146,13 @@ class InternalTopic:
 
         Raises KafkaError if that cannot happen.
         """
-        slot = self.when_committed(index)
-        error = None if slot is None else await slot
+        future = self.when_committed(index)
+        error = None if future is None else await future
         if error is not None:
             raise error
 
     def when_committed(self, index: int) -> Acknowledgement | None:
-        """Like `committed`, but returns None if there is nothing to wait for, else a slot for None or the error."""
+        """Like `committed`, but returns None if there is nothing to wait for, else a future for None or the error."""
         partition = self.partitions.find(self.name, index)
         return partition.when_committed(partition.log_end_offset - 1, ALL_IN_SYNC)
 

@@ -47,7 +47,7 @@ from kwire.coordinators.loading import (
 from kwire.coordinators.timekeeper import Timekeeper
 from kwire.replicas.roles import NO_LEADER
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.runtime.garbage import lasting
 
 log = logging.getLogger(__name__)
@@ -234,21 +234,21 @@ class CoordinatorRuntime(Generic[S]):
                 self._time.wake()
 
     def answer(
-        self, index: int, effects: Iterable[Effect], slot: Slot[Response]
-    ) -> Response | Coroutine[Slot[Any], None, Response]:
+        self, index: int, effects: Iterable[Effect], future: Future[Response]
+    ) -> Response | Coroutine[Future[Any], None, Response]:
         """Carries out the effects. Returns the reply itself if nothing is to wait for; else like `durable`.
 
         A reply that changes nothing may still rest on records that another node, elected now, would not have. Kafka's
         `CoordinatorRuntime` lets it wait for them too.
         """
         self.perform(index, effects)
-        if slot.is_set and self.shard_at(index) is not None and self.topic.when_committed(index) is None:
-            return slot.value
-        return self.durable(index, slot)
+        if future.is_set and self.shard_at(index) is not None and self.topic.when_committed(index) is None:
+            return future.value
+        return self.durable(index, future)
 
-    async def durable(self, index: int, slot: Slot[Response]) -> Response:
+    async def durable(self, index: int, future: Future[Response]) -> Response:
         """The reply, once its records are as durable as the topic's flush.messages asks. Raises KafkaError."""
-        response = await slot
+        response = await future
         try:
             await self.topic.committed(index)
         except KafkaError as error:
@@ -372,7 +372,7 @@ class CoordinatorRuntime(Generic[S]):
     def _do(self, index: int, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
-                assert isinstance(effect.token, Slot)
+                assert isinstance(effect.token, Future)
                 effect.token.set(effect.response)
             elif isinstance(effect, Append):
                 error = self._append(index, effect)
@@ -436,7 +436,7 @@ class CoordinatorRuntime(Generic[S]):
         """Delivers only the replies of a shard, because it cannot append any more."""
         for effect in effects:
             if isinstance(effect, Reply):
-                assert isinstance(effect.token, Slot)
+                assert isinstance(effect.token, Future)
                 effect.token.set(effect.response)
 
     def _next_deadline_ms(self) -> int | None:

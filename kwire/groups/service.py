@@ -70,7 +70,7 @@ from kwire.groups.streams_topics import InternalTopic as StreamsTopic
 from kwire.groups.topics import Topics
 from kwire.groups.topology_descriptions import DescriptionStore
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Slot, drive
+from kwire.runtime.futures import Future, drive
 from kwire.runtime.slices import Beside
 
 log = logging.getLogger(__name__)
@@ -144,31 +144,31 @@ class GroupService:
 
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, member: MemberContext
-    ) -> ConsumerGroupHeartbeatResponse | Coroutine[Slot[Any], None, ConsumerGroupHeartbeatResponse]:
+    ) -> ConsumerGroupHeartbeatResponse | Coroutine[Future[Any], None, ConsumerGroupHeartbeatResponse]:
         """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
         index, shard, now = self._find_named(request.group_id)
-        slot: Slot[ConsumerGroupHeartbeatResponse] = Slot()
+        future: Future[ConsumerGroupHeartbeatResponse] = Future()
         member_id = request.member_id or uuid_to_text(self._clock.uuid())
-        effects = shard.consumer_heartbeat(request, member, slot, member_id=member_id, now=now)
-        return self.runtime.answer(index, effects, slot)
+        effects = shard.consumer_heartbeat(request, member, future, member_id=member_id, now=now)
+        return self.runtime.answer(index, effects, future)
 
     def share_heartbeat(
         self, request: ShareGroupHeartbeatRequest, member: MemberContext
-    ) -> ShareGroupHeartbeatResponse | Coroutine[Slot[Any], None, ShareGroupHeartbeatResponse]:
+    ) -> ShareGroupHeartbeatResponse | Coroutine[Future[Any], None, ShareGroupHeartbeatResponse]:
         """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
         index, shard, now = self._find_named(request.group_id)
-        slot: Slot[ShareGroupHeartbeatResponse] = Slot()
-        effects = shard.share_heartbeat(request, member, slot, now=now)
-        return self.runtime.answer(index, effects, slot)
+        future: Future[ShareGroupHeartbeatResponse] = Future()
+        effects = shard.share_heartbeat(request, member, future, now=now)
+        return self.runtime.answer(index, effects, future)
 
     def streams_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, member: MemberContext
-    ) -> Answer | Coroutine[Slot[Any], None, Answer]:
+    ) -> Answer | Coroutine[Future[Any], None, Answer]:
         """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
         index, shard, now = self._find_named(request.group_id)
-        slot: Slot[Answer] = Slot()
-        effects = shard.streams_heartbeat(request, member, slot, now=now)
-        return self.runtime.answer(index, effects, slot)
+        future: Future[Answer] = Future()
+        effects = shard.streams_heartbeat(request, member, future, now=now)
+        return self.runtime.answer(index, effects, future)
 
     @property
     def describes_topologies(self) -> bool:
@@ -178,9 +178,9 @@ class GroupService:
     async def update_topology_description(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
         """Only if `describes_topologies`. Raises KafkaError as `streams/descriptions.py` has it."""
         index, shard, now = self._find_named(request.group_id)
-        slot: Slot[KafkaError | None] = Slot()
-        self.runtime.perform(index, shard.update_topology_description(request, slot, now=now))
-        failed = await self.runtime.durable(index, slot)
+        future: Future[KafkaError | None] = Future()
+        self.runtime.perform(index, shard.update_topology_description(request, future, now=now))
+        failed = await self.runtime.durable(index, future)
         if failed is not None:
             raise failed
 
@@ -192,18 +192,18 @@ class GroupService:
 
     async def join(self, request: JoinGroupRequest, member: MemberContext) -> JoinGroupResponse:
         index, shard, now = self._find_named(request.group_id)
-        slot: Slot[JoinGroupResponse] = Slot()
+        future: Future[JoinGroupResponse] = Future()
         self.runtime.perform(
             index,
-            shard.join(request, member, slot, member_uuid=_uuid_text(self._clock.uuid()), now=now),
+            shard.join(request, member, future, member_uuid=_uuid_text(self._clock.uuid()), now=now),
         )
-        return await self.runtime.durable(index, slot)
+        return await self.runtime.durable(index, future)
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
         index, shard, now = self._find_named(request.group_id)
-        slot: Slot[SyncGroupResponse] = Slot()
-        self.runtime.perform(index, shard.sync(request, slot, now=now))
-        return await self.runtime.durable(index, slot)
+        future: Future[SyncGroupResponse] = Future()
+        self.runtime.perform(index, shard.sync(request, future, now=now))
+        return await self.runtime.durable(index, future)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         index, shard, now = self._find_named(request.group_id)
@@ -213,18 +213,18 @@ class GroupService:
 
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         index, shard, now = self._find_named(request.group_id)
-        slot: Slot[LeaveGroupResponse] = Slot()
-        self.runtime.perform(index, shard.leave(request, slot, now=now))
-        return await self.runtime.durable(index, slot)
+        future: Future[LeaveGroupResponse] = Future()
+        self.runtime.perform(index, shard.leave(request, future, now=now))
+        return await self.runtime.durable(index, future)
 
     async def commit(self, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
         index, shard, now = self.runtime.find(request.group_id)
-        slot: Slot[OffsetCommitResponse] = Slot()
+        future: Future[OffsetCommitResponse] = Future()
         self.runtime.perform(
             index,
-            shard.commit(request, slot, api_version=context.api_version, now=now),
+            shard.commit(request, future, api_version=context.api_version, now=now),
         )
-        return await self.runtime.durable(index, slot)
+        return await self.runtime.durable(index, future)
 
     async def partition_of(self, group_id: str) -> tuple[str, int]:
         """Topic and index of the group's partition. Creates the topic if it does not exist."""
@@ -243,12 +243,12 @@ class GroupService:
     async def commit_transactional(self, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
         """The group's partition must be part of the transaction."""
         index, shard, now = self.runtime.find(request.group_id)
-        slot: Slot[TxnOffsetCommitResponse] = Slot()
+        future: Future[TxnOffsetCommitResponse] = Future()
         self.runtime.perform(
             index,
-            shard.commit_transactional(request, slot, api_version=context.api_version, now=now),
+            shard.commit_transactional(request, future, api_version=context.api_version, now=now),
         )
-        return await self.runtime.durable(index, slot)
+        return await self.runtime.durable(index, future)
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
@@ -257,8 +257,8 @@ class GroupService:
         _, shard, _ = self.runtime.find(request.group_id)
         return shard.fetch_offsets(request, require_stable=require_stable)
 
-    def when_committed(self, group_id: str) -> Slot[KafkaError | None] | None:
-        """None if all offsets of the group are committed; else a slot that gets None when they are, or the error.
+    def when_committed(self, group_id: str) -> Future[KafkaError | None] | None:
+        """None if all offsets of the group are committed; else a future that gets None when they are, or the error.
 
         So a reader never sees an offset that a power cut, or another leader, could undo. Like Kafka's OffsetFetch with
         require_stable; without it Kafka returns the last committed offset at once.
@@ -268,9 +268,9 @@ class GroupService:
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         index, shard, now = self._find_named(request.group_id)
-        slot: Slot[OffsetDeleteResponse] = Slot()
-        self.runtime.perform(index, shard.delete_offsets(request, slot, now=now))
-        return await self.runtime.durable(index, slot)
+        future: Future[OffsetDeleteResponse] = Future()
+        self.runtime.perform(index, shard.delete_offsets(request, future, now=now))
+        return await self.runtime.durable(index, future)
 
     def describe(self, group_id: str, *, api_version: int) -> DescribedGroup:
         _, shard, _ = self.runtime.find(group_id)
@@ -295,7 +295,7 @@ class GroupService:
     async def delete_group(self, group_id: str) -> list[DeletableGroupResult]:
         """Deletes the states of a share group before the group."""
         index, shard, now = self.runtime.find(group_id)
-        begun: Slot[ToDelete | KafkaError] = Slot()
+        begun: Future[ToDelete | KafkaError] = Future()
         self.runtime.perform(index, shard.begin_share_deletion(group_id, begun, now=now))
         to_delete = await self.runtime.durable(index, begun)
         if isinstance(to_delete, KafkaError):
@@ -305,9 +305,9 @@ class GroupService:
                 if error:
                     raise KafkaError(error)
         index, shard, now = self.runtime.find(group_id)
-        slot: Slot[list[DeletableGroupResult]] = Slot()
-        self.runtime.perform(index, shard.delete_groups([group_id], slot, now=now))
-        return await self.runtime.durable(index, slot)
+        future: Future[list[DeletableGroupResult]] = Future()
+        self.runtime.perform(index, shard.delete_groups([group_id], future, now=now))
+        return await self.runtime.durable(index, future)
 
     def forget_topic(self, name: str, topic_id: Uuid = NULL_UUID) -> None:
         """The topic was deleted: removes the offsets that groups have committed for it."""
@@ -322,9 +322,9 @@ class GroupService:
         self, request: AlterShareGroupOffsetsRequest
     ) -> list[AlterShareGroupOffsetsResponseTopic]:
         index, shard, now = self._find_named(request.group_id)
-        slot: Slot[AlterationBegun | KafkaError] = Slot()
-        self.runtime.perform(index, shard.begin_share_alteration(request, slot, now=now))
-        begun = await self.runtime.durable(index, slot)
+        future: Future[AlterationBegun | KafkaError] = Future()
+        self.runtime.perform(index, shard.begin_share_alteration(request, future, now=now))
+        begun = await self.runtime.durable(index, future)
         if isinstance(begun, KafkaError):
             raise begun
         if begun.asked.start_offsets:
@@ -341,9 +341,9 @@ class GroupService:
         self, request: DeleteShareGroupOffsetsRequest
     ) -> list[DeleteShareGroupOffsetsResponseTopic]:
         index, shard, now = self._find_named(request.group_id)
-        slot: Slot[OffsetDeletionBegun | KafkaError] = Slot()
-        self.runtime.perform(index, shard.begin_share_offset_deletion(request, slot, now=now))
-        begun = await self.runtime.durable(index, slot)
+        future: Future[OffsetDeletionBegun | KafkaError] = Future()
+        self.runtime.perform(index, shard.begin_share_offset_deletion(request, future, now=now))
+        begun = await self.runtime.durable(index, future)
         if isinstance(begun, KafkaError):
             raise begun
         if not begun.to_delete:
@@ -352,7 +352,7 @@ class GroupService:
         for (topic_id, _), error in (await self._persister.delete(request.group_id, begun.to_delete)).items():
             errors[topic_id] = errors[topic_id] or error
         index, shard, now = self._find_named(request.group_id)
-        done: Slot[KafkaError | None] = Slot()
+        done: Future[KafkaError | None] = Future()
         gone = [topic_id for topic_id, error in errors.items() if not error]
         self.runtime.perform(index, shard.share_states_deleted(request.group_id, gone, done, now=now))
         failed = await self.runtime.durable(index, done)

@@ -22,7 +22,7 @@ from kwire_protocol.messages.create_topics import (
 )
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
-from kwire.runtime.futures import Slot, drive
+from kwire.runtime.futures import Future, drive
 from kwire.runtime.slices import Beside
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ MAX_FAILURES: Final = 1_000
 
 _DEFAULT: Final = -1
 
-CreateTopics = Callable[[CreateTopicsRequest], Coroutine[Slot[Any], None, CreateTopicsResponse]]
+CreateTopics = Callable[[CreateTopicsRequest], Coroutine[Future[Any], None, CreateTopicsResponse]]
 
 
 @attrs.frozen

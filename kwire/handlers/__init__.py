@@ -4,6 +4,6 @@ A handler is `def handle(broker, request, context) -> response`. It uses the ser
 `KafkaError` into the error code of the partition, topic or member that it concerns. Any other exception that leaves a
 handler is a bug, and closes the client's connection.
 
-A handler that may have to wait is a coroutine function, or returns a coroutine, and awaits only slots
+A handler that may have to wait is a coroutine function, or returns a coroutine, and awaits only futures
 (`kwire.runtime.futures`).
 """

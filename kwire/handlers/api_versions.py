@@ -28,7 +28,7 @@ from kwire_protocol.messages.api_versions import (
 
 from kwire.context import CloseAfterResponse, CloseConnection
 from kwire.handlers._shared.failed_authentications import failed_authentication_is_over
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.security.sasl.exchange import IllegalSaslState
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def handle(
     broker: Broker, request: ApiVersionsRequest | None, context: Context
-) -> ApiVersionsResponse | Coroutine[Slot[Any], None, ApiVersionsResponse]:
+) -> ApiVersionsResponse | Coroutine[Future[Any], None, ApiVersionsResponse]:
     if context.sasl is not None:
         try:
             context.sasl.check_versions()

@@ -21,7 +21,7 @@ from kwire.groups.consumer.member import JOINING_EPOCH, LEAVING_EPOCH, STATIC_LE
 from kwire.handlers._shared.authorization import allows, check
 from kwire.handlers._shared.group_protocols import CONSUMER, check_protocol
 from kwire.handlers._shared.members import member_context
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ FIRST_VERSION_WITH_CHOSEN_MEMBER_ID: Final = 1
 
 def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, context: Context
-) -> ConsumerGroupHeartbeatResponse | Coroutine[Slot[Any], None, ConsumerGroupHeartbeatResponse]:
+) -> ConsumerGroupHeartbeatResponse | Coroutine[Future[Any], None, ConsumerGroupHeartbeatResponse]:
     try:
         check_protocol(broker, CONSUMER)
         check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
@@ -48,7 +48,7 @@ def handle(
 
 
 async def _answered(
-    answer: Coroutine[Slot[Any], None, ConsumerGroupHeartbeatResponse],
+    answer: Coroutine[Future[Any], None, ConsumerGroupHeartbeatResponse],
 ) -> ConsumerGroupHeartbeatResponse:
     try:
         return await answer

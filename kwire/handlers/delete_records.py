@@ -23,7 +23,7 @@ from kwire_protocol.messages.delete_records import (
 
 from kwire.handlers._shared.authorization import finder
 from kwire.replicas.partition import Acknowledgement, Partition
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ Waiting = tuple[DeleteRecordsPartitionResult, Partition, Acknowledgement]
 
 def handle(
     broker: Broker, request: DeleteRecordsRequest, context: Context
-) -> DeleteRecordsResponse | Coroutine[Slot[KafkaError | None], None, DeleteRecordsResponse]:
+) -> DeleteRecordsResponse | Coroutine[Future[KafkaError | None], None, DeleteRecordsResponse]:
     waiting: list[Waiting] = []
     response = DeleteRecordsResponse(
         topics=[

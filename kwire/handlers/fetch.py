@@ -33,7 +33,7 @@ from kwire.replicas.fetch_sessions import FINAL_EPOCH, NO_SESSION, CachedPartiti
 from kwire.replicas.partition import CONSUMER, READ_COMMITTED, read_bound
 from kwire.replicas.reading import FetchLimits, FetchResult, FollowersFetch, read_partitions, to_response
 from kwire.replicas.roles import NO_EPOCH
-from kwire.runtime.futures import ParkedFetch, Slot
+from kwire.runtime.futures import Future, ParkedFetch
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 def handle(
     broker: Broker, request: FetchRequest, context: Context
-) -> FetchResponse | Coroutine[Slot[bool], None, FetchResponse]:
+) -> FetchResponse | Coroutine[Future[bool], None, FetchResponse]:
     replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
     if replica_id < CONSUMER:
         replica_id = CONSUMER

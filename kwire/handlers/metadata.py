@@ -37,7 +37,7 @@ from kwire_protocol.wire import NULL_UUID
 from kwire.handlers._shared.authorization import allows, authorized_operations, check, cluster_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, MetadataImage, TopicImage
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.topic_names import CLUSTER_METADATA, check_topic_name, is_internal
 
@@ -52,7 +52,7 @@ NO_CONTROLLER = -1
 
 def handle(
     broker: Broker, request: MetadataRequest, context: Context
-) -> EncodedResponse | MetadataResponse | Coroutine[Slot[Any], None, MetadataResponse]:
+) -> EncodedResponse | MetadataResponse | Coroutine[Future[Any], None, MetadataResponse]:
     key = _key(request, context)
     answer = broker.metadata.answers.get(key)
     if answer is not None:

@@ -36,7 +36,7 @@ from kwire_protocol.messages.offset_fetch import (
 from kwire.coordinators.effects import response_error
 from kwire.groups.offsets.store import NO_OFFSET
 from kwire.handlers._shared.authorization import allows, divided
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ class _Answer:
     """A group's answer. `held` is set when its offsets are committed; None if they are already."""
 
     group: OffsetFetchResponseGroup
-    held: Slot[KafkaError | None] | None = None
+    held: Future[KafkaError | None] | None = None
 
 
 def handle(
     broker: Broker, request: OffsetFetchRequest, context: Context
-) -> OffsetFetchResponse | Coroutine[Slot[Any], None, OffsetFetchResponse]:
+) -> OffsetFetchResponse | Coroutine[Future[Any], None, OffsetFetchResponse]:
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     stable = request.require_stable
     answers = [_fetch(broker, context, group, by_id=by_id, require_stable=stable) for group in _asked(request, context)]

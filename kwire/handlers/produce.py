@@ -36,7 +36,7 @@ from kwire.context import CloseConnection
 from kwire.handlers._shared.authorization import check, finder
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.replicas.append import Appends
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ MAX_TOLD_NAME_LENGTH = 249
 
 def handle(
     broker: Broker, request: ProduceRequest, context: Context
-) -> ProduceResponse | Coroutine[Slot[Any], None, ProduceResponse | None] | None:
+) -> ProduceResponse | Coroutine[Future[Any], None, ProduceResponse | None] | None:
     version = context.api_version
     find = finder(broker, context, Operation.WRITE)
     appends = Appends(find, broker.transactions.enlist, request, version, broker.clock.now_ms())

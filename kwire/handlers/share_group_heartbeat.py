@@ -16,7 +16,7 @@ from kwire.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH
 from kwire.handlers._shared.authorization import allows, check
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.handlers._shared.members import member_context
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ MAX_MEMBER_ID_LENGTH: Final = 36
 
 def handle(
     broker: Broker, request: ShareGroupHeartbeatRequest, context: Context
-) -> ShareGroupHeartbeatResponse | Coroutine[Slot[Any], None, ShareGroupHeartbeatResponse]:
+) -> ShareGroupHeartbeatResponse | Coroutine[Future[Any], None, ShareGroupHeartbeatResponse]:
     try:
         check_protocol(broker, SHARE)
         check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
@@ -46,7 +46,7 @@ def handle(
 
 
 async def _answered(
-    answer: Coroutine[Slot[Any], None, ShareGroupHeartbeatResponse],
+    answer: Coroutine[Future[Any], None, ShareGroupHeartbeatResponse],
 ) -> ShareGroupHeartbeatResponse:
     try:
         return await answer

@@ -27,7 +27,7 @@ from kwire.groups.streams_topics import Answer, InternalTopic
 from kwire.handlers._shared.authorization import allows, check
 from kwire.handlers._shared.group_protocols import STREAMS, check_protocol
 from kwire.handlers._shared.members import member_context
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.topic_names import check_topic_name, is_internal
 
@@ -41,7 +41,7 @@ _SHOWN: Final = 3
 
 def handle(
     broker: Broker, request: StreamsGroupHeartbeatRequest, context: Context
-) -> StreamsGroupHeartbeatResponse | Coroutine[Slot[Any], None, StreamsGroupHeartbeatResponse]:
+) -> StreamsGroupHeartbeatResponse | Coroutine[Future[Any], None, StreamsGroupHeartbeatResponse]:
     try:
         check_protocol(broker, STREAMS)
         check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
@@ -62,7 +62,7 @@ async def _answered(
     broker: Broker,
     request: StreamsGroupHeartbeatRequest,
     context: Context,
-    answer: Coroutine[Slot[Any], None, Answer],
+    answer: Coroutine[Future[Any], None, Answer],
 ) -> StreamsGroupHeartbeatResponse:
     try:
         return _with_topics(broker, request, context, await answer)

@@ -26,7 +26,7 @@ from kwire_protocol.messages.write_txn_markers import (
 
 from kwire.handlers._shared.authorization import allows
 from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Pending = list[tuple[WritableTxnMarkerPartitionResult, Acknowledgement]]
 
 def handle(
     broker: Broker, request: WriteTxnMarkersRequest, context: Context
-) -> WriteTxnMarkersResponse | Coroutine[Slot[Any], None, WriteTxnMarkersResponse]:
+) -> WriteTxnMarkersResponse | Coroutine[Future[Any], None, WriteTxnMarkersResponse]:
     # Coordinators send it, and admin clients that end a hanging transaction.
     is_allowed = allows(broker, context, Operation.ALTER, ResourceType.CLUSTER) or allows(
         broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER

@@ -54,7 +54,7 @@ class LogTruncated(Exception):
 
 
 class MetadataLog(Protocol):
-    """Methods that wait are coroutines that await slots. A service makes one append at a time."""
+    """Methods that wait are coroutines that await futures. A service makes one append at a time."""
 
     @property
     def end_offset(self) -> int:

@@ -14,7 +14,7 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.runtime.futures import Slot, drive
+from kwire.runtime.futures import Future, drive
 
 NO_IDS = range(0)
 
@@ -23,14 +23,14 @@ NO_IDS = range(0)
 class ProducerIds:
     """`allocate` records a block of ids as this broker's; raises KafkaError."""
 
-    allocate: Callable[[], Coroutine[Slot[Any], None, range]]
+    allocate: Callable[[], Coroutine[Future[Any], None, range]]
     _block: range = NO_IDS
     """What is left of the present block."""
     _next_block: range = NO_IDS
     _fetch_at: int = 0
     """With no more ids left than this, the next block is fetched."""
     _is_fetching: bool = False
-    _waiting: list[Slot[KafkaError | None]] = attrs.field(factory=list)
+    _waiting: list[Future[KafkaError | None]] = attrs.field(factory=list)
 
     def take(self) -> int:
         """Returns an id that was never used before and will not be returned again.
@@ -52,10 +52,10 @@ class ProducerIds:
         """Returns when there are ids; another caller may take them first. Raises KafkaError."""
         if self._block or self._next_block:
             return
-        slot: Slot[KafkaError | None] = Slot()
-        self._waiting.append(slot)
+        future: Future[KafkaError | None] = Future()
+        self._waiting.append(future)
         self._fetch_ahead()
-        error = await slot
+        error = await future
         if error is not None:
             raise error
 
@@ -84,5 +84,5 @@ class ProducerIds:
             failed = error
         self._is_fetching = False
         waiting, self._waiting = self._waiting, []
-        for slot in waiting:
-            slot.set(failed)
+        for future in waiting:
+            future.set(failed)

@@ -50,7 +50,7 @@ from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 from kwire.metadata.snapshots import SnapshotSchedule, difference_records, image_records
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Slot, at_once, drive
+from kwire.runtime.futures import Future, at_once, drive
 from kwire.runtime.slices import Beside, Slices
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class _Asked(Generic[T]):
 
     decide: Decide[T]
     needs_room: bool
-    slot: Slot[Outcome[T]] = attrs.field(factory=Slot)
+    future: Future[Outcome[T]] = attrs.field(factory=Future)
 
 
 @attrs.define(eq=False)
@@ -585,7 +585,7 @@ class MetadataService:
         asked = _Asked(decide, needs_room)
         self._asked.append(asked)
         self._work()
-        return (await asked.slot).unwrap()
+        return (await asked.future).unwrap()
 
     def _work(self) -> None:
         """There is work: a change was requested, or the log has new records."""
@@ -599,7 +599,7 @@ class MetadataService:
             while self._asked or self._read_to != self.log.end_offset:
                 if self._asked:
                     asked = self._asked.popleft()
-                    asked.slot.set(await acapture(self._carry_out, asked.decide, needs_room=asked.needs_room))
+                    asked.future.set(await acapture(self._carry_out, asked.decide, needs_room=asked.needs_room))
                 else:
                     read_to, self._has_news = self._read_to, False
                     await self._follow_others()

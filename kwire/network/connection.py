@@ -6,7 +6,7 @@ together are handled together, and their replies leave in one send:
     Transport -> FrameBuffer -> RequestDecoder -> handler -> write -> Outbox -> Transport
 
 Its states (`states.py`) say what can hold it up, and what it does then. A handler that has to wait is a coroutine,
-which the connection drives from one `kwire.runtime.futures.Slot` to the next.
+which the connection drives from one `kwire.runtime.futures.Future` to the next.
 
 Where the listener asks who is there, TLS is negotiated first, and requests are decoded by `authentication.py` until
 the peer is known. All of that has to be over within kwire.authentication.timeout.ms.
@@ -60,7 +60,7 @@ from kwire.network.states import (
     WAITING,
     Event,
 )
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.runtime.poll import NOTHING, WRITE
 from kwire.runtime.processor import Processor, Timer
 from kwire.runtime.transport import PeerLost, Transport
@@ -142,10 +142,10 @@ class Connection:
         self._throttling: Throttling | None = None
         if broker.client_quotas.are_set:
             self.follow_quotas()
-        self._handling: Coroutine[Slot[Any], None, ApiMessage | None] | None = None
+        self._handling: Coroutine[Future[Any], None, ApiMessage | None] | None = None
         self._handled_id = 0
         """The waiting handler, and the correlation id of its request."""
-        self._slot: Slot[Any] | None = None
+        self._future: Future[Any] | None = None
         """What it waits for."""
         self._timer = Timer(self._on_time_over)
         self._progress: tuple[int, int] | None = None
@@ -183,7 +183,7 @@ class Connection:
         self._timer.forget()
         if self._introduction is not None:
             self._introduction.forget()
-        self._slot = None
+        self._future = None
         if self._handling is not None:
             self._handling.close()
             self._handling = None
@@ -240,12 +240,12 @@ class Connection:
             self._guarded(self._shake)
         # Else it is YIELDING, and the input waits for its next turn.
 
-    def _on_slot_set(self) -> None:
+    def _on_future_set(self) -> None:
         self._processor.call_soon(self._resume)
 
     def _on_time_over(self) -> None:
-        if self._slot is not None:
-            self._slot.give_up()
+        if self._future is not None:
+            self._future.give_up()
         elif self._state is STARVED:
             self._processor.start_timer(self._timer, self._processor.now + LONGEST_STARVED_S)
             self._on_starved()
@@ -495,27 +495,27 @@ class Connection:
         handling, context = self._handling, self._context
         assert handling is not None
         try:
-            slot = handling.send(None)
+            future = handling.send(None)
         except StopIteration as answered:
             self._handling = None
             if answered.value is not None:
                 self._reply(context.api_key, context.api_version, self._handled_id, answered.value)
             return True
-        self._slot = slot
+        self._future = future
         self._state = TRANSITIONS[self._state][HANDLER_WAITS]  # which listens to the same as the one before
-        slot.when_set(self._on_slot_set)
+        future.when_set(self._on_future_set)
         # Before the wait, replies that are ready are sent, and the shared receive buffer is released.
         self._frames.let_go()
         self._flush()
-        if slot.ends_on_input and (self._frames.pending or (self._has_more is not None and self._has_more())):
-            slot.give_up()
-        elif slot.timeout_s < math.inf:
-            self._processor.start_timer(self._timer, self._processor.now + slot.timeout_s)
+        if future.ends_on_input and (self._frames.pending or (self._has_more is not None and self._has_more())):
+            future.give_up()
+        elif future.timeout_s < math.inf:
+            self._processor.start_timer(self._timer, self._processor.now + future.timeout_s)
         return False
 
     def _go_on_handling(self) -> None:
-        """The slot that the handler waited for is set."""
-        self._slot = None
+        """The future that the handler waited for is set."""
+        self._future = None
         self._timer.stop()
         self._enter(HANDLER_GOES_ON)
         if self._drive():
@@ -528,10 +528,10 @@ class Connection:
 
     def _on_input_while_waiting(self) -> None:
         """The peer has sent its next request, or closed the connection, before this one is answered."""
-        slot = self._slot
-        assert slot is not None
-        if slot.ends_on_input:
-            slot.give_up()
+        future = self._future
+        assert future is not None
+        if future.ends_on_input:
+            future.give_up()
         else:
             # Otherwise the socket would stay readable, and the processor would call again in every turn.
             self._enter(MORE_INPUT)

@@ -9,7 +9,7 @@ nothing, and its buffer keeps what is there. A fourth holds it up alone: there i
     SHAKING_BLOCKED   room         The same, and the peer does not read what the transport says.
     RECEIVING         input        Nothing holds it up.
     YIELDING          input        Its turn ended before its frames were done. It goes on in the next turn.
-    WAITING           input        A handler waits. Input may end that wait: see `Slot.ends_on_input`.
+    WAITING           input        A handler waits. Input may end that wait: see `Future.ends_on_input`.
     MUTED             nothing      A handler waits, and the peer has sent more or closed. (Kafka mutes the channel of
                                    each request until it is answered.)
     STARVED           nothing      The requests that are arriving take all of queued.max.request.bytes. It goes on when

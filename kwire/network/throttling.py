@@ -32,7 +32,7 @@ from kwire.apis import Handler
 from kwire.context import Context
 from kwire.metadata.answers import EncodedResponse
 from kwire.quotas.client_quotas import Client
-from kwire.runtime.futures import Pause, Slot
+from kwire.runtime.futures import Future, Pause
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -105,7 +105,7 @@ class Throttling:
         throttle_ms = self._charge(request, response)
         return self._throttled(response, throttle_ms) if throttle_ms else response
 
-    async def _run_on(self, handling: Coroutine[Slot[Any], None, Any], request: Any) -> Any:
+    async def _run_on(self, handling: Coroutine[Future[Any], None, Any], request: Any) -> Any:
         response = await _Timed(self, handling)
         throttle_ms = self._charge(request, response)
         if throttle_ms:
@@ -185,17 +185,17 @@ class _Timed:
     """Awaits the rest of a handler. Only the time in which it runs is its client's."""
 
     throttling: Throttling
-    handling: Coroutine[Slot[Any], None, Any]
+    handling: Coroutine[Future[Any], None, Any]
 
-    def __await__(self) -> Generator[Slot[Any], None, Any]:
+    def __await__(self) -> Generator[Future[Any], None, Any]:
         try:
             while True:
                 try:
-                    slot = self.handling.send(None)
+                    future = self.handling.send(None)
                 except StopIteration as done:
                     return done.value
                 self.throttling.waits()
-                yield slot
+                yield future
                 self.throttling.went_on()
         finally:
             self.handling.close()

@@ -23,7 +23,7 @@ from kwire_storage.producers.states import Verification
 
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import NotLeaderError
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 
 if TYPE_CHECKING:
     from kwire.runtime.clock import Clock
@@ -50,7 +50,7 @@ class Enlist(Protocol):
 
     def __call__(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
-    ) -> Slot[KafkaError | None] | None: ...
+    ) -> Future[KafkaError | None] | None: ...
 
 
 @attrs.define(eq=False)
@@ -60,9 +60,9 @@ class Enlistment:
     partition: Partition
     batch: memoryview
     header: BatchHeader
-    _ask: Callable[[], Slot[KafkaError | None] | None]
+    _ask: Callable[[], Future[KafkaError | None] | None]
     _verification: Verification
-    _decided: Slot[KafkaError | None]
+    _decided: Future[KafkaError | None]
     _version: int
 
     async def verified(self, clock: Clock) -> None:

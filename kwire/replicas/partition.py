@@ -30,7 +30,7 @@ from kwire_storage.producers.txn_index import AbortedTxn
 from kwire.replicas.flush_gate import FlushDriver, FlushGate
 from kwire.replicas.roles import NO_EPOCH, Absent, Follower, Leader, Role, check_epoch
 from kwire.replicas.validation import TopicRules
-from kwire.runtime.futures import Slot, Waiter
+from kwire.runtime.futures import Future, Waiter
 from kwire.topic_names import is_internal
 
 ALL_IN_SYNC = -1
@@ -46,7 +46,7 @@ _HIGH_WATERMARK = attrgetter("high_watermark")
 _LAST_STABLE_OFFSET = attrgetter("last_stable_offset")
 
 
-class Acknowledgement(Slot[KafkaError | None]):
+class Acknowledgement(Future[KafkaError | None]):
     """Set to None when the replicas have done what a request asks for, or to the error if they cannot.
 
     With `waits_for_others` it is set when other replicas have the batch, or have deleted the records: a client does not
@@ -127,7 +127,7 @@ class Partition:
     flush_gate: FlushGate = attrs.field(init=False)
     is_internal: bool = attrs.field(init=False)
     _uncommitted: list[tuple[int, int, Acknowledgement]] = attrs.field(factory=list, init=False)
-    """The last offset and acks of appended batches, or of deleted records, and the slots that wait for the replicas."""
+    """The last offset and acks of appended batches, or of deleted records, and the futures that wait for it."""
 
     def __attrs_post_init__(self) -> None:
         self.is_internal = is_internal(self.topic)
@@ -343,22 +343,22 @@ class Partition:
         return result
 
     def when_committed(self, last_offset: int, acks: int) -> Acknowledgement | None:
-        """None if the batch that ends at `last_offset` is acknowledged already; else a slot that is set later.
+        """None if the batch that ends at `last_offset` is acknowledged already; else a future that is set later.
 
         With acks=1 it has to be in the leader's log, as durable as flush.messages asks; with acks=-1 in the logs of all
-        replicas in sync. With acks=0 nothing waits. The slot's error says why the batch cannot be acknowledged:
+        replicas in sync. With acks=0 nothing waits. The future's error says why the batch cannot be acknowledged:
         NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR; and REQUEST_TIMED_OUT, if the
         producer has set a limit.
         """
         bound = self.high_watermark if acks == ALL_IN_SYNC else self.flush_gate.held_from
         if last_offset < bound or not acks:
             return None
-        slot = Acknowledgement(waits_for_others=acks == ALL_IN_SYNC and not self.role.is_alone)
+        future = Acknowledgement(waits_for_others=acks == ALL_IN_SYNC and not self.role.is_alone)
         if type(self.role) is Leader:
-            self._uncommitted.append((last_offset, acks, slot))
+            self._uncommitted.append((last_offset, acks, future))
         else:
-            slot.set(self.role.refusal())
-        return slot
+            future.set(self.role.refusal())
+        return future
 
     # Reading
 
@@ -436,15 +436,15 @@ class Partition:
         return low_watermark
 
     def when_deleted(self, offset: int) -> Acknowledgement | None:
-        """None if no live replica has records below `offset`; else a slot that is set later, or to an error.
+        """None if no live replica has records below `offset`; else a future that is set later, or to an error.
 
         The errors are NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, and REQUEST_TIMED_OUT, if a limit was set.
         """
         if self.low_watermark >= offset:
             return None
-        slot = Acknowledgement(waits_for_others=True)
-        self._uncommitted.append((offset - 1, _DELETED_BY_ALL, slot))
-        return slot
+        future = Acknowledgement(waits_for_others=True)
+        self._uncommitted.append((offset - 1, _DELETED_BY_ALL, future))
+        return future
 
     def tend(self, now_ms: int) -> int:
         """Rolls the log, or deletes an old segment. Returns how many were deleted. Raises OSError, CorruptLogError."""
@@ -648,16 +648,16 @@ class Partition:
         is_lacking = role.lacks_replicas(self.rules.min_insync_replicas)
         waiting, self._uncommitted = self._uncommitted, []
         for it in waiting:
-            last_offset, acks, slot = it
-            if slot.is_set:
+            last_offset, acks, future = it
+            if future.is_set:
                 continue  # its time was up
             if acks == ALL_IN_SYNC and is_lacking:
                 # Kafka lets it wait until its time is up. To know sooner helps everybody.
-                slot.set(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+                future.set(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
             elif last_offset >= self._done_until(acks):
                 self._uncommitted.append(it)
             else:
-                slot.set(None)
+                future.set(None)
 
     def _done_until(self, acks: int) -> int:
         """The first offset for which a request with these acks still waits."""

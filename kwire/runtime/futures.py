@@ -1,7 +1,7 @@
 """Waiting for one value: how a request waits for another request, or for a deadline.
 
-A handler that has to wait is a coroutine that awaits a `Slot`. Its connection drives it, and resumes it when the slot
-is set (see `kwire.network.connection`). So a waiting request has no task, and the handlers do not depend on trio.
+A handler that has to wait is a coroutine that awaits a `Future`. Its connection drives it, and resumes it when the
+future is set (see `kwire.network.connection`). So a waiting request has no task, and handlers do not depend on trio.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 _EMPTY = object()
 
 
-class Slot(Generic[T]):
+class Future(Generic[T]):
     """A value that is set once and awaited by at most one coroutine. It may be set before, or without, a waiter.
 
     `timeout_s` and `ends_on_input` tell the connection when to call `give_up`: after a time, and, with `ends_on_input`,
@@ -34,7 +34,7 @@ class Slot(Generic[T]):
         self._on_set: Callable[[], None] | None = None
 
     def set(self, value: T) -> None:
-        assert self._value is _EMPTY, "a slot is set once"
+        assert self._value is _EMPTY, "a future is set once"
         self._value = value
         if self._on_set is not None:
             self._on_set()
@@ -45,48 +45,48 @@ class Slot(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The value of a slot that is set."""
+        """The value of a future that is set."""
         assert self._value is not _EMPTY, "it is not set yet"
         return cast(T, self._value)
 
     def when_set(self, callback: Callable[[], None]) -> None:
         """`set` will call `callback`. For the code that drives the waiting coroutine."""
         assert self._value is _EMPTY, "it is set already"
-        assert self._on_set is None, "a slot has one waiter"
+        assert self._on_set is None, "a future has one waiter"
         self._on_set = callback
 
     def give_up(self) -> None:
         """Called when the time is up, or when the peer has sent something else."""
         raise AssertionError("only a wait that can end without its value is given up")
 
-    def __await__(self) -> Generator[Slot[T], None, T]:
+    def __await__(self) -> Generator[Future[T], None, T]:
         if self._value is _EMPTY:
             yield self
         return cast(T, self._value)
 
 
-def drive(coroutine: Coroutine[Slot[Any], None, object]) -> None:
-    """Runs a coroutine that awaits slots and has no connection. Each slot that is set resumes it until its next wait.
+def drive(coroutine: Coroutine[Future[Any], None, object]) -> None:
+    """Runs a coroutine that awaits futures and has no connection. A future that is set resumes it until its next wait.
 
-    Its errors are raised by `drive`, or by the `Slot.set` that resumed it.
+    Its errors are raised by `drive`, or by the `Future.set` that resumed it.
     """
 
     def step() -> None:
         try:
-            slot = coroutine.send(None)
+            future = coroutine.send(None)
         except StopIteration:
             return
-        slot.when_set(step)
+        future.when_set(step)
 
     step()
 
 
-def begun(coroutine: Coroutine[Slot[Any], None, T]) -> Slot[Outcome[T]]:
-    """Runs a coroutine beside its caller: up to its first wait, and on from there when its slots are set.
+def begun(coroutine: Coroutine[Future[Any], None, T]) -> Future[Outcome[T]]:
+    """Runs a coroutine beside its caller: up to its first wait, and on from there when its futures are set.
 
-    The slot gets its result or its error.
+    The future gets its result or its error.
     """
-    done: Slot[Outcome[T]] = Slot()
+    done: Future[Outcome[T]] = Future()
 
     async def run() -> None:
         done.set(await acapture(lambda: coroutine))
@@ -95,8 +95,8 @@ def begun(coroutine: Coroutine[Slot[Any], None, T]) -> Slot[Outcome[T]]:
     return done
 
 
-def at_once(coroutine: Coroutine[Slot[Any], None, T]) -> T:
-    """Returns the result of a coroutine whose slots are all set already, as at a start, when no other work runs."""
+def at_once(coroutine: Coroutine[Future[Any], None, T]) -> T:
+    """Returns the result of a coroutine whose futures are all set already, as at a start, when no other work runs."""
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -105,7 +105,7 @@ def at_once(coroutine: Coroutine[Slot[Any], None, T]) -> T:
     raise AssertionError("it waits")
 
 
-class Pause(Slot[None]):
+class Pause(Future[None]):
     """Time that passes, whatever happens meanwhile."""
 
     __slots__ = ()
@@ -122,7 +122,7 @@ class Waiter(Protocol):
         """It has changed."""
 
 
-class ParkedFetch(Slot[bool]):
+class ParkedFetch(Future[bool]):
     """A fetch that waits for data. True if it was woken, False if it waited in vain.
 
     It ends after its time, and also with the next request of its connection. The Java consumer sends its next fetch

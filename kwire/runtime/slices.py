@@ -1,7 +1,7 @@
 """Background work without a task of its own: long work in slices, and blocking work in a worker thread.
 
-Such work is a coroutine that awaits slots (`kwire.runtime.futures.drive`). Before a server attaches its loop, and after
-the server has ended, there is no other work to yield to: everything runs at once, in the caller's thread.
+Such work is a coroutine that awaits futures (`kwire.runtime.futures.drive`). Before a server attaches its loop, and
+after the server has ended, there is no other work to yield to: everything runs at once, in the caller's thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import attrs
 from outcome import Outcome, capture
 
 from kwire.runtime import workers
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.runtime.workers import Worker
 
 T = TypeVar("T")
@@ -36,27 +36,27 @@ class Beside:
 
     loop: Loop | None = None
 
-    def next_turn(self) -> Slot[None]:
-        """A slot that is set when all other work has had a turn."""
-        slot: Slot[None] = Slot()
+    def next_turn(self) -> Future[None]:
+        """A future that is set when all other work has had a turn."""
+        future: Future[None] = Future()
         if self.loop is None:
-            slot.set(None)
+            future.set(None)
         else:
-            self.loop.call_soon(lambda: slot.set(None))
-        return slot
+            self.loop.call_soon(lambda: future.set(None))
+        return future
 
-    def in_worker(self, worker: Worker, work: Callable[[], T]) -> Slot[Outcome[T]]:
+    def in_worker(self, worker: Worker, work: Callable[[], T]) -> Future[Outcome[T]]:
         """Runs `work` in a worker thread. A server that stops waits for it."""
-        slot: Slot[Outcome[T]] = Slot()
+        future: Future[Outcome[T]] = Future()
         if self.loop is None:
-            slot.set(capture(work))
-            return slot
+            future.set(capture(work))
+            return future
 
         async def run() -> None:
-            slot.set(await workers.run_to_its_end(worker, work))
+            future.set(await workers.run_to_its_end(worker, work))
 
         self.loop.start_soon(run)
-        return slot
+        return future
 
 
 @attrs.define

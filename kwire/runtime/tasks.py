@@ -1,4 +1,4 @@
-"""For trio tasks: loops over many partitions that yield to other work, and waiting for slots."""
+"""For trio tasks: loops over many partitions that yield to other work, and waiting for futures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import attrs
 import trio
 
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 
 T = TypeVar("T")
 
@@ -35,16 +35,16 @@ class Turns:
         self._ends = trio.current_time() + TURN_S
 
 
-async def in_this_task(coroutine: Coroutine[Slot[Any], None, T]) -> T:
-    """Returns the result of a coroutine that awaits slots. A cancellation does not cancel what it waits for."""
+async def in_this_task(coroutine: Coroutine[Future[Any], None, T]) -> T:
+    """Returns the result of a coroutine that awaits futures. A cancellation does not cancel what it waits for."""
     try:
         while True:
             try:
-                slot = coroutine.send(None)
+                future = coroutine.send(None)
             except StopIteration as done:
                 return cast(T, done.value)
             was_set = trio.Event()
-            slot.when_set(was_set.set)
+            future.when_set(was_set.set)
             await was_set.wait()
     finally:
         coroutine.close()

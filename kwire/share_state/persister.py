@@ -24,7 +24,7 @@ from kwire_protocol.wire import Uuid
 from kwire.peers import Peers
 from kwire.replicas.roles import NO_LEADER
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Slot, begun, drive
+from kwire.runtime.futures import Future, begun, drive
 from kwire.share_state.kinds import DELETE, INITIALIZE, READ, SUMMARIZE, WRITE, Asked, Kind, Result, error_of
 from kwire.share_state.remote_states import Question, RemoteStates, StatesRequest
 from kwire.share_state.service import ShareStateService
@@ -53,7 +53,7 @@ class Persister(Protocol):
     """What a leader of share-partitions, and a coordinator of share groups, needs of the share coordinators.
 
     The errors that remain are those of the requests, and the ones that pass, if they did not pass in time. Each method
-    is a coroutine that awaits slots (`kwire.runtime.futures`).
+    is a coroutine that awaits futures (`kwire.runtime.futures`).
     """
 
     async def initialize(
@@ -103,8 +103,8 @@ class CoordinatorPersister:
         self._clock = clock
         self._machine = RemoteStates()
         self._sender = Sender(peers, self._next_request, self._answered)
-        self._slots: dict[Question, Slot[Result]] = {}
-        self._writes: dict[SharePartitionKey, deque[tuple[Asked, Slot[Result]]]] = {}
+        self._futures: dict[Question, Future[Result]] = {}
+        self._writes: dict[SharePartitionKey, deque[tuple[Asked, Future[Result]]]] = {}
         """The share-partitions that are being written, and the writes that wait for that."""
 
     async def initialize(
@@ -235,10 +235,10 @@ class CoordinatorPersister:
             self._machine.ask(question, leader_id)
         except KafkaError as error:
             return kind.refused(key.partition, error)
-        slot: Slot[Result] = Slot()
-        self._slots[question] = slot
+        future: Future[Result] = Future()
+        self._futures[question] = future
         self._sender.send_soon(leader_id)
-        return await slot
+        return await future
 
     def _next_request(self, node_id: int) -> StatesRequest | None:
         sent = self._machine.next_request(node_id)
@@ -249,7 +249,7 @@ class CoordinatorPersister:
 
     def _answered(self, sent: StatesRequest, response: Any | None) -> None:
         for question, result in self._machine.answered(sent, response):
-            self._slots.pop(question).set(result)
+            self._futures.pop(question).set(result)
 
     # The order of writes
 
@@ -258,37 +258,37 @@ class CoordinatorPersister:
 
         One after the other, because one that is repeated would otherwise put back the start offset of the next.
         """
-        slot: Slot[Result] = Slot()
+        future: Future[Result] = Future()
         waiting = self._writes.get(key)
         if waiting is None:
             self._writes[key] = deque()
-            drive(self._write_all(key, asked, slot))
-            return await slot
+            drive(self._write_all(key, asked, future))
+            return await future
         if len(waiting) >= MAX_WRITES_WAITING:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"too many writes wait for {key.text}")
-        waiting.append((asked, slot))
+        waiting.append((asked, future))
         try:
-            return await slot
+            return await future
         except GeneratorExit:  # the caller is gone
-            if (asked, slot) in waiting:
-                waiting.remove((asked, slot))
+            if (asked, future) in waiting:
+                waiting.remove((asked, future))
             raise
 
-    async def _write_all(self, key: SharePartitionKey, asked: Asked, slot: Slot[Result]) -> None:
+    async def _write_all(self, key: SharePartitionKey, asked: Asked, future: Future[Result]) -> None:
         """The write, and all that come to wait for it. Its own coroutine, so that no caller that goes holds others up.
 
         Nor does anything happen when a broker that has ended is forgotten in the middle of it.
         """
         waiting = self._writes[key]
         while True:
-            slot.set(await self._ask(WRITE, key, asked))
+            future.set(await self._ask(WRITE, key, asked))
             if not waiting:
                 break
             # In a turn of its own: it may end at once, and so the next, and so on.
             await self._peers.beside.next_turn()
             if not waiting:
                 break
-            asked, slot = waiting.popleft()
+            asked, future = waiting.popleft()
         del self._writes[key]
 
 

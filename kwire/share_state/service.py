@@ -24,7 +24,7 @@ from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Acknowledgement
 from kwire.replicas.table import PartitionTable
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.runtime.slices import Slices
 from kwire.share_state.config import ShareStateConfig
 from kwire.share_state.effects import Prune
@@ -97,8 +97,8 @@ class ShareStateService:
                 await slices.after(1)
         # All that was appended is waited for together.
         until_ms = self._clock.monotonic_ms() + self._write_timeout_ms
-        for index, slot in [(index, self._when_committed(index)) for index in waiting]:
-            error = await self._outcome(slot, until_ms)
+        for index, future in [(index, self._when_committed(index)) for index in waiting]:
+            error = await self._outcome(future, until_ms)
             if error is not None:
                 for key in waiting[index]:
                     results[key.topic_id][key.partition] = kind.refused(key.partition, error)
@@ -135,9 +135,9 @@ class ShareStateService:
         except KafkaError as error:
             return -1, kind.refused(key.partition, error)
         self.requests[kind.name] += 1
-        slot: Slot[Result] = Slot()
-        self.runtime.perform(index, getattr(shard, kind.name)(key, asked, slot, now=now))
-        return index, slot.value
+        future: Future[Result] = Future()
+        self.runtime.perform(index, getattr(shard, kind.name)(key, asked, future, now=now))
+        return index, future.value
 
     def _when_committed(self, index: int) -> Acknowledgement | KafkaError | None:
         try:
@@ -145,15 +145,15 @@ class ShareStateService:
         except KafkaError as error:
             return error
 
-    async def _outcome(self, slot: Acknowledgement | KafkaError | None, until_ms: int) -> KafkaError | None:
+    async def _outcome(self, future: Acknowledgement | KafkaError | None, until_ms: int) -> KafkaError | None:
         """The error, if the records are not committed by then. A coroutine without a connection has no such limit: it
         waits until a replica that does not answer has left the ISR.
         """
-        if not isinstance(slot, Acknowledgement):
-            error = slot
+        if not isinstance(future, Acknowledgement):
+            error = future
         else:
-            slot.wait_at_most(max(until_ms - self._clock.monotonic_ms(), 0))
-            error = await slot
+            future.wait_at_most(max(until_ms - self._clock.monotonic_ms(), 0))
+            error = await future
         return None if error is None else KafkaError(response_error(error.code), error.message)
 
     def _do_other(self, index: int, effect: Effect) -> Iterable[Effect]:

@@ -41,7 +41,7 @@ from kwire.replicas.partition import ALL_IN_SYNC
 from kwire.replicas.roles import NO_LEADER
 from kwire.replicas.validation import check_produced
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.sharing.counts import SharingCounts
 from kwire.sharing.effects import DeadLetter
 from kwire.sharing.letter_records import MAX_READ_BYTES, copied, letters, read_originals
@@ -86,7 +86,7 @@ class DeadLetters:
         self._clock = clock
         self._counts = counts
         self._copying = 0
-        self._waiting: deque[Slot[None]] = deque()
+        self._waiting: deque[Future[None]] = deque()
         self._told: set[tuple[str, str, str]] = set()
 
     async def copy(self, group_id: str, partition: Partition, letter: DeadLetter) -> int:
@@ -272,9 +272,9 @@ class DeadLetters:
         if self._copying < MAX_COPYING:
             self._copying += 1
         elif len(self._waiting) < MAX_WAITING:
-            slot: Slot[None] = Slot()
-            self._waiting.append(slot)
-            await slot
+            future: Future[None] = Future()
+            self._waiting.append(future)
+            await future
         else:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too many dead letters wait to be copied")
 

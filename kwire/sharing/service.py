@@ -28,7 +28,7 @@ from kwire.groups.config import SharePartitionSettings
 from kwire.groups.settings import GroupSettings
 from kwire.replicas.roles import Leader
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Slot, drive
+from kwire.runtime.futures import Future, drive
 from kwire.share_state import state as share_state
 from kwire.share_state.persister import Persister
 from kwire.share_state.state import SharePartitionKey
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 CHOSEN_BY_LEADER = -1
 """The start offset of a state for which share.auto.offset.reset decides."""
 
-Outcome = Slot[ErrorCode]
+Outcome = Future[ErrorCode]
 """What becomes of an acknowledgement, or of a release."""
 
 FIRST_COPY_PAUSE_MS = 1_000
@@ -180,9 +180,9 @@ class SharingService:
         *,
         may_renew: bool,
     ) -> Outcome:
-        """The slot gets the error of `SharePartition.acknowledge`, or UNKNOWN_TOPIC_OR_PARTITION if the group has
+        """The future gets the error of `SharePartition.acknowledge`, or UNKNOWN_TOPIC_OR_PARTITION if the group has
         fetched nothing from the partition here."""
-        outcome: Outcome = Slot()
+        outcome: Outcome = Future()
         led = self._led.get(SharePartitionKey(group_id, *shared))
         if led is None:
             outcome.set(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -204,7 +204,7 @@ class SharingService:
         for shared in session.partitions:
             led = self._led.get(SharePartitionKey(group_id, *shared))
             if led is not None and led.machine.status is Status.ACTIVE:
-                outcome: Outcome = Slot()
+                outcome: Outcome = Future()
                 outcomes.append(outcome)
                 self._begin(led)
                 self._do(led, led.machine.release(outcome, member_id))
@@ -235,7 +235,7 @@ class SharingService:
                     led.writes += 1
                     drive(self._write(led, effect))
                 case Acknowledged(token, error):
-                    assert isinstance(token, Slot)
+                    assert isinstance(token, Future)
                     token.set(error)
                 case DeadLetter():
                     self._dead_letter(led, effect)

@@ -9,7 +9,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
 from kwire.broker import Broker
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 
 
 @attrs.frozen
@@ -31,14 +31,14 @@ def _ignore(_asked: Asked) -> None: ...
 class FakeTransactions:
     """Agrees to everything at once, unless `answers` has something else to say; these are used up, one a question."""
 
-    answers: list[ErrorCode | Slot[KafkaError | None] | None] = attrs.field(factory=list)
+    answers: list[ErrorCode | Future[KafkaError | None] | None] = attrs.field(factory=list)
     """A refusal at once, or what the answer will be in; None agrees."""
     asked: list[Asked] = attrs.field(factory=list)
     on_asked: Callable[[Asked], None] = _ignore
 
     def enlist(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
-    ) -> Slot[KafkaError | None] | None:
+    ) -> Future[KafkaError | None] | None:
         asked = Asked(transactional_id, producer_id, producer_epoch, topic, index, adds)
         self.asked.append(asked)
         self.on_asked(asked)

@@ -33,8 +33,8 @@ from kwire.handlers import alter_replica_log_dirs, describe_log_dirs
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
-from kwire.runtime.futures import Slot, at_once
-from kwire.tests.slots import acknowledgement, value_of
+from kwire.runtime.futures import Future, at_once
+from kwire.tests.futures import acknowledgement, value_of
 
 Disks = dict[str, FaultyDisk]
 SMALL_PIECE_BYTES = 300
@@ -106,7 +106,7 @@ def append(partition: Partition, value: bytes = b"x") -> int:
     return result.base_offset
 
 
-async def _flush(partition: Partition, flushed: Slot[KafkaError | None]) -> None:
+async def _flush(partition: Partition, flushed: Future[KafkaError | None]) -> None:
     assert isinstance(partition.flush_driver, Flusher)
     async with trio.open_nursery() as nursery:
         flushed.when_set(nursery.cancel_scope.cancel)

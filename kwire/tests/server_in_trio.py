@@ -35,7 +35,7 @@ from kwire.network.server import Server
 from kwire.replicas.partition import Partition
 from kwire.running import bind_all, listen_all
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Slot, at_once
+from kwire.runtime.futures import Future, at_once
 from kwire.runtime.processor import Processor, Timer
 from kwire.runtime.slices import Beside
 from kwire.runtime.workers import Worker
@@ -224,10 +224,10 @@ def with_server(
 class WithoutWorkers(Beside):
     """What would be done in a worker thread is done at once."""
 
-    def in_worker(self, worker: Worker, work: Callable[[], T]) -> Slot[Outcome[T]]:
-        slot: Slot[Outcome[T]] = Slot()
-        slot.set(capture(work))
-        return slot
+    def in_worker(self, worker: Worker, work: Callable[[], T]) -> Future[Outcome[T]]:
+        future: Future[Outcome[T]] = Future()
+        future.set(capture(work))
+        return future
 
 
 class _WatchedProcessor(Processor):

@@ -29,7 +29,7 @@ from kwire.config.server import load_config
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.peers import LONGEST_PAUSE_S, MAX_ASKED, Peers, TooManyRequests, endpoint_of
 from kwire.runtime.clock import SystemClock
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.runtime.slices import Beside, Loop
 from kwire.tests.client.async_scene import AsyncScene, takes, with_brokers
 from kwire.tests.client.fakes import HOST, FakeBrokers
@@ -47,13 +47,13 @@ class Scene:
     connections: AsyncScene
     addresses: dict[int, Address]
 
-    def ask(self, node_id: int = 1, *, timeout_s: float = TIMEOUT_S) -> Slot[Outcome[Any]]:
+    def ask(self, node_id: int = 1, *, timeout_s: float = TIMEOUT_S) -> Future[Outcome[Any]]:
         return self.peers.ask_soon(node_id, MetadataRequest(), timeout_s=timeout_s)
 
     async def answer(self, node_id: int = 1, *, timeout_s: float = TIMEOUT_S) -> Any:
         """Raises the error that came instead."""
-        slot = self.ask(node_id, timeout_s=timeout_s)
-        return (await value(slot)).unwrap()
+        future = self.ask(node_id, timeout_s=timeout_s)
+        return (await value(future)).unwrap()
 
     async def error(self, node_id: int = 1, *, timeout_s: float = TIMEOUT_S) -> ClientError:
         with pytest.raises(ClientError) as failed:
@@ -74,12 +74,12 @@ class Scene:
         self.peers.follow(Changes(brokers=True))
 
 
-async def value(slot: Slot[Outcome[Any]]) -> Outcome[Any]:
-    if not slot.is_set:
+async def value(future: Future[Outcome[Any]]) -> Outcome[Any]:
+    if not future.is_set:
         done = trio.Event()
-        slot.when_set(done.set)
+        future.when_set(done.set)
         await done.wait()
-    return slot.value
+    return future.value
 
 
 def _no_turns(callback: Callable[[], object]) -> None:
@@ -102,9 +102,9 @@ def run(scenario: Callable[[Scene], Awaitable[None]], *, max_idle_ms: int = int(
 
 def test_requests_to_a_broker_share_one_connection_and_each_gets_its_own_response() -> None:
     async def scenario(scene: Scene) -> None:
-        slots = [scene.ask(node_id) for node_id in (1, 2, 1, 1)]
-        for slot in slots:
-            assert isinstance((await value(slot)).unwrap(), MetadataResponse)
+        futures = [scene.ask(node_id) for node_id in (1, 2, 1, 1)]
+        for future in futures:
+            assert isinstance((await value(future)).unwrap(), MetadataResponse)
         assert scene.brokers.nodes_asked(MetadataRequest).count(1) == 3
         assert sorted(scene.brokers.connected) == [1, 2]
 
@@ -113,9 +113,9 @@ def test_requests_to_a_broker_share_one_connection_and_each_gets_its_own_respons
 
 def test_a_request_fails_at_once_before_the_server_runs() -> None:
     peers = Peers({1: (HOST, 1)}.get, Beside(), lambda: 0, "broker-0")
-    slot = peers.ask_soon(1, MetadataRequest(), timeout_s=1)
+    future = peers.ask_soon(1, MetadataRequest(), timeout_s=1)
     with pytest.raises(ConnectionFailed, match="this broker is not running yet"):
-        slot.value.unwrap()
+        future.value.unwrap()
     assert peers.pause(1).is_set
 
 
@@ -168,11 +168,11 @@ def test_a_connection_to_a_former_address_is_closed_and_what_was_asked_there_fai
     async def scenario(scene: Scene) -> None:
         await scene.answer()
         scene.connections.delay = lambda: 1
-        slot = scene.ask()
+        future = scene.ask()
         await wait_all_tasks_blocked()
         scene.move(1, (HOST, 2))
         with pytest.raises(ConnectionFailed):
-            (await value(slot)).unwrap()
+            (await value(future)).unwrap()
         scene.connections.delay = float
         await scene.answer()
         assert scene.brokers.connected == [1, 2]
@@ -270,21 +270,21 @@ def test_the_time_to_connect_counts() -> None:
     async def scenario(scene: Scene) -> None:
         scene.connections.delay = lambda: 100
         with takes(1):
-            slots = [scene.ask(timeout_s=1), scene.ask(timeout_s=1)]
-            for slot in slots:
+            futures = [scene.ask(timeout_s=1), scene.ask(timeout_s=1)]
+            for future in futures:
                 with pytest.raises(ConnectionFailed, match="within 1 s"):
-                    (await value(slot)).unwrap()
+                    (await value(future)).unwrap()
 
     run(scenario)
 
 
 def test_requests_that_are_not_answered_are_bounded_for_each_broker() -> None:
     async def scenario(scene: Scene) -> None:
-        slots = [scene.ask() for _ in range(MAX_ASKED)]
+        futures = [scene.ask() for _ in range(MAX_ASKED)]
         assert isinstance(await scene.error(), TooManyRequests)
         await scene.answer(2)
-        for slot in slots:
-            (await value(slot)).unwrap()
+        for future in futures:
+            (await value(future)).unwrap()
         await scene.answer()
 
     run(scenario)
@@ -293,9 +293,9 @@ def test_requests_that_are_not_answered_are_bounded_for_each_broker() -> None:
 def test_what_is_no_broker_or_an_older_one_is_an_error_of_the_request() -> None:
     async def scenario(scene: Scene) -> None:
         scene.brokers.newest = {WriteTxnMarkersRequest.api_key: 1}
-        slot = scene.peers.ask_soon(1, WriteTxnMarkersRequest(), timeout_s=1, at_least=2)
+        future = scene.peers.ask_soon(1, WriteTxnMarkersRequest(), timeout_s=1, at_least=2)
         with pytest.raises(VersionNotServed):
-            (await value(slot)).unwrap()
+            (await value(future)).unwrap()
         scene.connections.spoils = lambda answer: b"HTTP/1.1 400"
         assert isinstance(await scene.error(2), NotABroker)
 

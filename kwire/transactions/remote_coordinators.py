@@ -16,7 +16,7 @@ from kwire_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResp
 from kwire.config.server import ServerConfig
 from kwire.peers import Peers
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.transactions.remote_partitions import Asker, PartitionsRequest, Question, RemotePartitions
 from kwire.transactions.sending import Sender, on_set
 from kwire.transactions.transaction import TopicPartition
@@ -36,26 +36,26 @@ class RemoteCoordinators:
         self._pause_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
         self._machine = RemotePartitions()
         self._sender = Sender(peers, self._machine.next_request, self._answered, at_least=FIRST_VERSION_FOR_BROKERS)
-        self._slots: dict[Question, Slot[KafkaError | None]] = {}
+        self._futures: dict[Question, Future[KafkaError | None]] = {}
 
-    def ask(self, node_id: int, asker: Asker, partition: TopicPartition) -> Slot[KafkaError | None]:
-        """The slot gets None if the partition is part of the transaction, or else the error.
+    def ask(self, node_id: int, asker: Asker, partition: TopicPartition) -> Future[KafkaError | None]:
+        """The future gets None if the partition is part of the transaction, or else the error.
 
         Raises KafkaError(NETWORK_EXCEPTION) if too many questions wait for that node.
         """
         question = Question(asker, partition, self._clock.monotonic_ms() + self._patience_ms)
         self._machine.ask(question, node_id)
-        slot: Slot[KafkaError | None] = Slot()
-        self._slots[question] = slot
+        future: Future[KafkaError | None] = Future()
+        self._futures[question] = future
         self._sender.send_soon(node_id)
-        return slot
+        return future
 
     def _answered(self, sent: PartitionsRequest, response: AddPartitionsToTxnResponse | None) -> None:
         for question, error in self._machine.answered(sent, response):
             if error is not None and self._is_repeated(question, error):
                 on_set(self._peers.pause(self._pause_s), partial(self._ask_again, question))
             else:
-                self._slots.pop(question).set(error)
+                self._futures.pop(question).set(error)
 
     def _is_repeated(self, question: Question, error: KafkaError) -> bool:
         return (
@@ -71,6 +71,6 @@ class RemoteCoordinators:
                 raise KafkaError(ErrorCode.NOT_COORDINATOR)
             self._machine.ask(question, node_id)
         except KafkaError as error:
-            self._slots.pop(question).set(error)
+            self._futures.pop(question).set(error)
         else:
             self._sender.send_soon(node_id)

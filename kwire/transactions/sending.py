@@ -12,7 +12,7 @@ from kwire_protocol.wire import ApiMessage
 from outcome import Error
 
 from kwire.peers import Answer, Peers
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +33,12 @@ class Sent(Protocol):
 S = TypeVar("S", bound=Sent)
 
 
-def on_set(slot: Slot[T], callback: Callable[[T], object]) -> None:
-    """Calls `callback` with the slot's value: now, or when it is set."""
-    if slot.is_set:
-        callback(slot.value)
+def on_set(future: Future[T], callback: Callable[[T], object]) -> None:
+    """Calls `callback` with the future's value: now, or when it is set."""
+    if future.is_set:
+        callback(future.value)
     else:
-        slot.when_set(lambda: _call(callback, slot.value))
+        future.when_set(lambda: _call(callback, future.value))
 
 
 def _call(callback: Callable[[T], object], value: T) -> None:
@@ -69,8 +69,8 @@ class Sender(Generic[S]):
         self._scheduled.discard(node_id)
         sent = self.next_request(node_id)
         if sent is not None:
-            slot = self.peers.ask_soon(node_id, sent.request, timeout_s=TIMEOUT_S, at_least=self.at_least)
-            on_set(slot, partial(self._answered, sent))
+            future = self.peers.ask_soon(node_id, sent.request, timeout_s=TIMEOUT_S, at_least=self.at_least)
+            on_set(future, partial(self._answered, sent))
 
     def _answered(self, sent: S, answer: Answer) -> None:
         if isinstance(answer, Error):

@@ -33,7 +33,7 @@ from kwire.replicas.partition import ALL_IN_SYNC
 from kwire.replicas.roles import NO_LEADER
 from kwire.replicas.table import PartitionTable
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.transactions.config import TransactionConfig
 from kwire.transactions.effects import Ended, WriteMarkers
 from kwire.transactions.listing import TransactionFilter
@@ -102,9 +102,9 @@ class TransactionService:
     async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
         while True:
             index, shard, now = self.runtime.find(request.transactional_id or "")
-            slot: Slot[InitProducerIdResponse] = Slot()
-            self.runtime.perform(index, shard.init_producer_id(request, slot, now=now))
-            response = await self.runtime.durable(index, slot)
+            future: Future[InitProducerIdResponse] = Future()
+            self.runtime.perform(index, shard.init_producer_id(request, future, now=now))
+            response = await self.runtime.durable(index, future)
             if response.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return response
             # It found no producer id, and has changed nothing.
@@ -121,18 +121,18 @@ class TransactionService:
     ) -> ErrorCode:
         """Adds partitions, which must exist. Returns one error code for all of them."""
         index, shard, now = self.runtime.find(transactional_id)
-        slot: Slot[ErrorCode] = Slot()
+        future: Future[ErrorCode] = Future()
         effects = shard.add_partitions(
             transactional_id,
             producer_id,
             producer_epoch,
             partitions,
-            slot,
+            future,
             transaction_version=transaction_version,
             now=now,
         )
         self.runtime.perform(index, effects)
-        return await self.runtime.durable(index, slot)
+        return await self.runtime.durable(index, future)
 
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
@@ -146,9 +146,9 @@ class TransactionService:
     ) -> Joined:
         """Adds the partition to the producer's transaction or, without `adds`, verifies that it is part of it.
 
-        Returns None if its data may be appended at once; else a slot that gets None when they may, or an error if they
-        may not: always a slot if another node is the coordinator. Raises KafkaError: TRANSACTION_ABORTABLE (it is not
-        part of it), INVALID_TXN_STATE, PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS,
+        Returns None if its data may be appended at once; else a future that gets None when they may, or an error if
+        they may not: always a future if another node is the coordinator. Raises KafkaError: TRANSACTION_ABORTABLE (it
+        is not part of it), INVALID_TXN_STATE, PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS,
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NETWORK_EXCEPTION.
         """
         partition = (topic, index)
@@ -182,25 +182,25 @@ class TransactionService:
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS or not self._patience_ms:
                 raise
         now_ms = self._clock.monotonic_ms()
-        slot = UntilEnded(join, timeout_ms=self._patience_ms, now_ms=now_ms)
-        self._waiting.add(transactional_id, slot, now_ms=now_ms)
-        return slot
+        future = UntilEnded(join, timeout_ms=self._patience_ms, now_ms=now_ms)
+        self._waiting.add(transactional_id, future, now_ms=now_ms)
+        return future
 
     def _join(self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition) -> Joined:
         index, shard, now = self.runtime.find(transactional_id)
-        slot: Slot[ErrorCode] = Slot()
+        future: Future[ErrorCode] = Future()
         effects = shard.add_partitions(
             transactional_id,
             producer_id,
             producer_epoch,
             [partition],
-            slot,
+            future,
             transaction_version=EPOCH_BUMP_VERSION,
             now=now,
         )
         self.runtime.perform(index, effects)
-        if slot.value is not ErrorCode.NONE:
-            raise KafkaError(slot.value)
+        if future.value is not ErrorCode.NONE:
+            raise KafkaError(future.value)
         return self.runtime.topic.when_committed(index)
 
     def _coordinator_elsewhere(self, transactional_id: str) -> int | None:
@@ -219,9 +219,9 @@ class TransactionService:
     async def end(self, request: EndTxnRequest, *, transaction_version: int) -> EndTxnResponse:
         """Returns when the decision is made; from transaction version 2 on with the producer's next id and epoch."""
         index, shard, now = self.runtime.find(request.transactional_id)
-        slot: Slot[EndTxnResponse] = Slot()
-        self.runtime.perform(index, shard.end(request, slot, transaction_version=transaction_version, now=now))
-        return await self.runtime.durable(index, slot)
+        future: Future[EndTxnResponse] = Future()
+        self.runtime.perform(index, shard.end(request, future, transaction_version=transaction_version, now=now))
+        return await self.runtime.durable(index, future)
 
     def describe(self, transactional_id: str) -> DescribedTransaction:
         _, shard, _ = self.runtime.find(transactional_id)
@@ -296,12 +296,12 @@ class TransactionService:
             return False
         if self._remote_markers:
             self._remote_markers.forget(marker.transactional_id, partition)
-        slot = found.when_committed(result.last_offset, ALL_IN_SYNC)
-        if slot is None:
+        future = found.when_committed(result.last_offset, ALL_IN_SYNC)
+        if future is None:
             self._without_markers.discard(partition)
             return True
         self._uncommitted.add(key)
-        slot.when_set(lambda: self._committed(index, marker, partition, slot.value))
+        future.when_set(lambda: self._committed(index, marker, partition, future.value))
         return False
 
     def _committed(self, index: int, marker: WriteMarkers, partition: TopicPartition, error: KafkaError | None) -> None:

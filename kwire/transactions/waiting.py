@@ -13,13 +13,13 @@ from typing import TypeAlias
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 
-Joined: TypeAlias = Slot[KafkaError | None] | None
-"""None if it has joined the transaction, else a slot that tells when it has, or why it has not."""
+Joined: TypeAlias = Future[KafkaError | None] | None
+"""None if it has joined the transaction, else a future that tells when it has, or why it has not."""
 
 
-class UntilEnded(Slot[KafkaError | None]):
+class UntilEnded(Future[KafkaError | None]):
     """Set when the batch has joined, or with the error if it may not: CONCURRENT_TRANSACTIONS after `timeout_ms`."""
 
     __slots__ = ("_join", "until_ms")
@@ -58,11 +58,11 @@ class WaitingForEnd:
     def __init__(self) -> None:
         self._waiting: dict[str, list[UntilEnded]] = {}
 
-    def add(self, transactional_id: str, slot: UntilEnded, *, now_ms: int) -> None:
+    def add(self, transactional_id: str, future: UntilEnded, *, now_ms: int) -> None:
         others = self._waiting.get(transactional_id, ())
-        self._waiting[transactional_id] = [it for it in others if it.until_ms > now_ms and not it.is_set] + [slot]
+        self._waiting[transactional_id] = [it for it in others if it.until_ms > now_ms and not it.is_set] + [future]
 
     def ended(self, transactional_id: str, *, now_ms: int) -> None:
-        for slot in self._waiting.pop(transactional_id, ()):
-            if slot.until_ms > now_ms:
-                slot.go_on()
+        for future in self._waiting.pop(transactional_id, ()):
+            if future.until_ms > now_ms:
+                future.go_on()

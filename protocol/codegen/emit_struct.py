@@ -12,7 +12,7 @@ from codegen.schema import INFINITY, Field, Message, Struct, Versions
 def emit_struct(facts: StructFacts) -> list[str]:
     body = [
         *_class_variables(facts),
-        *_slots(facts),
+        *_futures(facts),
         "",
         *_init(facts),
         *emit_read(facts),
@@ -36,7 +36,7 @@ def _class_variables(facts: StructFacts) -> list[str]:
     ]
 
 
-def _slots(facts: StructFacts) -> list[str]:
+def _futures(facts: StructFacts) -> list[str]:
     return [f"__slots__ = ({''.join(f'{field.attribute!r}, ' for field in facts.struct.fields)})"]
 
 

@@ -14,7 +14,7 @@ from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from outcome import Value
 
 from kwire.peers import Answer
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -45,12 +45,12 @@ async def end_offsets(broker: Broker, places: Iterable[Place]) -> dict[Place, in
         except KafkaError as error:
             found[name, index] = error.code
     # All are asked before the first is waited for.
-    asked: list[tuple[list[Place], Slot[Answer]]] = [
+    asked: list[tuple[list[Place], Future[Answer]]] = [
         (theirs, broker.peers.ask_soon(leader_id, _question(theirs), timeout_s=TIMEOUT_S))
         for leader_id, theirs in elsewhere.items()
     ]
-    for theirs, slot in asked:
-        answer = await slot
+    for theirs, future in asked:
+        answer = await future
         found |= dict.fromkeys(theirs, ErrorCode.NETWORK_EXCEPTION)
         if isinstance(answer, Value):
             found |= _read(answer.value)

@@ -15,7 +15,7 @@ from kwire_protocol.wire import Uuid
 from kwire.handlers._shared.authorization import check, finder
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.replicas.roles import NotLeaderError
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.sharing.acknowledgements import AcknowledgementBatch
 from kwire.sharing.sessions import SessionKey, SharedPartition
@@ -61,7 +61,7 @@ class Acknowledging:
         find = finder(broker, context, Operation.READ)
         self._counts = broker.sharing.counts
         self._counts.acknowledges += bool(asked)
-        self._outcomes: dict[SharedPartition, Slot[ErrorCode] | KafkaError] = {}
+        self._outcomes: dict[SharedPartition, Future[ErrorCode] | KafkaError] = {}
         for shared, batches in asked:
             try:
                 find(*shared).leader()

@@ -23,7 +23,7 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import CloseAfterResponse, CloseConnection, Context
 from kwire.metadata.records import MetadataRecord
-from kwire.runtime.futures import Slot, at_once
+from kwire.runtime.futures import Future, at_once
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Principal, Requester
 from kwire.tests.answers.requests import CONSUMER, ELSEWHERE, OWNER, RESPONSES, SHARE, STREAMS, TOPIC, Named, usual
@@ -125,12 +125,12 @@ class Scene:
             return answer
         try:
             for _ in range(MOST_WAITS):
-                slot: Slot[Any] = answer.send(None)
-                if slot.timeout_s == math.inf:
+                future: Future[Any] = answer.send(None)
+                if future.timeout_s == math.inf:
                     return None
-                self.clock.time_ms += math.ceil(slot.timeout_s * 1000)
-                if not slot.is_set:
-                    slot.give_up()
+                self.clock.time_ms += math.ceil(future.timeout_s * 1000)
+                if not future.is_set:
+                    future.give_up()
         except StopIteration as stop:
             return stop.value
         finally:

@@ -50,15 +50,15 @@ class AskedBroker:
         handling: Any = handle(self.broker, request, context(version))
         while isinstance(handling, Coroutine):
             try:
-                slot = handling.send(None)
+                future = handling.send(None)
             except StopIteration as answered:
                 handling = answered.value
             else:
                 self.flush()
-                if not slot.is_set:  # it waits for the end of a transaction, for so long
-                    self.advance(math.ceil(slot.timeout_s * 1000) if slot.timeout_s < math.inf else 100)
-                    if not slot.is_set:
-                        slot.give_up()
+                if not future.is_set:  # it waits for the end of a transaction, for so long
+                    self.advance(math.ceil(future.timeout_s * 1000) if future.timeout_s < math.inf else 100)
+                    if not future.is_set:
+                        future.give_up()
         return handling
 
     def flush(self) -> None:

@@ -16,28 +16,28 @@ from kwire.broker import Broker
 from kwire.client.errors import ConnectionFailed
 from kwire.peers import Answer
 from kwire.replicas.partition import Partition
-from kwire.runtime.futures import Slot, begun
+from kwire.runtime.futures import Future, begun
 from kwire.runtime.slices import Beside
 from kwire.tests.cluster.told_cluster import ToldCluster
+from kwire.tests.futures import at_once
 from kwire.tests.metadata.harness import context
-from kwire.tests.slots import at_once
 
 
 def handled(broker: Broker, request: ApiMessage, version: int | None = None) -> Any:
     """What a handler answers that has nothing to wait for."""
-    slot = answering(broker, request, version)
-    assert slot.is_set, "it waits"
-    return slot.value
+    future = answering(broker, request, version)
+    assert future.is_set, "it waits"
+    return future.value
 
 
-def answering(broker: Broker, request: ApiMessage, version: int | None = None) -> Slot[Any]:
+def answering(broker: Broker, request: ApiMessage, version: int | None = None) -> Future[Any]:
     """Set when the handler has answered."""
     api = APIS[request.api_key]
     number = api.versions[-1] if version is None else version
     _, handle = api.functions or api.load()
     message = MESSAGES[request.api_key]
     said = handle(broker, _over_the_wire(message.request_class, request, number), context(number))
-    answer: Slot[Any] = Slot()
+    answer: Future[Any] = Future()
     if not isinstance(said, Coroutine):
         answer.set(_over_the_wire(message.response_class, said, number))
         return answer
@@ -70,7 +70,7 @@ class Asked:
     cluster: AskingCluster
     node_id: int
     request: Any
-    slot: Slot[Answer]
+    future: Future[Answer]
 
     def deliver(self) -> None:
         """The node handles it, and its answer comes back when it has one."""
@@ -80,15 +80,15 @@ class Asked:
         else:
             answer.when_set(lambda: self.tell(answer.value))
 
-    def handle(self) -> Slot[Any]:
+    def handle(self) -> Future[Any]:
         """The node handles it; the test tells the answer, or loses it."""
         return answering(self.cluster.brokers[self.node_id], self.request)
 
     def tell(self, response: Any) -> None:
-        self.slot.set(Value(response))
+        self.future.set(Value(response))
 
     def fail(self) -> None:
-        self.slot.set(Error(ConnectionFailed("the network is down")))
+        self.future.set(Error(ConnectionFailed("the network is down")))
 
 
 @attrs.define(eq=False)
@@ -98,21 +98,21 @@ class FakePeers:
     cluster: AskingCluster
     beside: Beside = attrs.field(factory=Beside)
 
-    def ask_soon(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Slot[Answer]:
-        slot: Slot[Answer] = Slot()
-        self.cluster.asked.append(Asked(self.cluster, node_id, request, slot))
-        return slot
+    def ask_soon(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Future[Answer]:
+        future: Future[Answer] = Future()
+        self.cluster.asked.append(Asked(self.cluster, node_id, request, future))
+        return future
 
-    def pause(self, seconds: float) -> Slot[None]:
-        slot: Slot[None] = Slot()
-        self.cluster.pauses.append(slot)
-        return slot
+    def pause(self, seconds: float) -> Future[None]:
+        future: Future[None] = Future()
+        self.cluster.pauses.append(future)
+        return future
 
 
 @attrs.define(eq=False)
 class AskingCluster(ToldCluster):
     asked: list[Asked] = attrs.field(factory=list)
-    pauses: list[Slot[None]] = attrs.field(factory=list)
+    pauses: list[Future[None]] = attrs.field(factory=list)
 
     def start(self, node_id: int, *settings: str) -> Broker:
         broker = self.open(node_id, *settings)

@@ -21,10 +21,10 @@ from kwire_protocol.records import Record, build_batch
 from kwire.client.producing import _FIRST_PRODUCE_THAT_ADDS
 from kwire.coordinators.runtime import java_hash
 from kwire.replicas.partition import Partition
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.tests.cluster.asking_each_other import AskingCluster, answering, handled
 from kwire.tests.cluster.told_cluster import create
-from kwire.tests.slots import at_once
+from kwire.tests.futures import at_once
 from kwire.topic_names import TRANSACTION_STATE
 
 SETTINGS = (
@@ -49,7 +49,7 @@ class Scene:
         assert answer.error_code == 0
         self.producer = (answer.producer_id, answer.producer_epoch)
 
-    def produce(self, node_id: int, index: int, *, sequence: int = 0, version: int = PRODUCE) -> Slot[object]:
+    def produce(self, node_id: int, index: int, *, sequence: int = 0, version: int = PRODUCE) -> Future[object]:
         producer_id, epoch = self.producer
         batch = build_batch(
             [Record(timestamp=1, value=b"v")],
@@ -61,9 +61,9 @@ class Scene:
         data = TopicProduceData("t", partition_data=[PartitionProduceData(index, batch)])
         return answering(self.cluster.brokers[node_id], ProduceRequest("id", 1, 1000, [data]), version)
 
-    def produced(self, slot: Slot[object]) -> ErrorCode:
-        assert slot.is_set
-        (topic,) = slot.value.responses  # type: ignore[attr-defined]
+    def produced(self, future: Future[object]) -> ErrorCode:
+        assert future.is_set
+        (topic,) = future.value.responses  # type: ignore[attr-defined]
         return ErrorCode(topic.partition_responses[0].error_code)
 
     def write(self) -> None:

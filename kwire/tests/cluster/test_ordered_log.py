@@ -24,11 +24,11 @@ from kwire.cluster.zookeeper.session import Session
 from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.slices import Beside
+from kwire.tests.futures import at_once
 from kwire.tests.metadata.distant_log import DistantLog
 from kwire.tests.simulation.calendar import Calendar
 from kwire.tests.simulation.keeper import Keeper, SimMembership, SimMetadataLog
 from kwire.tests.simulation.network import Network
-from kwire.tests.slots import at_once
 
 NOW_MS = 1_700_000_000_000
 SEGMENT = f"{FOLDER}/00000000000000000000.log"

@@ -16,11 +16,11 @@ from outcome import Outcome, capture
 
 from kwire.broker import Broker
 from kwire.coordinators.runtime import CoordinatorRuntime
-from kwire.runtime.futures import Slot, drive
+from kwire.runtime.futures import Future, drive
 from kwire.runtime.slices import Beside
 from kwire.runtime.workers import Worker
 from kwire.tests.cluster.told_cluster import ToldCluster, create
-from kwire.tests.slots import at_once
+from kwire.tests.futures import at_once
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 T = TypeVar("T")
@@ -39,10 +39,10 @@ class HeldBeside(Beside):
         super().__init__()
         self.held: list[Callable[[], None]] = []
 
-    def in_worker(self, worker: Worker, work: Callable[[], T]) -> Slot[Outcome[T]]:
-        slot: Slot[Outcome[T]] = Slot()
-        self.held.append(lambda: slot.set(capture(work)))
-        return slot
+    def in_worker(self, worker: Worker, work: Callable[[], T]) -> Future[Outcome[T]]:
+        future: Future[Outcome[T]] = Future()
+        self.held.append(lambda: future.set(capture(work)))
+        return future
 
     def go_on(self) -> None:
         held, self.held = self.held, []

@@ -39,7 +39,7 @@ from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Absent
 from kwire.tests.cluster.asking_each_other import AskingCluster, handled
 from kwire.tests.cluster.told_cluster import create
-from kwire.tests.slots import at_once
+from kwire.tests.futures import at_once
 
 E = ErrorCode
 SETTINGS = (

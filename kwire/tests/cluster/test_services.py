@@ -14,8 +14,8 @@ from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.config.server import ServerConfig
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.metadata.service import MetadataService
+from kwire.tests.futures import at_once
 from kwire.tests.metadata.harness import CLUSTER_ID, NOW_MS, FakeClock
-from kwire.tests.slots import at_once
 
 EACH_CHANGE = {"metadata.log.max.record.bytes.between.snapshots": "1"}
 

@@ -56,11 +56,11 @@ class OpenBroker(Broker):
         outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def begin() -> None:
-            slot = begun(ask(self.inner.persister))
-            if slot.is_set:
-                outcomes.put(slot.value)
+            future = begun(ask(self.inner.persister))
+            if future.is_set:
+                outcomes.put(future.value)
             else:
-                slot.when_set(lambda: outcomes.put(slot.value))
+                future.when_set(lambda: outcomes.put(future.value))
 
         assert self._running is not None
         self._running.call(begin)
@@ -127,7 +127,7 @@ def test_what_several_partitions_write_at_once_is_one_request_for_each_coordinat
         monkeypatch.setattr(service, "answer", counted)
 
     async def write_all(persister: Persister) -> None:
-        slots = [
+        futures = [
             begun(
                 persister.write(
                     "g",
@@ -142,8 +142,8 @@ def test_what_several_partitions_write_at_once_is_one_request_for_each_coordinat
             )
             for index in partitions
         ]
-        for slot in slots:
-            (await slot).unwrap()
+        for future in futures:
+            (await future).unwrap()
 
     cluster.node(1).run(write_all)
     keys = [SharePartitionKey("g", topic_id, index) for index in partitions]

@@ -9,7 +9,7 @@ from kwire.broker import Broker
 from kwire.security.delegation_tokens import hmac_of
 from kwire.security.principal import Principal
 from kwire.tests.cluster.told_cluster import ToldCluster
-from kwire.tests.slots import at_once
+from kwire.tests.futures import at_once
 
 ALICE = Principal("User", "alice")
 KEY = "delegation.token.secret.key=key"

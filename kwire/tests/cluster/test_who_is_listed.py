@@ -8,7 +8,7 @@ from kwire_protocol.messages.metadata import MetadataRequest
 from kwire.broker import Broker
 from kwire.tests.cluster.asking_each_other import handled
 from kwire.tests.cluster.told_cluster import ToldCluster
-from kwire.tests.slots import at_once
+from kwire.tests.futures import at_once
 
 
 def listed(broker: Broker) -> list[int]:

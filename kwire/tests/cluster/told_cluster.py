@@ -13,8 +13,8 @@ from kwire.broker import Broker
 from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.config.server import load_config
 from kwire.runtime.clock import SystemClock
+from kwire.tests.futures import at_once
 from kwire.tests.metadata.harness import CLUSTER_ID
-from kwire.tests.slots import at_once
 
 
 @attrs.define(eq=False)

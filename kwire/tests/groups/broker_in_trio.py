@@ -23,7 +23,7 @@ from kwire.apis import APIS
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
-from kwire.runtime.futures import Slot, at_once
+from kwire.runtime.futures import Future, at_once
 from kwire.tests.internal_topics import create_internal_topics
 
 START_MS = 1_700_000_000_000
@@ -69,17 +69,17 @@ class InTrio:
         response = await self._finish(answer) if isinstance(answer, Coroutine) else answer
         return _over_the_wire(message.response_class, response, version)
 
-    async def _finish(self, handling: Coroutine[Slot[Any], None, ApiMessage]) -> ApiMessage:
+    async def _finish(self, handling: Coroutine[Future[Any], None, ApiMessage]) -> ApiMessage:
         """Drives a handler that waits as its connection would."""
         while True:
             try:
-                slot = handling.send(None)
+                future = handling.send(None)
             except StopIteration as answered:
                 response: ApiMessage = answered.value
                 return response
             self.waited += 1
             was_set = trio.Event()
-            slot.when_set(was_set.set)
+            future.when_set(was_set.set)
             await was_set.wait()
 
     def create_topic(self, name: str, partitions: int = 2) -> Uuid:

@@ -25,7 +25,7 @@ from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kwire_protocol.wire import Uuid
 
 from kwire.logs.cleaner import LogCleaner
-from kwire.runtime.futures import Slot, at_once
+from kwire.runtime.futures import Future, at_once
 from kwire.tests.fake_transactions import Asked, FakeTransactions
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.groups.transactions import end_transaction, stable_offset, txn_commit
@@ -113,9 +113,9 @@ def test_the_coordinators_refusal_is_told_in_the_words_of_the_version(
 ) -> None:
     async def scenario(kwire: InTrio) -> None:
         ids = {"t": kwire.create_topic("t")}
-        slot: Slot[KafkaError | None] = Slot()
-        slot.set(KafkaError(said))
-        FakeTransactions([said, slot]).stand_in(kwire.broker)
+        future: Future[KafkaError | None] = Future()
+        future.set(KafkaError(said))
+        FakeTransactions([said, future]).stand_in(kwire.broker)
         error = told if version >= since else told_before or ErrorCode.COORDINATOR_NOT_AVAILABLE
         for _ in range(2):
             answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 9): 6}, ids=ids), version)
@@ -150,8 +150,8 @@ def test_nothing_is_appended_before_the_coordinator_has_said_yes() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
         await kwire.call(plain_commit(1), 9)
-        slot: Slot[KafkaError | None] = Slot()
-        transactions = FakeTransactions([slot]).stand_in(kwire.broker)
+        future: Future[KafkaError | None] = Future()
+        transactions = FakeTransactions([future]).stand_in(kwire.broker)
         partition = kwire.broker.partitions.find(*at_once(kwire.broker.groups.partition_of("g")))
         before = partition.log_end_offset
         answers: list[Any] = []
@@ -163,7 +163,7 @@ def test_nothing_is_appended_before_the_coordinator_has_said_yes() -> None:
             nursery.start_soon(commit)
             await trio.sleep(1)
             assert (partition.log_end_offset, await stable_offset(kwire)) == (before, 1)
-            slot.set(None)
+            future.set(None)
         assert errors(answers[0]) == {("t", 0): ErrorCode.NONE}
         assert [asked.adds for asked in transactions.asked] == [True]
         assert (partition.log_end_offset, await stable_offset(kwire)) == (before + 1, UNSTABLE)
@@ -176,8 +176,8 @@ def test_when_a_marker_comes_while_the_coordinator_is_asked_it_is_asked_again(sa
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
         at_once(kwire.broker.groups.partition_of("g"))
-        slot: Slot[KafkaError | None] = Slot()
-        transactions = FakeTransactions([slot, said or None]).stand_in(kwire.broker)
+        future: Future[KafkaError | None] = Future()
+        transactions = FakeTransactions([future, said or None]).stand_in(kwire.broker)
         answers: list[Any] = []
 
         async def commit() -> None:
@@ -187,7 +187,7 @@ def test_when_a_marker_comes_while_the_coordinator_is_asked_it_is_asked_again(sa
             nursery.start_soon(commit)
             await trio.sleep(1)
             end_transaction(kwire.broker, committed=True)
-            slot.set(None)
+            future.set(None)
         assert errors(answers[0]) == {("t", 0): said}
         assert len(transactions.asked) == 2
         assert await stable_offset(kwire) == (-1 if said else UNSTABLE)
@@ -347,8 +347,8 @@ def test_compaction_leaves_what_counts_and_what_is_open_for_the_next_start() -> 
 def test_over_a_socket_the_requests_behind_a_commit_wait_for_its_coordinator() -> None:
     async def scenario(server: ServerInTrio) -> None:
         broker = server.server.broker
-        slot: Slot[KafkaError | None] = Slot()
-        FakeTransactions([slot]).stand_in(broker)
+        future: Future[KafkaError | None] = Future()
+        FakeTransactions([future]).stand_in(broker)
         client = await server.connect()
         wanted = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])],
@@ -357,7 +357,7 @@ def test_over_a_socket_the_requests_behind_a_commit_wait_for_its_coordinator() -
         await client.send((txn_commit(5, {("t", 0): 5}), 5), (wanted, 8))
         await trio.sleep(1)
         assert not client.has_answer
-        slot.set(None)
+        future.set(None)
         assert errors((await client.read(28, 5))[1]) == {("t", 0): ErrorCode.NONE}
         fetched = (await client.read(9, 8))[1]
         assert fetched.groups[0].topics[0].partitions[0].error_code == UNSTABLE

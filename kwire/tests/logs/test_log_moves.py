@@ -40,7 +40,7 @@ from kwire.tests.folder_scene import (
     swap,
     values,
 )
-from kwire.tests.slots import acknowledgement, value_of
+from kwire.tests.futures import acknowledgement, value_of
 
 
 def test_a_partition_is_moved_with_all_that_came_meanwhile_and_goes_on_there(broker: Broker, disks: Disks) -> None:

@@ -13,7 +13,7 @@ from kwire.metadata.log import AppendConflict, Watcher
 from kwire.metadata.log_batches import ReadRecords
 from kwire.metadata.records import MetadataRecord, encode_record
 from kwire.metadata.snapshots import Snapshot
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 
 T = TypeVar("T")
 
@@ -78,9 +78,9 @@ class DistantLog:
 
     async def _arrival(self) -> None:
         if self.is_slow:
-            slot: Slot[None] = Slot()
-            NEWS.append(lambda: slot.set(None))
-            await slot
+            future: Future[None] = Future()
+            NEWS.append(lambda: future.set(None))
+            await future
 
 
 def somebody_first(log: DistantLog) -> Callable[[], None]:
@@ -93,15 +93,15 @@ def somebody_first(log: DistantLog) -> Callable[[], None]:
     return append
 
 
-def answered(coroutine: Coroutine[Slot[Any], None, T]) -> T:
+def answered(coroutine: Coroutine[Future[Any], None, T]) -> T:
     """What the coroutine returns, with news that arrive as long as it waits."""
     while True:
         try:
-            slot = coroutine.send(None)
+            future = coroutine.send(None)
         except StopIteration as done:
             result: T = done.value
             return result
-        while not slot.is_set:
+        while not future.is_set:
             NEWS.popleft()()
 
 

@@ -17,10 +17,10 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
 from kwire.metadata.image import Changes, ConfigResourceType
 from kwire.metadata.service import MetadataService
-from kwire.runtime.futures import Slot, drive
+from kwire.runtime.futures import Future, drive
+from kwire.tests.futures import at_once
 from kwire.tests.metadata.distant_log import NEWS, answered, settle
 from kwire.tests.metadata.harness import distant_service
-from kwire.tests.slots import at_once
 
 E = ErrorCode
 THEIRS = b"of somebody else"
@@ -30,11 +30,11 @@ def creation(name: str, partitions: int = 1) -> CreateTopicsRequest:
     return CreateTopicsRequest([CreatableTopic(name, partitions, 1)])
 
 
-def in_flight(*requests: Coroutine[Slot[Any], None, Any]) -> list[Any]:
+def in_flight(*requests: Coroutine[Future[Any], None, Any]) -> list[Any]:
     """Begins all of them; their answers come into the list as they come."""
     answers: list[Any] = []
 
-    async def note(request: Coroutine[Slot[Any], None, Any]) -> None:
+    async def note(request: Coroutine[Future[Any], None, Any]) -> None:
         answers.append(await request)
 
     for request in requests:
@@ -139,7 +139,7 @@ def test_a_bug_in_one_decision_reaches_whoever_asked_and_nobody_else() -> None:
 
 def test_a_new_topic_is_seen_when_its_partitions_are_served_and_not_before() -> None:
     service, _ = distant_service()
-    opened: Slot[None] = Slot()
+    opened: Future[None] = Future()
 
     async def follow(changes: Changes) -> None:
         if changes.topics_created:

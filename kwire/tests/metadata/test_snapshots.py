@@ -32,9 +32,9 @@ from kwire.metadata.image import ConfigResourceType, MetadataImage
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 from kwire.metadata.service import MetadataService
 from kwire.metadata.snapshots import LONG_BYTES, SnapshotSchedule, image_records, read_snapshot_file, snapshot_batches
+from kwire.tests.futures import at_once
 from kwire.tests.metadata.distant_log import answered, settle
 from kwire.tests.metadata.harness import distant_service, open_service, record, service
-from kwire.tests.slots import at_once
 
 FOLDER = "__cluster_metadata-0"
 EACH_CHANGE = {"metadata.log.max.record.bytes.between.snapshots": "1"}

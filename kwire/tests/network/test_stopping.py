@@ -7,7 +7,7 @@ import trio
 from kwire_protocol.messages.metadata import MetadataRequest
 from outcome import Outcome
 
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.runtime.slices import Beside
 from kwire.runtime.workers import Worker
 from kwire.tests.server_in_trio import ServerInTrio, with_server
@@ -19,7 +19,7 @@ class AsksAtTheEnd(trio.abc.Instrument):
 
     beside: Beside
     refused: list[RuntimeError] = attrs.field(factory=list)
-    asked: list[Slot[Outcome[None]]] = attrs.field(factory=list)
+    asked: list[Future[Outcome[None]]] = attrs.field(factory=list)
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
         nursery = task.parent_nursery

@@ -490,11 +490,11 @@ def test_a_share_consumer_gets_its_records_and_then_pauses() -> None:
         throttling = Throttling(kwire.server.broker, context, lambda _: decoded, replies.append)
         handle, request, _ = throttling.decode(memoryview(b"a request"))
         assert request.max_bytes == 10_000
-        slot = handle(kwire.server.broker, request, context).send(None)
+        future = handle(kwire.server.broker, request, context).send(None)
         (reply,) = replies
         assert reply.responses == full.responses
         assert 5_000 < reply.throttle_time_ms < 5_200
-        assert slot.timeout_s == reply.throttle_time_ms / 1000
+        assert future.timeout_s == reply.throttle_time_ms / 1000
         assert full.throttle_time_ms == 0
 
     run(scenario)

@@ -21,7 +21,7 @@ from kwire.replicas.closest import closest_follower
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Leader, role_of
 from kwire.runtime.clock import SystemClock
-from kwire.runtime.futures import Slot, at_once
+from kwire.runtime.futures import Future, at_once
 
 THIS, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 ALL = (THIS, SECOND, THIRD, FOURTH)
@@ -254,13 +254,13 @@ def test_a_follower_checks_the_leader_epoch_of_a_consumer(broker: Broker, epoch:
     assert asked(broker, epoch=epoch).error_code == code
 
 
-def parked(broker: Broker, offset: int) -> tuple[Coroutine[Slot[Any], None, FetchResponse], Slot[Any]]:
+def parked(broker: Broker, offset: int) -> tuple[Coroutine[Future[Any], None, FetchResponse], Future[Any]]:
     waiting = handled(broker, offset, 13, "", -1, max_wait_ms=10_000)
     assert isinstance(waiting, Coroutine)
     return waiting, waiting.send(None)
 
 
-def answer_of(waiting: Coroutine[Slot[Any], None, FetchResponse]) -> PartitionData:
+def answer_of(waiting: Coroutine[Future[Any], None, FetchResponse]) -> PartitionData:
     with pytest.raises(StopIteration) as ended:
         waiting.send(None)
     answer: PartitionData = ended.value.value.responses[0].partitions[0]
@@ -269,12 +269,12 @@ def answer_of(waiting: Coroutine[Slot[Any], None, FetchResponse]) -> PartitionDa
 
 def test_a_fetch_that_waits_at_a_follower_ends_when_its_high_watermark_moves(broker: Broker) -> None:
     partition = follow(broker, high_watermark=4)
-    waiting, slot = parked(broker, 4)
+    waiting, future = parked(broker, 4)
     append(partition, 2)
-    was_woken = slot.is_set
+    was_woken = future.is_set
     assert not was_woken, "what is not committed is not for a consumer"
     partition.follow_leader(leader_epoch=EPOCH, high_watermark=8, log_start_offset=0, now_ms=0)
-    assert slot.is_set
+    assert future.is_set
     answer = answer_of(waiting)
     assert answer.high_watermark == 8
     assert answer.records
@@ -282,7 +282,7 @@ def test_a_fetch_that_waits_at_a_follower_ends_when_its_high_watermark_moves(bro
 
 def test_a_fetch_that_waits_at_a_follower_ends_when_the_follower_loses_its_place(broker: Broker) -> None:
     partition = follow(broker, high_watermark=8)
-    waiting, slot = parked(broker, 8)
+    waiting, future = parked(broker, 8)
     partition.truncate(6, leader_epoch=EPOCH, now_ms=0)
-    assert slot.is_set
+    assert future.is_set
     assert answer_of(waiting).error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -15,7 +15,7 @@ from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.handlers import fetch
 from kwire.runtime.clock import SystemClock
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.tests.cluster.told_cluster import create
 
 MAX_WAIT_MS = 1000
@@ -36,7 +36,7 @@ def broker() -> Iterator[Broker]:
     opened.close()
 
 
-def waiting(broker: Broker, min_bytes: int) -> Coroutine[Slot[Any], None, FetchResponse]:
+def waiting(broker: Broker, min_bytes: int) -> Coroutine[Future[Any], None, FetchResponse]:
     wanted = FetchTopic("t", partitions=[FetchPartition(0, partition_max_bytes=1 << 20)])
     request = FetchRequest(max_wait_ms=MAX_WAIT_MS, min_bytes=min_bytes, topics=[wanted])
     handled = fetch.handle(broker, request, Context("client", "127.0.0.1", 9092, api_version=12))

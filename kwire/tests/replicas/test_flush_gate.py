@@ -19,8 +19,8 @@ from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
-from kwire.runtime.futures import Slot
-from kwire.tests.slots import acknowledgement, value_of
+from kwire.runtime.futures import Future
+from kwire.tests.futures import acknowledgement, value_of
 
 EACH = LogConfig(flush_messages=1)
 FIVE = LogConfig(flush_messages=5)
@@ -57,7 +57,7 @@ class Scene:
         batch = memoryview(bytearray(build_batch([Record(i, 0, None, bytes(size)) for i in range(count)])))
         return self.partition.append(batch, read_header(batch), acks=1, now_ms=0)
 
-    def appended(self, count: int = 1) -> Slot[KafkaError | None]:
+    def appended(self, count: int = 1) -> Future[KafkaError | None]:
         return acknowledgement(self.partition, self.append(count).last_offset)
 
     def flush(self) -> None:
@@ -70,29 +70,29 @@ class Scene:
         return Log.open(self.disk.crash(), "t-0", EACH, now_ms=0, clean_shutdown=False).log_end_offset
 
 
-def told(slot: Slot[KafkaError | None]) -> object:
-    """What the slot was set to; "held" while it is not."""
-    return value_of(slot) if slot.is_set else "held"
+def told(future: Future[KafkaError | None]) -> object:
+    """What the future was set to; "held" while it is not."""
+    return value_of(future) if future.is_set else "held"
 
 
 def test_without_a_policy_nothing_is_held_and_nothing_asked_for() -> None:
     scene = Scene(LogConfig())
-    slots = [scene.appended() for _ in range(3)]
-    assert [told(slot) for slot in slots] == [None] * 3
+    futures = [scene.appended() for _ in range(3)]
+    assert [told(future) for future in futures] == [None] * 3
     assert scene.partition.high_watermark == 3
     assert (scene.driver.soon, scene.driver.delays_ms) == (0, [])
 
 
 def test_an_append_is_neither_acknowledged_nor_readable_before_it_is_durable() -> None:
     scene = Scene(EACH)
-    slot = scene.appended(2)
-    assert told(slot) == "held"
+    future = scene.appended(2)
+    assert told(future) == "held"
     assert (scene.partition.high_watermark, scene.partition.log_end_offset) == (0, 2)
     bound = scene.partition.high_watermark
     assert scene.partition.read(0, max_bytes=1000, max_offset=bound, min_one_batch=True).size == 0
     assert scene.driver.soon == 1
     scene.flush()
-    assert told(slot) is None
+    assert told(future) is None
     assert scene.partition.high_watermark == 2
     assert scene.durable_end() == 2
 
@@ -106,11 +106,11 @@ def test_what_is_appended_during_a_flush_shares_the_next_one() -> None:
     asked = scene.driver.soon
     scene.gate.finish(flush)
     assert told(first) is None
-    assert [told(slot) for slot in others] == ["held"] * 5
+    assert [told(future) for future in others] == ["held"] * 5
     assert scene.partition.high_watermark == 1
     assert scene.driver.soon == asked + 1
     scene.flush()
-    assert [told(slot) for slot in others] == [None] * 5
+    assert [told(future) for future in others] == [None] * 5
     assert scene.partition.high_watermark == 6
 
 
@@ -143,8 +143,8 @@ def test_fewer_than_flush_messages_behind_a_flush_are_let_go_with_it() -> None:
 
 def test_the_first_unflushed_record_starts_the_clock_of_flush_ms_once() -> None:
     scene = Scene(EACH_SECOND)
-    slots = [scene.appended() for _ in range(3)]
-    assert [told(slot) for slot in slots] == [None] * 3
+    futures = [scene.appended() for _ in range(3)]
+    assert [told(future) for future in futures] == [None] * 3
     assert scene.partition.high_watermark == 3
     assert scene.driver.delays_ms == [1000]
     scene.flush()
@@ -176,9 +176,9 @@ def test_flush_messages_and_flush_ms_hold_together() -> None:
 
 def test_a_full_segment_is_flushed_and_nobody_waits_for_it() -> None:
     scene = Scene(LogConfig(segment_bytes=300))
-    slots = [scene.appended() for _ in range(5)]
+    futures = [scene.appended() for _ in range(5)]
     assert len(scene.partition.log.segments) == 2
-    assert [told(slot) for slot in slots] == [None] * 5
+    assert [told(future) for future in futures] == [None] * 5
     assert scene.driver.soon == 1
     scene.flush()
     assert scene.partition.log.recovery_point == 5
@@ -209,18 +209,18 @@ def test_a_log_whose_sync_failed_is_not_flushed_again() -> None:
 
 def test_who_waits_for_a_partition_that_is_deleted_is_told() -> None:
     scene = Scene(EACH)
-    slot = scene.appended()
+    future = scene.appended()
     scene.partition.close()
-    error = told(slot)
+    error = told(future)
     assert isinstance(error, KafkaError)
     assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_who_waits_for_a_partition_whose_folder_goes_offline_is_told() -> None:
     scene = Scene(EACH)
-    slot = scene.appended()
+    future = scene.appended()
     scene.partition.take_offline()
-    error = told(slot)
+    error = told(future)
     assert isinstance(error, KafkaError)
     assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
     late = told(acknowledgement(scene.partition, 0))
@@ -232,8 +232,8 @@ def test_a_policy_that_is_set_later_holds_from_the_next_append_on() -> None:
     scene = Scene(LogConfig())
     assert told(scene.appended()) is None
     scene.partition.configure(TopicRules(), EACH)
-    slot = scene.appended()
-    assert told(slot) == "held"
+    future = scene.appended()
+    assert told(future) == "held"
     assert scene.partition.high_watermark == 1
     scene.flush()
     assert scene.durable_end() == 2
@@ -241,11 +241,11 @@ def test_a_policy_that_is_set_later_holds_from_the_next_append_on() -> None:
 
 def test_a_policy_that_is_taken_back_lets_go_with_the_flush_that_is_asked_for() -> None:
     scene = Scene(EACH)
-    slot = scene.appended()
+    future = scene.appended()
     scene.partition.configure(TopicRules(), LogConfig())
     flush = scene.gate.begin()
     behind = scene.appended()
     flush.run()
     scene.gate.finish(flush)
-    assert (told(slot), told(behind)) == (None, None)
+    assert (told(future), told(behind)) == (None, None)
     assert scene.partition.high_watermark == 2

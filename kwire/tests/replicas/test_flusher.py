@@ -20,8 +20,8 @@ from kwire.replicas.flusher import FLUSH_THREADS, RETRY_MS, Flusher
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
-from kwire.runtime.futures import Slot
-from kwire.tests.slots import acknowledgement, value_of
+from kwire.runtime.futures import Future
+from kwire.tests.futures import acknowledgement, value_of
 from kwire.tests.slow_disk import DEADLINE_S, SlowDisk
 
 EACH = LogConfig(flush_messages=1)
@@ -41,19 +41,19 @@ class Scene:
         return partition
 
 
-def append(partition: Partition) -> Slot[KafkaError | None]:
+def append(partition: Partition) -> Future[KafkaError | None]:
     batch = memoryview(bytearray(build_batch([Record(0, 0, None, b"x")])))
     result = partition.append(batch, read_header(batch), acks=1, now_ms=0)
     return acknowledgement(partition, result.last_offset)
 
 
-async def told(slot: Slot[KafkaError | None]) -> KafkaError | None:
-    """What the slot is set to, once it is."""
-    if not slot.is_set:
+async def told(future: Future[KafkaError | None]) -> KafkaError | None:
+    """What the future is set to, once it is."""
+    if not future.is_set:
         event = trio.Event()
-        slot.when_set(event.set)
+        future.when_set(event.set)
         await event.wait()
-    return value_of(slot)
+    return value_of(future)
 
 
 def run(scenario: Callable[[Scene], Awaitable[None]], *, clock: MockClock | None = None) -> None:
@@ -78,9 +78,9 @@ def test_all_that_is_appended_during_one_fsync_shares_the_next() -> None:
         scene.disk.let_sync_end()
         assert await told(first) is None
         await trio.to_thread.run_sync(scene.disk.wait_for_sync)
-        assert not any(slot.is_set for slot in others)
+        assert not any(future.is_set for future in others)
         scene.disk.let_sync_end()
-        assert [await told(slot) for slot in others] == [None] * 50
+        assert [await told(future) for future in others] == [None] * 50
         assert len(scene.disk.syncs) == 2
         assert partition.high_watermark == 51
 
@@ -89,13 +89,13 @@ def test_all_that_is_appended_during_one_fsync_shares_the_next() -> None:
 
 def test_the_loop_goes_on_and_other_logs_are_flushed_while_one_fsync_takes_its_time() -> None:
     async def scenario(scene: Scene) -> None:
-        slots = [append(scene.partition(index)) for index in range(3)]
-        for _ in slots:
+        futures = [append(scene.partition(index)) for index in range(3)]
+        for _ in futures:
             await trio.to_thread.run_sync(scene.disk.wait_for_sync)
-        assert not any(slot.is_set for slot in slots)
-        for _ in slots:
+        assert not any(future.is_set for future in futures)
+        for _ in futures:
             scene.disk.let_sync_end()
-        assert [await told(slot) for slot in slots] == [None] * 3
+        assert [await told(future) for future in futures] == [None] * 3
 
     run(scenario)
 
@@ -110,11 +110,11 @@ def test_a_flush_that_waits_for_its_turn_has_not_begun_and_so_holds_no_files() -
         await wait_all_tasks_blocked()
         # What comes while a flush waits for its turn is part of it.
         begun = {path.partition("/")[0] for path in scene.disk.syncs}
-        slots = [append(partition) for partition in partitions if partition.log.path not in begun]
+        futures = [append(partition) for partition in partitions if partition.log.path not in begun]
         scene.disk.holds = False
         for _ in range(FLUSH_THREADS):
             scene.disk.let_sync_end()
-        assert [await told(slot) for slot in slots] == [None] * 5
+        assert [await told(future) for future in futures] == [None] * 5
         assert len(scene.disk.syncs) == len(partitions)
 
     run(scenario)
@@ -145,8 +145,8 @@ def test_a_failed_fsync_is_told_to_all_who_waited_and_is_never_tried_again() -> 
         await trio.to_thread.run_sync(scene.disk.wait_for_sync)
         second = append(partition)
         scene.disk.let_sync_end()
-        for slot in (first, second):
-            error = await told(slot)
+        for future in (first, second):
+            error = await told(future)
             assert error is not None
             assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
             assert "Input/output error" in str(error.message)
@@ -229,13 +229,13 @@ def test_what_fails_before_the_fsync_is_tried_again_until_it_succeeds(caplog: py
 def test_a_topic_may_be_deleted_while_it_is_flushed() -> None:
     async def scenario(scene: Scene) -> None:
         partition = scene.partition()
-        slot = append(partition)
+        future = append(partition)
         await trio.to_thread.run_sync(scene.disk.wait_for_sync)
         partition.close()
         partition.log.close(clean=False)
         scene.disk.rename("t-0", "t-0.gone-delete")
         scene.disk.let_sync_end()
-        error = await told(slot)
+        error = await told(future)
         assert error is not None
         assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await wait_all_tasks_blocked()

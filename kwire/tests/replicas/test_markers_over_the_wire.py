@@ -26,7 +26,7 @@ from devtools.apache_kafka import run_tool
 from kwire import broker as brokers
 from kwire.config.server import ServerConfig
 from kwire.running import open_broker
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.testing import Broker
 from kwire.testing import broker as testing
 from kwire.tests.fake_transactions import FakeTransactions
@@ -227,9 +227,9 @@ def test_a_marker_is_answered_when_the_medium_has_it() -> None:
 def test_what_a_connection_sends_behind_a_batch_that_waits_for_its_coordinator_comes_after_it(
     transactions: FakeTransactions, client: RawClient
 ) -> None:
-    slot: Slot[KafkaError | None] = Slot()
-    transactions.answers = [slot]
-    transactions.on_asked = lambda asked: slot.set(None) if asked.producer_id == 99 else None
+    future: Future[KafkaError | None] = Future()
+    transactions.answers = [future]
+    transactions.on_asked = lambda asked: future.set(None) if asked.producer_id == 99 else None
     host, port = client.sock.getpeername()
     with RawClient(f"{host}:{port}") as other:
         for sequence in range(3):

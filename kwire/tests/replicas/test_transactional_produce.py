@@ -26,7 +26,7 @@ from kwire.context import CloseConnection
 from kwire.handlers import produce
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
-from kwire.runtime.futures import Slot, at_once
+from kwire.runtime.futures import Future, at_once
 from kwire.tests.fake_transactions import Asked, FakeTransactions, write_marker
 from kwire.tests.metadata.harness import FakeClock, context
 
@@ -98,12 +98,12 @@ def a_batch(
     return PartitionProduceData(index, memoryview(bytearray(batch)))
 
 
-def waits(handling: Any) -> Slot[Any]:
+def waits(handling: Any) -> Future[Any]:
     """What a handler waits for."""
     assert isinstance(handling, Coroutine)
-    slot = handling.send(None)
-    assert isinstance(slot, Slot)
-    return slot
+    future = handling.send(None)
+    assert isinstance(future, Future)
+    return future
 
 
 def goes_on(handling: Coroutine[Any, Any, ProduceResponse | None]) -> ProduceResponse | None:
@@ -196,7 +196,7 @@ def test_a_coordinators_refusal_in_the_words_of_the_producers_version(
     scene: Scene, said: E, version: int, told: E, waiting: bool
 ) -> None:
     if waiting:
-        scene.transactions.answers = [Slot()]
+        scene.transactions.answers = [Future()]
         handling = scene.handle(a_batch(), version=version)
         waits(handling).set(KafkaError(said))
         response = goes_on(handling)
@@ -241,15 +241,15 @@ def test_with_transaction_version_2_the_first_sequence_is_0(scene: Scene) -> Non
 
 
 def test_what_waits_for_its_coordinator_is_appended_when_it_agrees_whatever_became_of_the_buffer(scene: Scene) -> None:
-    slot: Slot[KafkaError | None] = Slot()
-    scene.transactions.answers = [slot]
+    future: Future[KafkaError | None] = Future()
+    scene.transactions.answers = [future]
     sent = a_batch(value=b"first")
     handling = scene.handle(sent)
-    assert waits(handling) is slot
+    assert waits(handling) is future
     assert scene.partition().log_end_offset == 0
     assert isinstance(sent.records, memoryview)
     sent.records[:] = bytes(len(sent.records))
-    slot.set(None)
+    future.set(None)
     response = goes_on(handling)
     assert response is not None
     answer = response.responses[0].partition_responses[0]
@@ -258,13 +258,13 @@ def test_what_waits_for_its_coordinator_is_appended_when_it_agrees_whatever_beca
 
 
 def test_all_partitions_are_asked_about_before_the_first_is_waited_for(scene: Scene) -> None:
-    slots: list[Slot[KafkaError | None]] = [Slot(), Slot()]
-    scene.transactions.answers = [*slots]
+    futures: list[Future[KafkaError | None]] = [Future(), Future()]
+    scene.transactions.answers = [*futures]
     handling = scene.handle(a_batch(index=0), a_batch(index=1), a_batch(index=2))
-    assert waits(handling) is slots[0]
+    assert waits(handling) is futures[0]
     assert [asked.index for asked in scene.transactions.asked] == [0, 1, 2]
-    slots[1].set(KafkaError(E.COORDINATOR_NOT_AVAILABLE))
-    slots[0].set(None)
+    futures[1].set(KafkaError(E.COORDINATOR_NOT_AVAILABLE))
+    futures[0].set(None)
     response = goes_on(handling)
     assert response is not None
     told = [(it.index, it.error_code, it.base_offset) for it in response.responses[0].partition_responses]
@@ -272,11 +272,11 @@ def test_all_partitions_are_asked_about_before_the_first_is_waited_for(scene: Sc
 
 
 def test_a_transaction_that_ended_while_its_coordinator_was_asked_gets_no_late_batch(scene: Scene) -> None:
-    scene.transactions.answers = [Slot()]
+    scene.transactions.answers = [Future()]
     handling = scene.handle(a_batch(), version=BEFORE_TV2)
-    slot = waits(handling)
+    future = waits(handling)
     scene.end()
-    slot.set(None)
+    future.set(None)
     response = goes_on(handling)
     assert response is not None
     assert response.responses[0].partition_responses[0].error_code == E.INVALID_TXN_STATE
@@ -284,11 +284,11 @@ def test_a_transaction_that_ended_while_its_coordinator_was_asked_gets_no_late_b
 
 
 def test_a_marker_of_the_last_transaction_has_the_coordinator_asked_again(scene: Scene) -> None:
-    scene.transactions.answers = [Slot()]
+    scene.transactions.answers = [Future()]
     handling = scene.handle(a_batch(epoch=1))
-    slot = waits(handling)
+    future = waits(handling)
     scene.end(epoch=1, version=2)
-    slot.set(None)
+    future.set(None)
     response = goes_on(handling)
     assert response is not None
     assert response.responses[0].partition_responses[0].error_code == 0
@@ -297,44 +297,44 @@ def test_a_marker_of_the_last_transaction_has_the_coordinator_asked_again(scene:
 
 
 def test_a_second_refusal_counts(scene: Scene) -> None:
-    scene.transactions.answers = [Slot(), E.PRODUCER_FENCED]
+    scene.transactions.answers = [Future(), E.PRODUCER_FENCED]
     handling = scene.handle(a_batch(epoch=1))
-    slot = waits(handling)
+    future = waits(handling)
     scene.end(epoch=1, version=2)
-    slot.set(None)
+    future.set(None)
     response = goes_on(handling)
     assert response is not None
     assert response.responses[0].partition_responses[0].error_code == E.INVALID_PRODUCER_EPOCH
 
 
 def test_one_that_ended_with_a_higher_epoch_is_told_so(scene: Scene) -> None:
-    scene.transactions.answers = [Slot()]
+    scene.transactions.answers = [Future()]
     handling = scene.handle(a_batch())
-    slot = waits(handling)
+    future = waits(handling)
     scene.end(epoch=1, version=2)
-    slot.set(None)
+    future.set(None)
     response = goes_on(handling)
     assert response is not None
     assert response.responses[0].partition_responses[0].error_code == E.INVALID_PRODUCER_EPOCH
 
 
 def test_a_batch_that_was_sent_twice_and_waited_twice_is_appended_once(scene: Scene) -> None:
-    scene.transactions.answers = [Slot(), Slot()]
+    scene.transactions.answers = [Future(), Future()]
     handlings = [scene.handle(a_batch()), scene.handle(a_batch())]
-    for slot in [waits(handling) for handling in handlings]:
-        slot.set(None)
+    for future in [waits(handling) for handling in handlings]:
+        future.set(None)
     responses = [goes_on(handling) for handling in handlings]
     assert [it and it.responses[0].partition_responses[0].base_offset for it in responses] == [0, 0]
     assert scene.values() == [b"v"]
 
 
 def test_one_that_is_told_to_come_again_takes_nothing_from_another_that_waits(scene: Scene) -> None:
-    scene.transactions.answers = [Slot()]
+    scene.transactions.answers = [Future()]
     handling = scene.handle(a_batch())
-    slot = waits(handling)
+    future = waits(handling)
     scene.transactions.answers = [E.CONCURRENT_TRANSACTIONS]
     assert scene.code(a_batch()) == E.CONCURRENT_TRANSACTIONS
-    slot.set(None)
+    future.set(None)
     response = goes_on(handling)
     assert response is not None
     assert response.responses[0].partition_responses[0].error_code == 0
@@ -346,7 +346,7 @@ def test_behind_the_coordinator_it_waits_for_the_medium_and_all_partitions_share
 ) -> None:
     for index in range(2):
         scene.partition(index).configure(scene.partition().rules, LogConfig(flush_messages=1))
-    scene.transactions.answers = [Slot(), Slot()]
+    scene.transactions.answers = [Future(), Future()]
     handling = scene.handle(a_batch(index=0), a_batch(index=1))
     waits(handling).set(None)
     waits(handling).set(None)
@@ -369,11 +369,11 @@ def test_behind_the_coordinator_it_waits_for_the_medium_and_all_partitions_share
 
 
 def test_a_leader_that_changed_meanwhile_is_told_with_the_refusal(scene: Scene) -> None:
-    scene.transactions.answers = [Slot()]
+    scene.transactions.answers = [Future()]
     handling = scene.handle(a_batch())
-    slot = waits(handling)
+    future = waits(handling)
     scene.partition().take_role(role_of(1, leader_id=2, leader_epoch=9, replicas=[2], isr=[2]))
-    slot.set(None)
+    future.set(None)
     response = goes_on(handling)
     assert response is not None
     answer = response.responses[0].partition_responses[0]
@@ -384,7 +384,7 @@ def test_a_leader_that_changed_meanwhile_is_told_with_the_refusal(scene: Scene) 
 
 
 def test_what_asks_for_no_acknowledgement_waits_for_the_coordinator_too_and_learns_of_a_refusal(scene: Scene) -> None:
-    scene.transactions.answers = [Slot(), Slot()]
+    scene.transactions.answers = [Future(), Future()]
     handling = scene.handle(a_batch(), acks=0)
     waits(handling).set(None)
     assert goes_on(handling) is None
@@ -396,7 +396,7 @@ def test_what_asks_for_no_acknowledgement_waits_for_the_coordinator_too_and_lear
 
 
 def test_a_connection_that_is_lost_while_it_waits_leaves_nothing_behind(scene: Scene) -> None:
-    scene.transactions.answers = [Slot(), Slot()]
+    scene.transactions.answers = [Future(), Future()]
     handling = scene.handle(a_batch(index=0), a_batch(index=1))
     waits(handling)
     handling.close()

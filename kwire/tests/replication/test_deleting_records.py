@@ -18,7 +18,7 @@ from kwire_protocol.messages.fetch import FetchRequest, FetchResponse
 from kwire.context import Context
 from kwire.handlers import delete_records, fetch
 from kwire.replicas.partition import Acknowledgement
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.tests.replication.world import NODES, TOPIC, World, over_the_wire
 
 TIMEOUT_MS = 30_000
@@ -45,7 +45,7 @@ def followers_of(world: World) -> list[int]:
     return [it for it in NODES if it != leader_of(world)]
 
 
-def asked(world: World, offset: int) -> DeleteRecordsResponse | Coroutine[Slot[Any], None, DeleteRecordsResponse]:
+def asked(world: World, offset: int) -> DeleteRecordsResponse | Coroutine[Future[Any], None, DeleteRecordsResponse]:
     request = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, offset)])], TIMEOUT_MS)
     context = Context("client", "127.0.0.1", 9092, api_version=2)
     return delete_records.handle(world.brokers[leader_of(world)], request, context)
@@ -58,10 +58,10 @@ class Asked:
         handling = asked(world, offset)
         assert isinstance(handling, Coroutine), "it waits"
         self.handling = handling
-        self.slot = handling.send(None)
+        self.future = handling.send(None)
 
     def is_answered(self) -> bool:
-        return self.slot.is_set
+        return self.future.is_set
 
     def answer(self) -> tuple[int, int]:
         """The error and the low watermark."""
@@ -101,9 +101,9 @@ def test_the_answer_waits_no_longer_than_the_request_says(world: World) -> None:
     request = Asked(world, 4)
     world.fetch(first)
     world.fetch(first)
-    assert request.slot.timeout_s == TIMEOUT_MS / 1000
-    assert isinstance(request.slot, Acknowledgement)
-    request.slot.give_up()
+    assert request.future.timeout_s == TIMEOUT_MS / 1000
+    assert isinstance(request.future, Acknowledgement)
+    request.future.give_up()
     assert request.answer() == (ErrorCode.REQUEST_TIMED_OUT, 0), "the lowest of all log starts"
     assert world.partition(leader_of(world)).log_start_offset == 4, "the records are gone all the same"
     world.fetch(second)
@@ -140,9 +140,9 @@ def test_a_follower_whose_fetch_waits_hears_at_once_that_there_are_records_to_de
     context = Context("node", "127.0.0.1", 9092, api_version=17)
     waiting = fetch.handle(world.brokers[leader], over_the_wire(request, 17), context)
     assert isinstance(waiting, Coroutine)
-    slot = waiting.send(None)
+    future = waiting.send(None)
     Asked(world, 4)
-    assert slot.is_set
+    assert future.is_set
     with pytest.raises(StopIteration) as ended:
         waiting.send(None)
     response = ended.value.value

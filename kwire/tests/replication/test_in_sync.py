@@ -138,13 +138,13 @@ def test_a_producer_that_asks_for_all_waits_no_longer_than_it_said(world: World)
     leader, partition = leader_of(world)
     produced = world.produce(leader, b"slow")
     assert produced is not None
-    slot = partition.when_committed(produced.offset, -1)
-    assert slot is not None
-    slot.wait_at_most(1500)
-    assert slot.timeout_s == 1.5
-    slot.give_up()
-    assert slot.value is not None
-    assert slot.value.code is ErrorCode.REQUEST_TIMED_OUT
+    future = partition.when_committed(produced.offset, -1)
+    assert future is not None
+    future.wait_at_most(1500)
+    assert future.timeout_s == 1.5
+    future.give_up()
+    assert future.value is not None
+    assert future.value.code is ErrorCode.REQUEST_TIMED_OUT
     world.settle()
     assert produced.is_acknowledged
 

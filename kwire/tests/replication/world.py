@@ -31,7 +31,7 @@ from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement, Partition
 from kwire.replicas.roles import NO_LEADER, Follower, Leader
 from kwire.replication.fetching import Fetcher, FetchSettings
 from kwire.replication.followers import FollowedPartition
-from kwire.runtime.futures import Slot, at_once
+from kwire.runtime.futures import Future, at_once
 from kwire.tests.cluster.told_cluster import ToldCluster, ToldMember, create
 from kwire.tests.metadata.harness import FakeClock
 
@@ -73,11 +73,11 @@ class WorldClock(FakeClock):
 class Produced:
     value: bytes
     offset: int
-    slot: Acknowledgement | None
+    future: Acknowledgement | None
 
     @property
     def is_acknowledged(self) -> bool:
-        return self.slot is None or (self.slot.is_set and self.slot.value is None)
+        return self.future is None or (self.future.is_set and self.future.value is None)
 
 
 @attrs.define(eq=False)
@@ -86,7 +86,7 @@ class SlowMetadata:
 
     metadata: MetadataService
     is_slow: bool = False
-    _held: list[Slot[None]] = attrs.field(factory=list)
+    _held: list[Future[None]] = attrs.field(factory=list)
 
     @property
     def image(self) -> MetadataImage:
@@ -94,16 +94,16 @@ class SlowMetadata:
 
     async def change(self, decide: Callable[[ClusterState], tuple[Records, Any]]) -> Any:
         if self.is_slow:
-            slot: Slot[None] = Slot()
-            self._held.append(slot)
-            await slot
+            future: Future[None] = Future()
+            self._held.append(future)
+            await future
         return await self.metadata.change(decide)
 
     def decide(self) -> None:
         self.is_slow = False
         held, self._held = self._held, []
-        for slot in held:
-            slot.set(None)
+        for future in held:
+            future.set(None)
 
 
 @attrs.define(eq=False)

@@ -1,4 +1,4 @@
-"""Slots: how a request waits, seen from both sides, with coroutines driven by hand as their connection would."""
+"""Futures: how a request waits, seen from both sides, with coroutines driven by hand as their connection would."""
 
 from __future__ import annotations
 
@@ -8,115 +8,115 @@ from typing import Any
 
 import pytest
 
-from kwire.runtime.futures import ParkedFetch, Pause, Slot, begun
+from kwire.runtime.futures import Future, ParkedFetch, Pause, begun
 
 
-async def value_of(slot: Slot[str]) -> str:
-    return await slot
+async def value_of(future: Future[str]) -> str:
+    return await future
 
 
 async def outcome_of(parked: ParkedFetch) -> bool:
     return await parked
 
 
-def answer_of(coroutine: Coroutine[Slot[Any], None, Any]) -> Any:
+def answer_of(coroutine: Coroutine[Future[Any], None, Any]) -> Any:
     """What a coroutine that has nothing to wait for any more returns."""
     with pytest.raises(StopIteration) as answered:
         coroutine.send(None)
     return answered.value.value
 
 
-def test_a_slot_that_is_set_already_is_not_waited_for() -> None:
-    slot = Slot[str]()
-    slot.set("here")
-    assert slot.is_set
-    assert answer_of(value_of(slot)) == "here"
+def test_a_future_that_is_set_already_is_not_waited_for() -> None:
+    future = Future[str]()
+    future.set("here")
+    assert future.is_set
+    assert answer_of(value_of(future)) == "here"
 
 
-def test_a_coroutine_hands_out_the_slot_it_waits_for_and_goes_on_with_its_value() -> None:
-    slot = Slot[str]()
-    coroutine = value_of(slot)
-    assert coroutine.send(None) is slot
-    assert not slot.is_set
-    slot.set("late")
+def test_a_coroutine_hands_out_the_future_it_waits_for_and_goes_on_with_its_value() -> None:
+    future = Future[str]()
+    coroutine = value_of(future)
+    assert coroutine.send(None) is future
+    assert not future.is_set
+    future.set("late")
     assert answer_of(coroutine) == "late"
 
 
 @pytest.mark.parametrize("value", [None, False, 0, ""])
 def test_a_value_that_counts_as_false_is_a_value(value: object) -> None:
-    slot = Slot[object]()
-    slot.set(value)
-    assert slot.is_set
+    future = Future[object]()
+    future.set(value)
+    assert future.is_set
 
     async def waits() -> object:
-        return await slot
+        return await future
 
     assert answer_of(waits()) is value
 
 
 def test_whoever_drives_the_waiter_is_called_once_and_finds_the_value() -> None:
-    slot = Slot[str]()
-    coroutine = value_of(slot)
+    future = Future[str]()
+    coroutine = value_of(future)
     coroutine.send(None)
     answers: list[str] = []
-    slot.when_set(lambda: answers.append(answer_of(coroutine)))
+    future.when_set(lambda: answers.append(answer_of(coroutine)))
     assert answers == []
-    slot.set("now")
+    future.set("now")
     assert answers == ["now"]
 
 
-def test_a_coroutine_waits_for_one_slot_after_the_other() -> None:
-    slots = [Slot[str](), Slot[str]()]
+def test_a_coroutine_waits_for_one_future_after_the_other() -> None:
+    futures = [Future[str](), Future[str]()]
 
     async def waits_twice() -> str:
-        return await slots[0] + await slots[1]
+        return await futures[0] + await futures[1]
 
     coroutine = waits_twice()
-    assert coroutine.send(None) is slots[0]
-    slots[0].set("a")
-    assert coroutine.send(None) is slots[1]
-    slots[1].set("b")
+    assert coroutine.send(None) is futures[0]
+    futures[0].set("a")
+    assert coroutine.send(None) is futures[1]
+    futures[1].set("b")
     assert answer_of(coroutine) == "ab"
 
 
-def test_a_slot_is_set_once_only() -> None:
-    slot = Slot[str]()
-    slot.set("first")
+def test_a_future_is_set_once_only() -> None:
+    future = Future[str]()
+    future.set("first")
     with pytest.raises(AssertionError, match="set once"):
-        slot.set("second")
-    assert answer_of(value_of(slot)) == "first"
+        future.set("second")
+    assert answer_of(value_of(future)) == "first"
 
 
-def test_a_slot_has_one_waiter_only() -> None:
-    slot = Slot[str]()
-    slot.when_set(lambda: None)
+def test_a_future_has_one_waiter_only() -> None:
+    future = Future[str]()
+    future.when_set(lambda: None)
     with pytest.raises(AssertionError, match="one waiter"):
-        slot.when_set(lambda: None)
+        future.when_set(lambda: None)
 
 
-def test_nobody_is_to_be_told_of_a_slot_that_is_set_already() -> None:
-    slot = Slot[str]()
-    slot.set("here")
+def test_nobody_is_to_be_told_of_a_future_that_is_set_already() -> None:
+    future = Future[str]()
+    future.set("here")
     with pytest.raises(AssertionError, match="set already"):
-        slot.when_set(lambda: None)
+        future.when_set(lambda: None)
 
 
-def test_a_plain_slot_has_no_time_and_cannot_be_given_up() -> None:
-    slot = Slot[str]()
-    assert slot.timeout_s == math.inf
-    assert not slot.ends_on_input
+def test_a_plain_future_has_no_time_and_cannot_be_given_up() -> None:
+    future = Future[str]()
+    assert future.timeout_s == math.inf
+    assert not future.ends_on_input
     with pytest.raises(AssertionError, match="given up"):
-        slot.give_up()
-    assert not slot.is_set
+        future.give_up()
+    assert not future.is_set
 
 
-def test_a_coroutine_that_is_closed_while_it_waits_clears_up_and_its_slot_may_still_be_set() -> None:
-    slot = Slot[str]()
+def test_a_coroutine_that_is_closed_while_it_waits_clears_up_and_its_future_may_still_be_set() -> None:
+    future = Future[str]()
     cleared: list[bool] = []
 
     async def waits() -> None:
         try:
-            await slot
+            await future
         finally:
             cleared.append(True)
 
@@ -124,7 +124,7 @@ def test_a_coroutine_that_is_closed_while_it_waits_clears_up_and_its_slot_may_st
     coroutine.send(None)
     coroutine.close()
     assert cleared == [True]
-    slot.set("nobody waits")
+    future.set("nobody waits")
 
 
 def test_a_parked_fetch_ends_with_its_time_and_with_input() -> None:
@@ -159,7 +159,7 @@ def test_the_first_to_end_a_parked_fetch_counts_and_its_connection_is_told_once(
 
 
 def test_a_coroutine_that_was_begun_goes_on_beside_its_caller_and_leaves_its_result_or_its_error() -> None:
-    first, second = Slot[str](), Slot[str]()
+    first, second = Future[str](), Future[str]()
 
     async def joined() -> str:
         return await first + await second

@@ -26,7 +26,7 @@ from kwire.runtime.clock import SystemClock
 from kwire.security.authorizer import CLUSTER_NAME, AllowAll, Operation, ResourceType
 from kwire.security.principal import Principal, Requester
 from kwire.tests.cluster.asking_each_other import AskingCluster
-from kwire.tests.slots import at_once
+from kwire.tests.futures import at_once
 
 E = ErrorCode
 ADMIN = Requester(Principal("User", "admin"), "10.0.0.1")

@@ -23,7 +23,7 @@ from outcome import Outcome
 
 from kwire.broker import Broker
 from kwire.coordinators.loading import Slice
-from kwire.runtime.futures import Slot, begun
+from kwire.runtime.futures import Future, begun
 from kwire.runtime.slices import Beside, Loop
 from kwire.share_state import persister as persisting
 from kwire.share_state.kinds import READ, WRITE
@@ -32,8 +32,8 @@ from kwire.share_state.remote_states import MAX_PARTITIONS, MAX_REQUESTS, MAX_WA
 from kwire.share_state.state import SharePartitionKey, ShareState, ShareStateSummary, StateBatch
 from kwire.tests.cluster.asking_each_other import Asked, AskingCluster, FakePeers
 from kwire.tests.cluster.told_cluster import create
+from kwire.tests.futures import at_once
 from kwire.tests.metadata.harness import FakeClock
-from kwire.tests.slots import at_once
 from kwire.topic_names import SHARE_GROUP_STATE
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Scene:
 
     def write(
         self, node_id: int, partition: int = 0, *, start_offset: int = 0, batches: Sequence[StateBatch] = (BATCH,)
-    ) -> Slot[Outcome[None]]:
+    ) -> Future[Outcome[None]]:
         return begun(
             self.persister(node_id).write(
                 "g",
@@ -79,15 +79,15 @@ class Scene:
             )
         )
 
-    def read(self, node_id: int, partition: int = 0, leader_epoch: int = 0) -> Slot[Outcome[ShareState]]:
+    def read(self, node_id: int, partition: int = 0, leader_epoch: int = 0) -> Future[Outcome[ShareState]]:
         return begun(self.persister(node_id).read("g", self.topic_id, partition, leader_epoch))
 
     def run(self, node_id: int, coroutine: Coroutine[Any, None, T]) -> T:
         """Delivers what it asks."""
-        slot = begun(coroutine)
+        future = begun(coroutine)
         self.cluster.deliver_all()
-        assert slot.is_set
-        return slot.value.unwrap()
+        assert future.is_set
+        return future.value.unwrap()
 
     def partitions_of(self, asked: Asked) -> list[int]:
         (topic,) = asked.request.topics
@@ -140,9 +140,9 @@ def scene() -> Iterator[Scene]:
         each.close()
 
 
-def error_of(slot: Slot[Outcome[Any]]) -> E:
+def error_of(future: Future[Outcome[Any]]) -> E:
     with pytest.raises(KafkaError) as raised:
-        slot.value.unwrap()
+        future.value.unwrap()
     return raised.value.code
 
 
@@ -199,14 +199,14 @@ def test_another_broker_is_asked_for_the_same(scene: Scene) -> None:
 
 def test_what_is_wanted_while_a_request_is_under_way_shares_the_next_one(scene: Scene) -> None:
     scene.initialize(*range(5))
-    slots = [scene.write(2, partition) for partition in range(5)]
+    futures = [scene.write(2, partition) for partition in range(5)]
     first = scene.cluster.taken(WriteShareGroupStateRequest)
     assert (scene.partitions_of(first), scene.cluster.asked) == ([0], [])
     first.deliver()
     second = scene.cluster.taken(WriteShareGroupStateRequest)
     assert (scene.partitions_of(second), scene.cluster.asked) == ([1, 2, 3, 4], [])
     second.deliver()
-    assert all(slot.value.unwrap() is None for slot in slots)
+    assert all(future.value.unwrap() is None for future in futures)
 
 
 def test_other_kinds_and_other_groups_do_not_wait_for_each_other(scene: Scene) -> None:
@@ -230,13 +230,13 @@ def test_other_kinds_and_other_groups_do_not_wait_for_each_other(scene: Scene) -
 
 def test_a_coordinator_that_has_moved_is_looked_for_again(scene: Scene) -> None:
     scene.initialize()
-    slot = scene.write(2)
+    future = scene.write(2)
     late = scene.cluster.taken(WriteShareGroupStateRequest)
     scene.move_coordinator(2)
     late.deliver()
-    assert not slot.is_set
+    assert not future.is_set
     scene.pass_pause()
-    slot.value.unwrap()
+    future.value.unwrap()
     assert scene.read(2).value.unwrap().batches == (BATCH,)
     assert scene.cluster.asked == []
     # And for the broker that has lost it, it is the other one.
@@ -250,41 +250,41 @@ def test_a_coordinator_that_has_moved_is_looked_for_again(scene: Scene) -> None:
 )
 def test_what_passes_is_waited_for(scene: Scene, passing: E | None) -> None:
     scene.initialize()
-    slot = scene.read(2)
+    future = scene.read(2)
     for _ in range(3):
         asked = scene.cluster.taken(ReadShareGroupStateRequest)
         if passing is None:
             asked.fail()
         else:
             asked.tell(READ.all_refused(asked.request, KafkaError(passing)))
-        assert (slot.is_set, scene.cluster.asked) == (False, [])
+        assert (future.is_set, scene.cluster.asked) == (False, [])
         scene.pass_pause()
     scene.cluster.deliver_all()
-    assert slot.value.unwrap() == ShareState(0, 0, ())
+    assert future.value.unwrap() == ShareState(0, 0, ())
 
 
 def test_a_write_that_was_done_and_not_answered_is_done_again_without_harm(scene: Scene) -> None:
     scene.initialize()
-    slot = scene.write(2)
+    future = scene.write(2)
     lost = scene.cluster.taken(WriteShareGroupStateRequest)
     lost.handle()
     lost.fail()
     scene.pass_pause()
     scene.cluster.deliver_all()
-    slot.value.unwrap()
+    future.value.unwrap()
     assert scene.read(1).value.unwrap().batches == (BATCH,)
 
 
 def test_a_broker_that_never_answers_is_given_up(scene: Scene) -> None:
     scene.initialize()
-    slot = scene.read(2)
+    future = scene.read(2)
     attempts = 0
-    while not slot.is_set:
+    while not future.is_set:
         scene.cluster.taken(ReadShareGroupStateRequest).fail()
         attempts += 1
-        if not slot.is_set:
+        if not future.is_set:
             scene.pass_pause()
-    assert error_of(slot) is E.COORDINATOR_NOT_AVAILABLE
+    assert error_of(future) is E.COORDINATOR_NOT_AVAILABLE
     assert attempts == MAX_ATTEMPTS
     assert (scene.cluster.asked, scene.cluster.pauses) == ([], [])
 
@@ -293,29 +293,29 @@ def test_patience_ends(scene: Scene) -> None:
     scene.initialize()
     clock = FakeClock()
     scene.persister(2)._clock = clock
-    slot = scene.read(2)
+    future = scene.read(2)
     scene.cluster.taken(ReadShareGroupStateRequest).fail()
     scene.pass_pause()
     clock.time_ms += PATIENCE_MS
     scene.cluster.taken(ReadShareGroupStateRequest).fail()
-    assert error_of(slot) is E.COORDINATOR_NOT_AVAILABLE
+    assert error_of(future) is E.COORDINATOR_NOT_AVAILABLE
 
 
 def test_an_answer_without_the_partition_and_a_code_that_is_not_known_are_errors(scene: Scene) -> None:
     scene.initialize()
-    slot = scene.read(2)
+    future = scene.read(2)
     scene.cluster.taken(ReadShareGroupStateRequest).tell(READ.response({}))
     scene.pass_pause()
     asked = scene.cluster.taken(ReadShareGroupStateRequest)
     response = READ.all_refused(asked.request, KafkaError(E.INVALID_REQUEST))
     response.results[0].partitions[0].error_code = 9_999
     asked.tell(response)
-    assert error_of(slot) is E.UNKNOWN_SERVER_ERROR
+    assert error_of(future) is E.UNKNOWN_SERVER_ERROR
 
 
 def test_writes_of_a_partition_are_done_in_order_even_if_one_is_repeated(scene: Scene) -> None:
     scene.initialize()
-    slots = [scene.write(2, start_offset=offset, batches=()) for offset in (1, 2, 3)]
+    futures = [scene.write(2, start_offset=offset, batches=()) for offset in (1, 2, 3)]
     scene.cluster.taken(WriteShareGroupStateRequest).fail()
     assert scene.cluster.asked == [], "the next one waits for the pause of the first"
     scene.pass_pause()
@@ -323,7 +323,7 @@ def test_writes_of_a_partition_are_done_in_order_even_if_one_is_repeated(scene: 
         asked = scene.cluster.taken(WriteShareGroupStateRequest)
         assert asked.request.topics[0].partitions[0].start_offset == offset
         asked.deliver()
-    assert all(slot.value.unwrap() is None for slot in slots)
+    assert all(future.value.unwrap() is None for future in futures)
     assert scene.read(1).value.unwrap().start_offset == 3
     assert scene.persister(2)._writes == {}
 
@@ -376,34 +376,34 @@ def test_a_server_that_ends_while_it_writes_ends_quietly(monkeypatch: pytest.Mon
 def test_too_many_writes_that_wait_are_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(persisting, "MAX_WRITES_WAITING", 2)
     scene.initialize()
-    slots = [scene.write(2) for _ in range(4)]
-    assert error_of(slots.pop()) is E.COORDINATOR_NOT_AVAILABLE
+    futures = [scene.write(2) for _ in range(4)]
+    assert error_of(futures.pop()) is E.COORDINATOR_NOT_AVAILABLE
     scene.cluster.deliver_all()
-    assert all(slot.value.unwrap() is None for slot in slots)
+    assert all(future.value.unwrap() is None for future in futures)
 
 
 def test_a_write_is_answered_when_the_replicas_have_it(scene: Scene) -> None:
     scene.initialize()
     partition = scene.cluster.led(SHARE_GROUP_STATE, 0, 1)
     partition.propose_isr((1, 2))
-    slot = scene.write(1)
-    assert not slot.is_set
+    future = scene.write(1)
+    assert not future.is_set
     partition.note_fetch(2, partition.log_end_offset)
-    slot.value.unwrap()
+    future.value.unwrap()
 
 
 def test_a_write_that_the_replicas_did_not_get_is_asked_of_the_next_coordinator(scene: Scene) -> None:
     scene.initialize()
     scene.cluster.replicate(SHARE_GROUP_STATE, 0, source=1, target=2)
     scene.cluster.led(SHARE_GROUP_STATE, 0, 1).propose_isr((1, 2))
-    slot = scene.write(1)
-    assert not slot.is_set
+    future = scene.write(1)
+    assert not future.is_set
     scene.cluster.elect(SHARE_GROUP_STATE, 0, 2)
     scene.settle()
-    assert not slot.is_set
+    assert not future.is_set
     scene.pass_pause()
     scene.cluster.taken(WriteShareGroupStateRequest).deliver()
-    slot.value.unwrap()
+    future.value.unwrap()
     assert scene.read(2).value.unwrap().batches == (BATCH,)
 
 

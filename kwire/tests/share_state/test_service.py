@@ -32,8 +32,8 @@ from kwire.share_state.service import PARTITIONS_PER_TURN
 from kwire.share_state.state import SharePartitionKey
 from kwire.tests.cluster.asking_each_other import AskingCluster, handled
 from kwire.tests.cluster.told_cluster import create
+from kwire.tests.futures import at_once
 from kwire.tests.metadata.harness import FakeClock, context
-from kwire.tests.slots import at_once
 from kwire.topic_names import SHARE_GROUP_STATE
 
 INITIALIZE_KEY = 83
@@ -241,10 +241,10 @@ def test_a_client_waits_for_replicas_no_longer_than_the_write_timeout() -> None:
     asked = {identity: [InitializeData(0, 0, 0), InitializeData(1, 0, 0), InitializeData(9, 0, 0)]}
     _, handle = APIS[INITIALIZE_KEY].load()
     handling = handle(broker, INITIALIZE.request("g", asked), context(0))
-    slot = handling.send(None)
-    assert isinstance(slot, Acknowledgement)
-    assert 0 < slot.timeout_s <= 0.7
-    slot.give_up()
+    future = handling.send(None)
+    assert isinstance(future, Acknowledgement)
+    assert 0 < future.timeout_s <= 0.7
+    future.give_up()
     with pytest.raises(StopIteration) as answered:
         handling.send(None)
     (topic,) = answered.value.value.results
@@ -265,14 +265,14 @@ def test_other_work_has_its_turn_during_a_large_request(scene: Scene) -> None:
 
     asked = [ReadData(partition, -1) for partition in range(3 * PARTITIONS_PER_TURN)]
     scene.broker.metadata.beside.loop = Loop(turns.append, no_task)
-    slot = begun(scene.broker.share_state.answer(READ, READ.request("g", {scene.topic_id: asked})))
+    future = begun(scene.broker.share_state.answer(READ, READ.request("g", {scene.topic_id: asked})))
     taken = 0
     while turns:
-        assert not slot.is_set
+        assert not future.is_set
         turns.popleft()()
         taken += 1
     assert taken == 3
-    assert len(slot.value.unwrap().results[0].partitions) == len(asked)
+    assert len(future.value.unwrap().results[0].partitions) == len(asked)
     scene.broker.metadata.beside.loop = None
 
 

@@ -21,7 +21,7 @@ from kwire_storage.disk.files import Disk
 from kwire.broker import Broker
 from kwire.metadata.image import ConfigResourceType
 from kwire.runtime import workers
-from kwire.runtime.futures import Slot, begun
+from kwire.runtime.futures import Future, begun
 from kwire.share_state.state import ShareState
 from kwire.tests.held_clock import Threads
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
@@ -30,8 +30,8 @@ from kwire.tests.sharing.share_requests import Acked, Acquired, ShareRequests, a
 T = TypeVar("T")
 
 
-async def finished(coroutine: Coroutine[Slot[Any], None, T]) -> T:
-    """The result of what awaits slots, in a task."""
+async def finished(coroutine: Coroutine[Future[Any], None, T]) -> T:
+    """The result of what awaits futures, in a task."""
     done = begun(coroutine)
     if not done.is_set:
         was_set = trio.Event()

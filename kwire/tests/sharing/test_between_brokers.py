@@ -13,7 +13,7 @@ from kwire_protocol.records import Record, build_batch, read_header
 from kwire_protocol.wire import ApiMessage, Uuid
 
 from kwire.handlers import share_acknowledge, share_fetch
-from kwire.runtime.futures import Slot, begun
+from kwire.runtime.futures import Future, begun
 from kwire.tests.cluster.asking_each_other import AskingCluster
 from kwire.tests.cluster.told_cluster import create
 from kwire.tests.metadata.harness import context
@@ -35,11 +35,11 @@ class Member(ShareRequests):
         assert answer.is_set
         return answer.value.unwrap()
 
-    def begin(self, node_id: int, request: ApiMessage) -> Slot[Any]:
-        """The response will be in the slot, when the brokers have asked each other."""
+    def begin(self, node_id: int, request: ApiMessage) -> Future[Any]:
+        """The response will be in the future, when the brokers have asked each other."""
         handler = share_acknowledge if isinstance(request, ShareAcknowledgeRequest) else share_fetch
         connection = self.connections.setdefault(node_id, context(self.version))
-        answer: Slot[Any] = begun(handler.handle(self.cluster.brokers[node_id], request, connection))
+        answer: Future[Any] = begun(handler.handle(self.cluster.brokers[node_id], request, connection))
         self.epoch += 1
         return answer
 

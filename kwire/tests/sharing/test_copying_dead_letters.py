@@ -24,7 +24,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Follower
 from kwire.runtime import workers
-from kwire.runtime.futures import Slot, begun, drive
+from kwire.runtime.futures import Future, begun, drive
 from kwire.share_state.state import ShareState, StateBatch
 from kwire.sharing.dead_letters import ENABLED, MAX_COPYING
 from kwire.sharing.effects import DeadLetter
@@ -448,9 +448,9 @@ def test_one_that_ends_lets_the_next_one_begin() -> None:
         await scene.group.produce(b"a")
         letters = scene.group.broker.sharing._dead_letters
         letter = DeadLetter(0, 0, 1, Cause.REJECTED)
-        ends: list[Slot[None]] = [Slot() for _ in range(MAX_COPYING)]
+        ends: list[Future[None]] = [Future() for _ in range(MAX_COPYING)]
 
-        async def hold(end: Slot[None]) -> None:
+        async def hold(end: Future[None]) -> None:
             await letters._wait_for_turn()
             await end
             letters._end_turn()
@@ -474,7 +474,7 @@ def test_a_server_that_ends_while_it_copies_ends_quietly(monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "unraisablehook", errors.append)
 
     async def never(*_args: object) -> None:
-        await Slot()
+        await Future()
 
     async def story(scene: DeadLetterScene) -> None:
         await scene.name_topic()

@@ -18,7 +18,7 @@ from kwire.cluster.membership import NO_CONTROLLER, MembershipEnded, NodeIdTaken
 from kwire.metadata.log import AppendConflict, LogTruncated, Watcher
 from kwire.metadata.log_batches import ReadRecords
 from kwire.metadata.snapshots import Snapshot
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.runtime.slices import Beside
 from kwire.tests.simulation.calendar import Calendar
 from kwire.tests.simulation.network import Host, Network
@@ -207,18 +207,18 @@ class SimMembership:
         if self.is_over:
             return
         sent_at = self.keeper.calendar.now
-        slot = self.ask(lambda: self.keeper.heard(self))
+        future = self.ask(lambda: self.keeper.heard(self))
 
         def answered() -> None:
-            if not isinstance(slot.value, Error):
+            if not isinstance(future.value, Error):
                 self._lasts_until = sent_at + SESSION_TIMEOUT_S
                 self.keeper.tell(self)
                 self.keeper.calendar.after(SESSION_TIMEOUT_S / 4, lambda: self.in_process(self._beat))
 
-        if slot.is_set:  # the server has stopped, and the node is about to leave
+        if future.is_set:  # the server has stopped, and the node is about to leave
             answered()
         else:
-            slot.when_set(answered)
+            future.when_set(answered)
 
     def leave(self) -> None:
         self._end()
@@ -255,19 +255,19 @@ class SimMembership:
 
     # Asking the keeper
 
-    def ask(self, work: Callable[[], T]) -> Slot[Outcome[T]]:
+    def ask(self, work: Callable[[], T]) -> Future[Outcome[T]]:
         """It is done when the question has arrived, and answered later. Before the server runs, both at once."""
-        slot: Slot[Outcome[T]] = Slot()
+        future: Future[Outcome[T]] = Future()
         if self.beside.loop is None:
-            slot.set(self._done(work))
-            return slot
+            future.set(self._done(work))
+            return future
         answered = trio.Event()
 
         def answer(outcome: Outcome[T]) -> None:
             if not answered.is_set():
                 answered.set()
                 self._open.pop(answer, None)
-                self.in_process(lambda: slot.set(outcome))
+                self.in_process(lambda: future.set(outcome))
 
         async def wait() -> None:
             # A server that stops waits for it, as for a worker thread.
@@ -278,10 +278,10 @@ class SimMembership:
         self.beside.loop.start_soon(wait)
         if self.is_over:
             answer(Error(SessionOver()))
-            return slot
+            return future
         here, there = self.host, self.keeper.network.host(NAME)
         self._travel(here, there, lambda: self._answer_later(self._done(work), answer))
-        return slot
+        return future
 
     def _answer_later(self, outcome: Outcome[T], answer: Callable[[Outcome[T]], None]) -> None:
         self._travel(self.keeper.network.host(NAME), self.host, lambda: answer(outcome))

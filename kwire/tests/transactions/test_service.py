@@ -16,12 +16,12 @@ from kwire.config.server import load_config
 from kwire.coordinators.backoff import LONGEST_PAUSE_MS
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import NO_LEADER, Follower
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import AskedBroker
+from kwire.tests.futures import at_once, value_of
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock
-from kwire.tests.slots import at_once, value_of
 
 
 def flush(partition: Partition) -> None:
@@ -66,14 +66,14 @@ class Scene:
     def state(self) -> str:
         return self.broker.transactions.describe("id").transaction_state
 
-    def enlist(self, epoch: int | None = None) -> Slot[KafkaError | None]:
+    def enlist(self, epoch: int | None = None) -> Future[KafkaError | None]:
         """The producer's next batch has come."""
         producer_id, next_epoch = self.next_producer
-        slot = self.broker.transactions.enlist(
+        future = self.broker.transactions.enlist(
             "id", producer_id, next_epoch if epoch is None else epoch, "t", 0, adds=True
         )
-        assert slot is not None
-        return slot
+        assert future is not None
+        return future
 
     def wait(self, by_ms: int) -> None:
         """Time goes by, and the shard looks whether its markers are in."""

@@ -35,8 +35,8 @@ from kwire.runtime.clock import SystemClock
 from kwire.runtime.slices import Loop
 from kwire.tests.cluster.certificates import PASSWORD, Certificates
 from kwire.tests.cluster.zookeeper.nodes import SESSION_TIMEOUT_MS, SHORT_SESSION_TIMEOUT_MS, join, zookeeper_config
+from kwire.tests.futures import at_once
 from kwire.tests.proxy import Proxy
-from kwire.tests.slots import at_once
 
 Join = Callable[..., ZooKeeperNode]
 
@@ -110,16 +110,16 @@ def call_now(call: Callable[[], object]) -> None:
 
 
 async def answer(awaitable: Awaitable[Any]) -> Any:
-    """What a coroutine that awaits slots returns, in a task of trio."""
+    """What a coroutine that awaits futures returns, in a task of trio."""
     coroutine: Any = awaitable
     while True:
         try:
-            slot = coroutine.send(None)
+            future = coroutine.send(None)
         except StopIteration as done:
             return done.value
-        if not slot.is_set:
+        if not future.is_set:
             is_set = trio.Event()
-            slot.when_set(is_set.set)
+            future.when_set(is_set.set)
             await is_set.wait()
 
 

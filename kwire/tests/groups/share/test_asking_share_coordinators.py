@@ -15,7 +15,7 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.groups.group import MemberContext
 from kwire.groups.share_states import Outcome, ToDelete
-from kwire.runtime.futures import Slot, at_once
+from kwire.runtime.futures import Future, at_once
 from kwire.tests.metadata.harness import FakeClock
 
 RETRY_MS = 1000
@@ -26,11 +26,11 @@ class SlowCoordinators:
     """They answer when a test says so."""
 
     asked: list[list[tuple[Uuid, int]]] = attrs.field(factory=list)
-    answers: list[Slot[ErrorCode]] = attrs.field(factory=list)
+    answers: list[Future[ErrorCode]] = attrs.field(factory=list)
 
     async def initialize(self, group_id: str, topics: Mapping[Uuid, Sequence[tuple[int, int, int]]]) -> Outcome:
         self.asked.append([(topic_id, it) for topic_id, partitions in topics.items() for it, _, _ in partitions])
-        answer: Slot[ErrorCode] = Slot()
+        answer: Future[ErrorCode] = Future()
         self.answers.append(answer)
         return dict.fromkeys(self.asked[-1], await answer)
 

@@ -20,7 +20,7 @@ from kwire.groups.streams.group import GroupState, StreamsGroup
 from kwire.groups.streams.member import MemberState
 from kwire.groups.streams.topology import MAX_SUBTOPOLOGIES, MAX_TOPICS, StatusCode, topology_of
 from kwire.groups.streams_topics import MAX_FAILURES, InternalTopic, InternalTopicCreation
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 from kwire.runtime.slices import Beside
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Requester
@@ -287,18 +287,18 @@ def test_a_topic_that_could_not_be_created_is_not_asked_for_again_at_once(raises
 
 def test_a_topic_is_asked_for_once_at_a_time() -> None:
     controller = Controller()
-    slots: list[Slot[None]] = []
+    futures: list[Future[None]] = []
 
     class Later(Beside):
-        def next_turn(self) -> Slot[None]:
-            slots.append(Slot())
-            return slots[-1]
+        def next_turn(self) -> Future[None]:
+            futures.append(Future())
+            return futures[-1]
 
     creation = controller.creation(Later())
     for _ in range(3):
         creation.begin([InternalTopic("c", 2)], retry_after_ms=10_000)
-    slots[0].set(None)
-    assert (len(slots), controller.asked) == (1, [["c"]])
+    futures[0].set(None)
+    assert (len(futures), controller.asked) == (1, [["c"]])
 
 
 def test_so_many_failures_are_remembered() -> None:

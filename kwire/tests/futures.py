@@ -1,4 +1,4 @@
-"""Slots without a coroutine that waits for them, and coroutines that do not wait."""
+"""Futures without a coroutine that waits for them, and coroutines that do not wait."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from kwire.replicas.partition import Acknowledgement, Partition
-from kwire.runtime.futures import Slot
+from kwire.runtime.futures import Future
 
 T = TypeVar("T")
 
 
-def value_of(slot: Slot[T]) -> T:
-    """What the slot was set to."""
-    assert slot.is_set
+def value_of(future: Future[T]) -> T:
+    """What the future was set to."""
+    assert future.is_set
     try:
-        slot.__await__().send(None)
+        future.__await__().send(None)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
-    raise AssertionError("a slot that is set does not wait")
+    raise AssertionError("a future that is set does not wait")
 
 
 def at_once(coroutine: Coroutine[Any, None, T]) -> T:
@@ -32,8 +32,8 @@ def at_once(coroutine: Coroutine[Any, None, T]) -> T:
 
 def acknowledgement(partition: Partition, last_offset: int, acks: int = 1) -> Acknowledgement:
     """What waits until the append that ends there is acknowledged; it is set where that is so already."""
-    slot = partition.when_committed(last_offset, acks)
-    if slot is None:
-        slot = Acknowledgement()
-        slot.set(None)
-    return slot
+    future = partition.when_committed(last_offset, acks)
+    if future is None:
+        future = Acknowledgement()
+        future.set(None)
+    return future
