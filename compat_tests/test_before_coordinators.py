@@ -56,8 +56,8 @@ from kwire_protocol.messages.txn_offset_commit import (
 from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import ApiMessage
 
-from kwire.share_state.kinds import DELETE, INITIALIZE, READ, SUMMARIZE, WRITE, Kind
-from kwire.share_state.state import SharePartitionKey
+from kwire.share.coordinator.kinds import DELETE, INITIALIZE, READ, SUMMARIZE, WRITE, Kind
+from kwire.share.coordinator.state import SharePartitionKey
 from kwire.tests.error_codes import error_codes
 from kwire.tests.raw_client import RawClient
 

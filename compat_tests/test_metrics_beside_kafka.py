@@ -35,7 +35,7 @@ from kwire.metrics.reading import METRICS
 from kwire.testing import Broker
 from kwire.tests.metrics.scrapes import scrape
 from kwire.tests.raw_client import RawClient
-from kwire.tests.sharing.share_requests import ACCEPT, RELEASE, ShareRequests, acquired
+from kwire.tests.share.leader.share_requests import ACCEPT, RELEASE, ShareRequests, acquired
 from kwire.tests.simple_requests import produce
 
 from .waiting import eventually

@@ -17,7 +17,7 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID
 
 from kwire.tests.raw_client import RawClient
-from kwire.tests.sharing.share_requests import (
+from kwire.tests.share.leader.share_requests import (
     ACCEPT,
     GAP,
     REJECT,

@@ -14,10 +14,10 @@ from kwire_protocol.errors import ErrorCode as E
 from kwire_protocol.records import iter_records
 from kwire_protocol.wire import uuid_to_text
 
-from kwire.share_state.config import ShareStateConfig
-from kwire.share_state.records import Change, Snapshot, Update, read_record
-from kwire.share_state.shard import ShareStateShard
-from kwire.share_state.state import SharePartitionKey
+from kwire.share.coordinator.config import ShareStateConfig
+from kwire.share.coordinator.records import Change, Snapshot, Update, read_record
+from kwire.share.coordinator.shard import ShareStateShard
+from kwire.share.coordinator.state import SharePartitionKey
 
 from . import topics
 from .brokers import RestartableBroker

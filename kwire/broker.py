@@ -38,7 +38,8 @@ from kwire.metadata.log import (
     MetadataLog,
 )
 from kwire.metadata.service import MetadataService
-from kwire.peers import Peers, peers_of
+from kwire.names.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kwire.peers.peers import Peers, peers_of
 from kwire.quotas.client_quotas import ClientQuotas, concerns_clients
 from kwire.quotas.rates import Window
 from kwire.replicas.fetch_sessions import FetchSessions
@@ -53,12 +54,11 @@ from kwire.runtime.futures import at_once, drive
 from kwire.runtime.slices import Beside
 from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
-from kwire.share_state.persister import CoordinatorPersister, Persister
-from kwire.share_state.service import ShareStateService
-from kwire.sharing.counts import SharingCounts
-from kwire.sharing.dead_letters import DeadLetters
-from kwire.sharing.service import SharingService
-from kwire.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kwire.share.coordinator.persister import CoordinatorPersister, Persister
+from kwire.share.coordinator.service import ShareStateService
+from kwire.share.leader.counts import SharingCounts
+from kwire.share.leader.dead_letters import DeadLetters
+from kwire.share.leader.service import SharingService
 from kwire.transactions.service import TransactionService
 
 log = logging.getLogger(__name__)

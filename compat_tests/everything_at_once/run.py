@@ -20,10 +20,10 @@ from pathlib import Path
 import attrs
 from kwire_protocol.errors import ErrorCode
 
+from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.tests.raw_client import ConnectionClosed, RawClient
 from kwire.tests.simple_requests import produce
 from kwire.tests.small_tmpfs import NoTmpfs, SmallTmpfs
-from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 from .. import topics
 from ..brokers import SETTINGS

@@ -13,11 +13,11 @@ import attrs
 from kwire.cli import main
 from kwire.metadata.image import TopicImage
 from kwire.replicas.partition import Partition
-from kwire.share_state.records import Update, read_record
-from kwire.share_state.shard import ShareStateShard
-from kwire.sharing.dead_letters import DeadLetters
-from kwire.sharing.effects import DeadLetter, Effect
-from kwire.sharing.share_partition import SharePartition
+from kwire.share.coordinator.records import Update, read_record
+from kwire.share.coordinator.shard import ShareStateShard
+from kwire.share.leader.dead_letters import DeadLetters
+from kwire.share.leader.effects import DeadLetter, Effect
+from kwire.share.leader.share_partition import SharePartition
 
 from ..everything_at_once.mistakes import VARIABLE, Mistake
 
@@ -63,25 +63,25 @@ MISTAKES = {
         Mistake(
             "acknowledgements-lost-in-replay",
             "after a restart the share coordinator does not know every second update",
-            {"kwire.share_state.shard:ShareStateShard.apply": _replay_every_second},
+            {"kwire.share.coordinator.shard:ShareStateShard.apply": _replay_every_second},
         ),
         Mistake(
             "letters-sent-again-after-a-restart",
             "that a record is in the dead-letter topic is not persisted, and nobody looks there",
             {
-                "kwire.sharing.share_partition:SharePartition.dead_lettered": _tell_nobody,
-                "kwire.sharing.dead_letters:DeadLetters._already_there": _look_nowhere,
+                "kwire.share.leader.share_partition:SharePartition.dead_lettered": _tell_nobody,
+                "kwire.share.leader.dead_letters:DeadLetters._already_there": _look_nowhere,
             },
         ),
         Mistake(
             "the-first-letter-only",
             "of neighbours that have failed only the first is copied",
-            {"kwire.sharing.dead_letters:DeadLetters.copy": _copy_the_first},
+            {"kwire.share.leader.dead_letters:DeadLetters.copy": _copy_the_first},
         ),
         Mistake(
             "a-wrong-count",
             "a letter says that the record was delivered once more than it was",
-            {"kwire.sharing.dead_letters:DeadLetters.copy": _count_one_more},
+            {"kwire.share.leader.dead_letters:DeadLetters.copy": _count_one_more},
         ),
     )
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kwire.topic_names import internal_replication_factors
+from kwire.names.topic_names import internal_replication_factors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -43,8 +43,8 @@ from kwire.config.tables.broker import (
 )
 from kwire.config.validators import counts_of_hosts
 from kwire.config.zookeeper import ZooKeeperConfig
+from kwire.names.topic_names import INTERNAL_TOPICS, InternalTopicSettings
 from kwire.security.principal import parse_principals
-from kwire.topic_names import INTERNAL_TOPICS, InternalTopicSettings
 
 if TYPE_CHECKING:
     from kwire.config.sasl import MechanismSettings

@@ -1,6 +1,6 @@
 """What the coordinator of share groups asks the share coordinators for: to initialize states, and to delete them.
 
-The other parts of the broker read and write the states (`kwire.share_state`).
+The other parts of the broker read and write the states (`kwire.share.coordinator`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def failure(error: ErrorCode) -> str | None:
 
 
 class StateKeeper(Protocol):
-    """The part of `kwire.share_state.persister.Persister` that groups need."""
+    """The part of `kwire.share.coordinator.persister.Persister` that groups need."""
 
     async def initialize(self, group_id: str, topics: Mapping[Uuid, Sequence[tuple[int, int, int]]]) -> Outcome:
         """Begins states: of partition, state epoch, start offset."""

@@ -27,9 +27,9 @@ from kwire_protocol.messages.add_partitions_to_txn import (
 
 from kwire.handlers._shared.authorization import allows
 from kwire.handlers._shared.transactions import older_error
+from kwire.names.topic_names import is_internal
 from kwire.runtime.futures import begun
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.topic_names import is_internal
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

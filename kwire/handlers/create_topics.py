@@ -24,8 +24,8 @@ from kwire_protocol.messages.create_topics import (
 
 from kwire.handlers._shared.authorization import allows, divided, named_once
 from kwire.handlers._shared.mutation_quotas import mutation_quota
+from kwire.names.topic_names import CLUSTER_METADATA
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.topic_names import CLUSTER_METADATA
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

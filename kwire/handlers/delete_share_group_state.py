@@ -14,7 +14,7 @@ from kwire_protocol.messages.delete_share_group_state import (
 )
 
 from kwire.handlers._shared.share_state import answer
-from kwire.share_state.kinds import DELETE
+from kwire.share.coordinator.kinds import DELETE
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

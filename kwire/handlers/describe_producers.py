@@ -19,8 +19,8 @@ from kwire_protocol.messages.describe_producers import (
 )
 
 from kwire.handlers._shared.authorization import finder
+from kwire.names.topic_names import check_topic_name
 from kwire.security.authorizer import Operation
-from kwire.topic_names import check_topic_name
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -27,7 +27,7 @@ from kwire.handlers._shared.authorization import allows, check, divided
 from kwire.handlers._shared.end_offsets import end_offsets
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.share_state.state import ShareStateSummary
+from kwire.share.coordinator.state import ShareStateSummary
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -22,8 +22,8 @@ from kwire_protocol.messages.describe_topic_partitions import (
 from kwire.handlers._shared.authorization import allows, authorized_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration
+from kwire.names.topic_names import check_topic_name, is_internal
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.topic_names import check_topic_name, is_internal
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

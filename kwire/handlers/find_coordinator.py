@@ -20,7 +20,7 @@ from kwire_protocol.messages.find_coordinator import Coordinator, FindCoordinato
 
 from kwire.handlers._shared.authorization import check
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.share_state.state import SharePartitionKey
+from kwire.share.coordinator.state import SharePartitionKey
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

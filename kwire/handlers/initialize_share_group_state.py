@@ -14,7 +14,7 @@ from kwire_protocol.messages.initialize_share_group_state import (
 )
 
 from kwire.handlers._shared.share_state import answer
-from kwire.share_state.kinds import INITIALIZE
+from kwire.share.coordinator.kinds import INITIALIZE
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -37,9 +37,9 @@ from kwire_protocol.wire import NULL_UUID
 from kwire.handlers._shared.authorization import allows, authorized_operations, check, cluster_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from kwire.names.topic_names import CLUSTER_METADATA, check_topic_name, is_internal
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.topic_names import CLUSTER_METADATA, check_topic_name, is_internal
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

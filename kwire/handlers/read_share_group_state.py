@@ -13,7 +13,7 @@ from kwire_protocol.messages.read_share_group_state import (
 )
 
 from kwire.handlers._shared.share_state import answer
-from kwire.share_state.kinds import READ
+from kwire.share.coordinator.kinds import READ
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -16,7 +16,7 @@ from kwire_protocol.messages.read_share_group_state_summary import (
 )
 
 from kwire.handlers._shared.share_state import answer
-from kwire.share_state.kinds import SUMMARIZE
+from kwire.share.coordinator.kinds import SUMMARIZE
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -21,7 +21,7 @@ from kwire_protocol.messages.share_acknowledge import (
 
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.handlers._shared.sharing import Acknowledging, asking_member, by_topic, close_session, tell_leader
-from kwire.sharing.sessions import FINAL_EPOCH, SharedPartition
+from kwire.share.leader.sessions import FINAL_EPOCH, SharedPartition
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -2,8 +2,8 @@
 
 * v2: share_acquire_mode (KIP-1206), is_renew_ack (KIP-1222)
 
-A request belongs to a share session (`kwire.sharing.sessions`). It may bring acknowledgements. Both halves are begun
-at once, and the response has the outcome of both. One that renews locks fetches nothing.
+A request belongs to a share session (`kwire.share.leader.sessions`). It may bring acknowledgements. Both halves are
+begun at once, and the response has the outcome of both. One that renews locks fetches nothing.
 
 As in Fetch, records are ranges of segment files with whole batches, which the connection sends from the page cache. The
 acquired offsets say which of their records the member has. A fetch that finds less than min_bytes, or nothing that it
@@ -40,9 +40,9 @@ from kwire.handlers._shared.leaders import node_endpoints
 from kwire.handlers._shared.sharing import Acknowledging, asking_member, by_topic, close_session, tell_leader
 from kwire.runtime.futures import ParkedFetch
 from kwire.security.authorizer import Operation
-from kwire.sharing.led import LedSharePartition
-from kwire.sharing.sessions import FINAL_EPOCH, SessionKey, ShareContext, SharedPartition
-from kwire.sharing.states import AcquireMode
+from kwire.share.leader.led import LedSharePartition
+from kwire.share.leader.sessions import FINAL_EPOCH, SessionKey, ShareContext, SharedPartition
+from kwire.share.leader.states import AcquireMode
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -27,9 +27,9 @@ from kwire.groups.streams_topics import Answer, InternalTopic
 from kwire.handlers._shared.authorization import allows, check
 from kwire.handlers._shared.group_protocols import STREAMS, check_protocol
 from kwire.handlers._shared.members import member_context
+from kwire.names.topic_names import check_topic_name, is_internal
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.topic_names import check_topic_name, is_internal
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

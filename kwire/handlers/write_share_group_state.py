@@ -15,7 +15,7 @@ from kwire_protocol.messages.write_share_group_state import (
 )
 
 from kwire.handlers._shared.share_state import answer
-from kwire.share_state.kinds import WRITE
+from kwire.share.coordinator.kinds import WRITE
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

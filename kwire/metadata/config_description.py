@@ -37,7 +37,7 @@ from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.metadata.controller.configs.config_checks import check_own_broker, which_one
 from kwire.metadata.controller.deciding import ClusterState
 from kwire.metadata.image import ConfigResourceType
-from kwire.topic_names import check_topic_name
+from kwire.names.topic_names import check_topic_name
 
 Entries = Iterable[DescribeConfigsResourceResult]
 

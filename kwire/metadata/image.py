@@ -40,7 +40,7 @@ from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.metadata.access import AccessChanges, AccessImage
 from kwire.metadata.records import MetadataRecord
-from kwire.topic_names import has_collision_chars, unified_name
+from kwire.names.topic_names import has_collision_chars, unified_name
 
 NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2

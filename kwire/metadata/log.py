@@ -32,9 +32,9 @@ from kwire.metadata.log_batches import (
     values_batch,
 )
 from kwire.metadata.snapshots import Snapshot, snapshot_batches
+from kwire.names.topic_names import CLUSTER_METADATA
 from kwire.runtime.slices import Beside, Slices
 from kwire.runtime.workers import Worker
-from kwire.topic_names import CLUSTER_METADATA
 
 METADATA_LOG_CONFIG: Final = LogConfig(retention_ms=-1, retention_bytes=-1, synced_one_by_one=True)
 """The metadata log is never deleted by age or size, because it is replayed from the start."""

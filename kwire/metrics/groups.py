@@ -13,8 +13,8 @@ from kwire.groups.group import GroupType
 from kwire.groups.service import GroupService
 from kwire.metrics.coordinators import CoordinatorMetrics
 from kwire.metrics.metric import Family, Metric, MetricType
+from kwire.names.topic_names import CONSUMER_OFFSETS
 from kwire.runtime.tasks import Turns
-from kwire.topic_names import CONSUMER_OFFSETS
 
 STATES: Final = {
     "classic": ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"),

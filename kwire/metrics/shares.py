@@ -11,11 +11,11 @@ from typing import Final
 
 from kwire.metrics.coordinators import CoordinatorMetrics
 from kwire.metrics.metric import Family, Metric, MetricType, Sample
+from kwire.names.topic_names import SHARE_GROUP_STATE
 from kwire.runtime.tasks import Turns
-from kwire.share_state.service import ShareStateService
-from kwire.sharing.service import SharingService
-from kwire.sharing.states import AcknowledgeType
-from kwire.topic_names import SHARE_GROUP_STATE
+from kwire.share.coordinator.service import ShareStateService
+from kwire.share.leader.service import SharingService
+from kwire.share.leader.states import AcknowledgeType
 
 _COORDINATOR: Final = CoordinatorMetrics("share", SHARE_GROUP_STATE)
 _OF_ONE: Final = ("group", "topic", "partition")

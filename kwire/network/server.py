@@ -32,7 +32,7 @@ from kwire.network.connection import LONGEST_STARVED_S, Connection, PeerAddress
 from kwire.network.decoding import Shapes
 from kwire.network.listener_security import ListenerSecurity
 from kwire.network.peer_log import LineLimit, PeerLogs
-from kwire.peers import endpoint_of, peer_security
+from kwire.peers.peers import endpoint_of, peer_security
 from kwire.quotas.connections import ConnectionLimits, ConnectionQuotas, canonical
 from kwire.quotas.rates import Window
 from kwire.replication.connection import Connect, Surroundings, connect_with

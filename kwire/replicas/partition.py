@@ -27,11 +27,11 @@ from kwire_storage.log.log import AppendResult, Log, LogSlice, TimestampOffset
 from kwire_storage.producers.states import EndTxnMarker, ProducerEntry, ProducerStates, Verification
 from kwire_storage.producers.txn_index import AbortedTxn
 
+from kwire.names.topic_names import is_internal
 from kwire.replicas.flush_gate import FlushDriver, FlushGate
 from kwire.replicas.roles import NO_EPOCH, Absent, Follower, Leader, Role, check_epoch
 from kwire.replicas.validation import TopicRules
 from kwire.runtime.futures import Future, Waiter
-from kwire.topic_names import is_internal
 
 ALL_IN_SYNC = -1
 """acks=-1 (all): a producer waits until every replica in sync has its batch."""

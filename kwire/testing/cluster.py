@@ -33,13 +33,13 @@ from kwire.client.errors import refused
 from kwire.client.transport import parse_addresses
 from kwire.client.waiting import SystemClock as WaitingClock
 from kwire.config.server import ServerConfig
+from kwire.names.topic_names import internal_replication_factors
 from kwire.network.server import BoundListener
 from kwire.running import Body, close_broker, open_broker, serve
 from kwire.runtime.clock import Clock, SystemClock
 from kwire.runtime.slices import Beside
 from kwire.testing.broker import STOP_TIMEOUT_S, Broker
 from kwire.testing.cutting_off import DeafNode, Network
-from kwire.topic_names import internal_replication_factors
 
 NO_LEADER: Final = -1
 PAUSE_S: Final = 0.005

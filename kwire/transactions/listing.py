@@ -12,7 +12,7 @@ from kwire_protocol.messages.describe_transactions import TopicData
 from kwire_protocol.messages.describe_transactions import TransactionState as DescribedTransaction
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest
 
-from kwire.patterns import InvalidPattern, Pattern
+from kwire.names.patterns import InvalidPattern, Pattern
 from kwire.transactions.transaction import Transaction, TransactionState
 
 STATE_NAMES = frozenset(state.value for state in TransactionState)

@@ -14,11 +14,11 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 
 from kwire.config.server import ServerConfig
-from kwire.peers import Peers
+from kwire.peers.peers import Peers
+from kwire.peers.sending import Sender, on_set
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future
 from kwire.transactions.remote_partitions import Asker, PartitionsRequest, Question, RemotePartitions
-from kwire.transactions.sending import Sender, on_set
 from kwire.transactions.transaction import TopicPartition
 
 FIRST_VERSION_FOR_BROKERS = 4

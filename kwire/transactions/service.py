@@ -28,7 +28,8 @@ from kwire.coordinators.effects import Effect
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime, java_hash
 from kwire.metadata.service import MetadataService
-from kwire.peers import peers_of
+from kwire.peers.peers import peers_of
+from kwire.peers.sending import Sender
 from kwire.replicas.partition import ALL_IN_SYNC
 from kwire.replicas.roles import NO_LEADER
 from kwire.replicas.table import PartitionTable
@@ -40,7 +41,6 @@ from kwire.transactions.listing import TransactionFilter
 from kwire.transactions.remote_coordinators import RemoteCoordinators
 from kwire.transactions.remote_markers import NEEDLESS, MarkersRequest, RemoteMarkers
 from kwire.transactions.remote_partitions import Asker
-from kwire.transactions.sending import Sender
 from kwire.transactions.shard import TransactionShard
 from kwire.transactions.transaction import EPOCH_BUMP_VERSION, TopicPartition
 from kwire.transactions.waiting import Joined, UntilEnded, WaitingForEnd

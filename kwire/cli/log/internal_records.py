@@ -36,7 +36,7 @@ from kwire_protocol.wire import GeneratedMessage, Message, ProtocolError, Reader
 
 from kwire.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from kwire.metadata.records import read_framed
-from kwire.topic_names import CLUSTER_METADATA, CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kwire.names.topic_names import CLUSTER_METADATA, CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 Plain = Mapping[str, object]
 Decoder = Callable[[Record], "tuple[Plain | None, Plain | None]"]

@@ -22,7 +22,7 @@ from kwire.groups.consumer.group import ConsumerGroup
 from kwire.groups.draft import Draft
 from kwire.groups.group import MemberContext
 from kwire.groups.topics import Topics
-from kwire.patterns import InvalidPattern, Pattern
+from kwire.names.patterns import InvalidPattern, Pattern
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from outcome import Value
 
-from kwire.peers import Answer
+from kwire.peers.peers import Answer
 from kwire.runtime.futures import Future
 
 if TYPE_CHECKING:

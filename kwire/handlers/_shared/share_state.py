@@ -12,7 +12,7 @@ from kwire.security.authorizer import Operation, ResourceType
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
-    from kwire.share_state.kinds import Kind
+    from kwire.share.coordinator.kinds import Kind
 
 
 async def answer(broker: Broker, context: Context, kind: Kind, request: Any) -> Any:

@@ -17,8 +17,8 @@ from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.replicas.roles import NotLeaderError
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
-from kwire.sharing.acknowledgements import AcknowledgementBatch
-from kwire.sharing.sessions import SessionKey, SharedPartition
+from kwire.share.leader.acknowledgements import AcknowledgementBatch
+from kwire.share.leader.sessions import SessionKey, SharedPartition
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -41,7 +41,7 @@ from kwire.pipeline.delivery.partitioning import partition_of
 from kwire.testing import Broker
 from kwire.tests.admin.letter_scene import COUNTED, copy, reference
 from kwire.tests.raw_client import RawClient
-from kwire.tests.sharing.share_requests import REJECT, ShareRequests, acquired
+from kwire.tests.share.leader.share_requests import REJECT, ShareRequests, acquired
 
 SETTINGS: Final = {
     "group.min.session.timeout.ms": "500",

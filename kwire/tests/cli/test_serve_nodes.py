@@ -20,9 +20,9 @@ from kwire_protocol.messages.metadata import MetadataRequest
 from compat_tests.waiting import eventually
 from kwire.config.definition import ConfigSource
 from kwire.metadata.image import ConfigResourceType
-from kwire.share_state.state import SharePartitionKey
+from kwire.names.topic_names import internal_replication_factors
+from kwire.share.coordinator.state import SharePartitionKey
 from kwire.tests.raw_client import RawClient
-from kwire.topic_names import internal_replication_factors
 
 TIMEOUT_S = 60
 SERVE = [sys.executable, "-m", "kwire", "serve", "--listen", "127.0.0.1:0"]

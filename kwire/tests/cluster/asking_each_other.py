@@ -14,7 +14,7 @@ from outcome import Error, Value
 from kwire.apis import APIS
 from kwire.broker import Broker
 from kwire.client.errors import ConnectionFailed
-from kwire.peers import Answer
+from kwire.peers.peers import Answer
 from kwire.replicas.partition import Partition
 from kwire.runtime.futures import Future, begun
 from kwire.runtime.slices import Beside

@@ -27,10 +27,10 @@ from kwire_protocol.wire import Uuid
 
 from compat_tests.waiting import eventually
 from kwire.metadata.image import ConfigResourceType
-from kwire.sharing.dead_letters import ENABLED
+from kwire.share.leader.dead_letters import ENABLED
 from kwire.tests.cluster.test_share_state_across_brokers import SETTINGS, OpenCluster
 from kwire.tests.raw_client import RawClient
-from kwire.tests.sharing.share_requests import REJECT
+from kwire.tests.share.leader.share_requests import REJECT
 
 DLQ = "dlq.g"
 NODES = (1, 2, 3)

@@ -18,12 +18,12 @@ from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.metadata.controller.topics.internal_topics import plan_topic
 from kwire.metadata.image import ConfigResourceType
+from kwire.names.topic_names import INTERNAL_TOPICS, internal_replication_factors
 from kwire.runtime.futures import at_once
-from kwire.share_state.state import SharePartitionKey
+from kwire.share.coordinator.state import SharePartitionKey
 from kwire.testing import Cluster
 from kwire.tests.cluster.told_cluster import ToldCluster
 from kwire.tests.raw_client import RawClient
-from kwire.topic_names import INTERNAL_TOPICS, internal_replication_factors
 
 KEYS = {0: "group", 1: "transactional id", 2: SharePartitionKey("group", b"t" * 16, 0).text}
 """By the kind of coordinator: what has one."""

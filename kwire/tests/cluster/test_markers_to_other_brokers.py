@@ -20,12 +20,12 @@ from kwire_protocol.records import Record, build_batch
 
 from kwire.client.producing import _FIRST_PRODUCE_THAT_ADDS
 from kwire.coordinators.runtime import java_hash
+from kwire.names.topic_names import TRANSACTION_STATE
 from kwire.replicas.partition import Partition
 from kwire.runtime.futures import Future
 from kwire.tests.cluster.asking_each_other import AskingCluster, answering, handled
 from kwire.tests.cluster.told_cluster import create
 from kwire.tests.futures import at_once
-from kwire.topic_names import TRANSACTION_STATE
 
 SETTINGS = (
     "transaction.state.log.replication.factor=2",

@@ -16,12 +16,12 @@ from outcome import Outcome, capture
 
 from kwire.broker import Broker
 from kwire.coordinators.runtime import CoordinatorRuntime
+from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.runtime.futures import Future, drive
 from kwire.runtime.slices import Beside
 from kwire.runtime.workers import Worker
 from kwire.tests.cluster.told_cluster import ToldCluster, create
 from kwire.tests.futures import at_once
-from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 T = TypeVar("T")
 

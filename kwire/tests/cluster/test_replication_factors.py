@@ -6,10 +6,10 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
+from kwire.names.topic_names import INTERNAL_TOPICS
 from kwire.runtime.futures import at_once
 from kwire.tests.cluster.told_cluster import ToldCluster
 from kwire.tests.folder_scene import new_disks, open_broker
-from kwire.topic_names import INTERNAL_TOPICS
 
 OFFSETS = "__consumer_offsets"
 

@@ -19,15 +19,15 @@ from kwire_storage.disk.files import Disk
 from compat_tests.waiting import eventually
 from kwire import broker as broker_module
 from kwire.config.server import ServerConfig
+from kwire.names.topic_names import SHARE_GROUP_STATE
 from kwire.network.server import BoundListener
 from kwire.runtime.futures import begun
-from kwire.share_state.kinds import Kind
-from kwire.share_state.persister import Persister
-from kwire.share_state.state import SharePartitionKey, ShareState, StateBatch
+from kwire.share.coordinator.kinds import Kind
+from kwire.share.coordinator.persister import Persister
+from kwire.share.coordinator.state import SharePartitionKey, ShareState, StateBatch
 from kwire.testing import Broker
 from kwire.tests.cluster.local_cluster import ALONE, LocalCluster
 from kwire.tests.raw_client import RawClient
-from kwire.topic_names import SHARE_GROUP_STATE
 
 T = TypeVar("T")
 

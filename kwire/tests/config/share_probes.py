@@ -13,9 +13,9 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopic
 from kwire_protocol.records import Record, iter_records
 
 from kwire.metadata.image import ConfigResourceType
-from kwire.sharing.dead_letters import ENABLED
-from kwire.tests.sharing.members import Member, ShareGroup, finished, initialize
-from kwire.tests.sharing.share_requests import REJECT, RELEASE, RENEW
+from kwire.share.leader.dead_letters import ENABLED
+from kwire.tests.share.leader.members import Member, ShareGroup, finished, initialize
+from kwire.tests.share.leader.share_requests import REJECT, RELEASE, RENEW
 from kwire.tests.transaction_scene import a_batch
 
 if TYPE_CHECKING:

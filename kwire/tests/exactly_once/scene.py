@@ -18,11 +18,11 @@ from kwire.coordinators.effects import Step
 from kwire.logs.cleaner import LogCleaner
 from kwire.logs.housekeeping import apply_retention
 from kwire.metadata.log import METADATA_TOPIC
+from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.replicas.partition import Partition
 from kwire.tests.asking.asked_broker import AskedBroker, Place
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock
-from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 ID_EXPIRATION_MS = 1_800_000
 SETTINGS = (

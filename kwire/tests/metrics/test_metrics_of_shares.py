@@ -8,12 +8,12 @@ from kwire_protocol.wire import Uuid
 
 from kwire.metrics import shares
 from kwire.metrics.metric import Family, Metric, Times
-from kwire.sharing.counts import SharingCounts
-from kwire.sharing.states import AcknowledgeType
-from kwire.tests.sharing.members import ShareGroup, create_topic, initialize, set_group_config, with_group
-from kwire.tests.sharing.scene import scene
-from kwire.tests.sharing.share_requests import ACCEPT, REJECT, RELEASE, RENEW
-from kwire.tests.sharing.test_copying_dead_letters import AUTO_CREATE, DLQ, DeadLetterScene, story_of
+from kwire.share.leader.counts import SharingCounts
+from kwire.share.leader.states import AcknowledgeType
+from kwire.tests.share.leader.members import ShareGroup, create_topic, initialize, set_group_config, with_group
+from kwire.tests.share.leader.scene import scene
+from kwire.tests.share.leader.share_requests import ACCEPT, REJECT, RELEASE, RENEW
+from kwire.tests.share.leader.test_copying_dead_letters import AUTO_CREATE, DLQ, DeadLetterScene, story_of
 
 
 async def read(group: ShareGroup) -> dict[str, dict[tuple[str, ...], float | Times]]:

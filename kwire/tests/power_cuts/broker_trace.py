@@ -25,12 +25,12 @@ from kwire.broker import Broker
 from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.logs.cleaner import LogCleaner
+from kwire.names.topic_names import is_internal
 from kwire.replicas.partition import ALL_IN_SYNC, Partition
 from kwire.runtime.futures import at_once
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.metadata.harness import NOW_MS, FakeClock
 from kwire.tests.power_cuts.folds import check_offsets, is_of_a_restart
-from kwire.topic_names import is_internal
 from storage.tests.power_cuts.checking import check_log, contents, sent_of
 from storage.tests.power_cuts.history import Batch, Cleaned, Flushed, Found, PartitionHistory, Sent, StartMoved
 from storage.tests.power_cuts.sweep import Moment

@@ -13,11 +13,11 @@ from kwire_storage.producers.markers import decode_marker
 
 from kwire.broker import Broker
 from kwire.groups.offsets.records import read_offset
+from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.replicas.partition import Partition
 from kwire.runtime.futures import at_once
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.asking.reading import read_all, visible
-from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.transactions.records import read_record as read_transaction_record
 from kwire.transactions.transaction import COMPLETE, TransactionState
 from storage.tests.power_cuts.checking import contents

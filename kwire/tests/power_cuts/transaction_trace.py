@@ -16,6 +16,7 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 
 from kwire.coordinators.backoff import FIRST_PAUSE_MS, LONGEST_PAUSE_MS
+from kwire.names.topic_names import TRANSACTION_STATE
 from kwire.replicas.partition import Partition
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import AskedBroker, Place
@@ -25,7 +26,6 @@ from kwire.tests.asking.reading import committed_offsets
 from kwire.tests.power_cuts.broker_trace import SETTINGS, BrokerTrace, Key, NextBrokerLife, key_of
 from kwire.tests.power_cuts.folds import check_readers, committed_values
 from kwire.tests.power_cuts.promises import Committed, End, Event, Promises, Sending, Work
-from kwire.topic_names import TRANSACTION_STATE
 from storage.tests.power_cuts.history import Batch as LoggedBatch
 from storage.tests.power_cuts.history import Flushed
 from storage.tests.power_cuts.sweep import Moment

@@ -94,8 +94,8 @@ from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
 from kwire.security.principal import ANONYMOUS, Principal, Requester
-from kwire.share_state import kinds
-from kwire.share_state.state import SharePartitionKey
+from kwire.share.coordinator import kinds
+from kwire.share.coordinator.state import SharePartitionKey
 from kwire.tests.error_codes import error_codes
 from kwire.tests.folder_scene import append
 from kwire.tests.internal_topics import create_internal_topics

@@ -25,12 +25,12 @@ from kwire_protocol.messages.read_share_group_state import PartitionResult
 from kwire_protocol.records import Record
 
 from kwire.client.async_connection import AsyncBrokerConnection
-from kwire.sharing.led import LedSharePartition
-from kwire.sharing.states import AcknowledgeType, RecordState
+from kwire.names.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from kwire.share.leader.led import LedSharePartition
+from kwire.share.leader.states import AcknowledgeType, RecordState
 from kwire.tests.simulation.eligibility import PartitionId
 from kwire.tests.simulation.history import BrokenPromise
 from kwire.tests.simulation.ledger import Ledger
-from kwire.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 
 LOCK_DURATION_MS: Final = 1000
 """The shortest that may be."""

@@ -26,11 +26,12 @@ from kwire_protocol.messages.read_share_group_state import (
 from kwire_protocol.records import Record
 
 from kwire.metadata.image import ConfigResourceType
+from kwire.names.topic_names import SHARE_GROUP_STATE
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Leader
-from kwire.share_state.state import NO_EPOCH, SharePartitionKey
-from kwire.sharing.led import LedSharePartition
-from kwire.sharing.share_partition import Status
+from kwire.share.coordinator.state import NO_EPOCH, SharePartitionKey
+from kwire.share.leader.led import LedSharePartition
+from kwire.share.leader.share_partition import Status
 from kwire.tests.simulation.clients import SHARE, Again, Client, Cluster
 from kwire.tests.simulation.deliveries import LOCK_DURATION_MS, Deliveries, RecordId
 from kwire.tests.simulation.eligibility import Eligibility, PartitionId
@@ -45,7 +46,6 @@ from kwire.tests.simulation.members import (
 from kwire.tests.simulation.node import Process
 from kwire.tests.simulation.share_members import ShareMember
 from kwire.tests.simulation.streams_members import CHANGELOG, StatefulLife, StreamsLife, StreamsWatcher
-from kwire.topic_names import SHARE_GROUP_STATE
 
 GROUP: Final = "group"
 LETTERS: Final = "dlq.letters"

@@ -8,9 +8,9 @@ import attrs
 import trio
 from kwire_protocol.records import Record
 
+from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.tests.simulation.eligibility import Loss, PartitionId
 from kwire.tests.simulation.history import BrokenPromise, History
-from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 UNKNOWN = "unknown"
 COMMITTED = "committed"

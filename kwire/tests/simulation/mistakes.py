@@ -14,7 +14,7 @@ from kwire_protocol.internal.streams_group import StreamsGroupCurrentMemberAssig
 from kwire.groups.group import accept_all
 from kwire.metadata.controller.partitions.elections import Elected
 from kwire.replicas.roles import Follower
-from kwire.sharing.states import ACQUIRED, ARCHIVED, AVAILABLE
+from kwire.share.leader.states import ACQUIRED, ARCHIVED, AVAILABLE
 from storage.tests.power_cuts.mutants import Change, Function, always, instead, without
 
 PARTITION = "kwire.replicas.partition:Partition"
@@ -25,8 +25,8 @@ IN_SYNC = "kwire.replication.in_sync:InSyncReplicas"
 MEMBER = "kwire.cluster.member:ClusterMember"
 CONSUMER_GROUP = "kwire.groups.consumer.group:ConsumerGroup"
 STREAMS_GROUP = "kwire.groups.streams.group:StreamsGroup"
-SHARE_PARTITION = "kwire.sharing.share_partition:SharePartition"
-SHARE_STATES = "kwire.share_state.shard"
+SHARE_PARTITION = "kwire.share.leader.share_partition:SharePartition"
+SHARE_STATES = "kwire.share.coordinator.shard"
 RUNTIME = "kwire.coordinators.runtime:CoordinatorRuntime"
 
 
@@ -278,17 +278,17 @@ IN_GROUPS: dict[str, dict[str, Change]] = {
     },
     "share": {
         "a record is acquired that another member holds": instead(
-            "kwire.sharing.in_flight:Run.may_be_acquired",
+            "kwire.share.leader.in_flight:Run.may_be_acquired",
             of_others_too,
         ),
         "a lock does not end": without(f"{SHARE_PARTITION}.expire", f"{SHARE_PARTITION}._time_out"),
-        "a new leader forgets what was acknowledged": instead("kwire.sharing.service:_known", always([])),
-        "a release counts as no delivery": instead("kwire.sharing.effects:Write.add", without_their_count),
+        "a new leader forgets what was acknowledged": instead("kwire.share.leader.service:_known", always([])),
+        "a release counts as no delivery": instead("kwire.share.leader.effects:Write.add", without_their_count),
         "a share coordinator answers before its records are committed": instead(
-            "kwire.share_state.service:ShareStateService._when_committed", always(None)
+            "kwire.share.coordinator.service:ShareStateService._when_committed", always(None)
         ),
         "a snapshot of a share state lacks its batches": instead(
-            "kwire.share_state.records:Update.applied_to",
+            "kwire.share.coordinator.records:Update.applied_to",
             without_batches,
             seen_by=f"{SHARE_STATES}:ShareStateShard._changed",
         ),

@@ -22,9 +22,9 @@ from kwire_protocol.wire import ApiMessage
 
 from kwire.client.async_connection import AsyncBrokerConnection
 from kwire.groups.share.member import LEAVING_EPOCH
-from kwire.sharing.led import LedSharePartition
-from kwire.sharing.sessions import FINAL_EPOCH, INITIAL_EPOCH
-from kwire.sharing.states import AcknowledgeType, AcquireMode
+from kwire.share.leader.led import LedSharePartition
+from kwire.share.leader.sessions import FINAL_EPOCH, INITIAL_EPOCH
+from kwire.share.leader.states import AcknowledgeType, AcquireMode
 from kwire.tests.simulation.clients import GROUP, Again, Cluster
 from kwire.tests.simulation.deliveries import Deliveries, Hold
 from kwire.tests.simulation.eligibility import PartitionId

@@ -15,6 +15,7 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_protocol.records import Record
 
 from kwire.coordinators.runtime import java_hash
+from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.replicas.partition import Partition
 from kwire.runtime import workers
 from kwire.tests.simulation import node as nodes_of
@@ -39,7 +40,6 @@ from kwire.tests.simulation.keeper import Keeper
 from kwire.tests.simulation.ledger import Ledger
 from kwire.tests.simulation.network import Network
 from kwire.tests.simulation.node import Node, Process
-from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 TOPIC = "t"
 PARTITIONS = 3

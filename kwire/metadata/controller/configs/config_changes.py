@@ -33,7 +33,7 @@ from kwire.metadata.controller.configs.config_checks import (
 from kwire.metadata.controller.deciding import MIN_ISR, ClusterState, Records, repeated
 from kwire.metadata.controller.partitions.eligible_replicas import check_min_isr, cleared_by
 from kwire.metadata.image import ConfigResourceType
-from kwire.topic_names import check_topic_name, no_such_topic
+from kwire.names.topic_names import check_topic_name, no_such_topic
 
 
 class Operation(IntEnum):

@@ -22,7 +22,7 @@ from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.partitions.elections import Election
 from kwire.metadata.controller.partitions.partition_changes import partition_change
 from kwire.metadata.image import NO_LEADER, TopicImage
-from kwire.topic_names import no_such_topic
+from kwire.names.topic_names import no_such_topic
 
 MOST_BALANCED_AT_ONCE: Final = 1000
 """So many partitions get their preferred leader in one decision; the next one goes on."""

@@ -24,7 +24,7 @@ from kwire.metadata.controller.partitions.elections import Election
 from kwire.metadata.controller.partitions.partition_changes import Replicas, partition_change
 from kwire.metadata.controller.partitions.placement import check_assignment
 from kwire.metadata.image import PartitionRegistration, TopicImage
-from kwire.topic_names import no_such_topic
+from kwire.names.topic_names import no_such_topic
 
 
 def reassign_partitions(

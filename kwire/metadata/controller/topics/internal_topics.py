@@ -6,7 +6,7 @@ import attrs
 
 from kwire.config.server import ServerConfig
 from kwire.config.tables.topic import SEGMENT_BYTES_MIN
-from kwire.topic_names import INTERNAL_TOPICS
+from kwire.names.topic_names import INTERNAL_TOPICS
 
 
 @attrs.frozen

@@ -16,7 +16,7 @@ from kwire_protocol.wire import Uuid
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.partitions.placement import partition_record
 from kwire.metadata.image import ConfigResourceType
-from kwire.topic_names import CLUSTER_METADATA, check_topic_name, has_collision_chars, unified_name
+from kwire.names.topic_names import CLUSTER_METADATA, check_topic_name, has_collision_chars, unified_name
 
 
 def check_new_name(state: ClusterState, name: str) -> None:

@@ -23,7 +23,7 @@ from kwire.metadata.controller.deciding import (
     too_many,
 )
 from kwire.metadata.controller.partitions.placement import Placer, check_assignment, partition_record
-from kwire.topic_names import no_such_topic
+from kwire.names.topic_names import no_such_topic
 
 
 def create_partitions(

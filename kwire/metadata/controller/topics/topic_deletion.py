@@ -20,7 +20,7 @@ from kwire.metadata.controller.deciding import (
     too_many,
 )
 from kwire.metadata.image import TopicImage
-from kwire.topic_names import no_such_topic
+from kwire.names.topic_names import no_such_topic
 
 DELETION_DISABLED_SINCE = 3
 """Before that version clients do not know TOPIC_DELETION_DISABLED."""

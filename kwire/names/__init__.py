@@ -1,0 +1,1 @@
+"""Names of topics, and patterns of names."""

@@ -1,0 +1,171 @@
+"""Every share-partition that this broker coordinates. Passes requests to the shards of `__share_group_state`.
+
+`kwire.coordinators.runtime` drives the shards, one `ShareStateShard` for each partition. Kafka's
+`ShareCoordinatorService`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import Uuid
+
+from kwire.config.server import ServerConfig
+from kwire.coordinators.durations import Durations
+from kwire.coordinators.effects import Effect, response_error
+from kwire.coordinators.internal_topic import InternalTopic
+from kwire.coordinators.runtime import CoordinatorRuntime
+from kwire.metadata.service import MetadataService
+from kwire.replicas.partition import Acknowledgement
+from kwire.replicas.table import PartitionTable
+from kwire.runtime.clock import Clock
+from kwire.runtime.futures import Future
+from kwire.runtime.slices import Slices
+from kwire.share.coordinator.config import ShareStateConfig
+from kwire.share.coordinator.effects import Prune
+from kwire.share.coordinator.kinds import WRITE, Asked, Kind, Result
+from kwire.share.coordinator.state import SharePartitionKey
+
+if TYPE_CHECKING:
+    from kwire.share.coordinator.shard import ShareStateShard
+
+log = logging.getLogger(__name__)
+
+PARTITIONS_PER_TURN: Final = 500
+"""Of one request, before other work has a turn."""
+
+
+class ShareStateService:
+    """`answer` is for requests of any broker, `answer_one` for what this broker asks itself.
+
+    Both wait until what was recorded is committed. What cannot be answered has an error in its own result.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        topic: InternalTopic,
+        partitions: PartitionTable,
+        metadata: MetadataService,
+        clock: Clock,
+    ) -> None:
+        shard_config = ShareStateConfig(
+            updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
+            cold_snapshot_interval_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
+            prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
+        )
+        self._partitions = partitions
+        self._beside = metadata.beside
+        self._clock = clock
+        self.requests: Counter[str] = Counter()
+        """How many share-partitions were asked about, by the kind's name."""
+        self.write_times = Durations()
+        self._write_timeout_ms = config.share_coordinator_write_timeout_ms
+
+        def partition_count(topic_id: Uuid) -> int | None:
+            found = metadata.image.topics_by_id.get(topic_id)
+            return None if found is None else len(found.partitions)
+
+        def make_shard(_index: int) -> ShareStateShard:
+            # Most brokers have none, and need not load its messages.
+            from kwire.share.coordinator.shard import ShareStateShard
+
+            return ShareStateShard(shard_config, partition_count=partition_count)
+
+        self.runtime = CoordinatorRuntime(topic, clock, "share states", make_shard, self._do_other)
+
+    async def answer(self, kind: Kind, request: Any) -> Any:
+        """The response to a whole request. It is empty, as Kafka's, without a group id or without any partition."""
+        if not request.group_id or not all(topic.partitions for topic in request.topics):
+            return kind.response({})
+        began_ms = self._clock.monotonic_ms()
+        results: dict[Uuid, dict[int, Result]] = {}
+        waiting: dict[int, list[SharePartitionKey]] = {}
+        slices = Slices(self._beside, PARTITIONS_PER_TURN)
+        for topic in request.topics:
+            for asked in topic.partitions:
+                key = SharePartitionKey(request.group_id, topic.topic_id, asked.partition)
+                index, result = self._perform(kind, key, asked)
+                results.setdefault(key.topic_id, {})[key.partition] = result
+                if result.error_code == ErrorCode.NONE:
+                    waiting.setdefault(index, []).append(key)
+                await slices.after(1)
+        # All that was appended is waited for together.
+        until_ms = self._clock.monotonic_ms() + self._write_timeout_ms
+        for index, future in [(index, self._when_committed(index)) for index in waiting]:
+            error = await self._outcome(future, until_ms)
+            if error is not None:
+                for key in waiting[index]:
+                    results[key.topic_id][key.partition] = kind.refused(key.partition, error)
+        self._took(kind, began_ms)
+        return kind.response(results)
+
+    async def answer_one(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> Result:
+        """The result for one share-partition of this broker's own request."""
+        began_ms = self._clock.monotonic_ms()
+        index, result = self._perform(kind, key, asked)
+        if result.error_code == ErrorCode.NONE:
+            until_ms = began_ms + self._write_timeout_ms
+            error = await self._outcome(self._when_committed(index), until_ms)
+            if error is not None:
+                result = kind.refused(key.partition, error)
+        self._took(kind, began_ms)
+        return result
+
+    def _took(self, kind: Kind, began_ms: int) -> None:
+        if kind is WRITE:
+            self.write_times.add(self._clock.monotonic_ms() - began_ms)
+
+    def forget_topic(self, name: str, topic_id: Uuid) -> None:
+        """The topic was deleted, and with it the states of its partitions."""
+        if name == self.runtime.topic.name:
+            self.runtime.forget_topic()
+            return
+        self.runtime.for_each(lambda shard, now: shard.forget_topics({topic_id}, now=now))
+
+    def _perform(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> tuple[int, Result]:
+        """The result as it is once the records behind it are committed, and the partition that has those."""
+        try:
+            index, shard, now = self.runtime.find(key.text)
+        except KafkaError as error:
+            return -1, kind.refused(key.partition, error)
+        self.requests[kind.name] += 1
+        future: Future[Result] = Future()
+        self.runtime.perform(index, getattr(shard, kind.name)(key, asked, future, now=now))
+        return index, future.value
+
+    def _when_committed(self, index: int) -> Acknowledgement | KafkaError | None:
+        try:
+            return self.runtime.topic.when_committed(index)
+        except KafkaError as error:
+            return error
+
+    async def _outcome(self, future: Acknowledgement | KafkaError | None, until_ms: int) -> KafkaError | None:
+        """The error, if the records are not committed by then. A coroutine without a connection has no such limit: it
+        waits until a replica that does not answer has left the ISR.
+        """
+        if not isinstance(future, Acknowledgement):
+            error = future
+        else:
+            future.wait_at_most(max(until_ms - self._clock.monotonic_ms(), 0))
+            error = await future
+        return None if error is None else KafkaError(response_error(error.code), error.message)
+
+    def _do_other(self, index: int, effect: Effect) -> Iterable[Effect]:
+        assert isinstance(effect, Prune)
+        shard = self.runtime.shard_at(index)
+        if shard is None:
+            return []
+        name = self.runtime.topic.name
+        try:
+            self._partitions.find(name, index).delete_records_before(effect.before_offset, now_ms=self._clock.now_ms())
+        except KafkaError as error:
+            # What is not replicated yet cannot be deleted yet.
+            log.debug("%s-%d is not pruned before %d for now: %s", name, index, effect.before_offset, error)
+            return shard.pruned(effect.before_offset, done=False, now=self.runtime.now())
+        return shard.pruned(effect.before_offset, done=True, now=self.runtime.now())

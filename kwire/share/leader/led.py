@@ -1,0 +1,90 @@
+"""A share partition together with the log that it delivers, and the ShareFetches that wait for it.
+
+It lives as long as this broker leads the partition in one leader epoch. Everything that can end that, and whatever
+makes more to fetch, wakes the waiters of the partition, and this is one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_storage.log.slices import LogSlice
+
+from kwire.replicas.roles import Leader, NotLeaderError
+from kwire.runtime.futures import Waiter
+from kwire.share.coordinator.state import SharePartitionKey
+from kwire.share.leader.reading import ReadBatches, read_batches
+from kwire.share.leader.share_partition import SharePartition
+from kwire.share.leader.states import ARCHIVING
+
+if TYPE_CHECKING:
+    from kwire.replicas.partition import Partition
+
+
+@attrs.define(eq=False)
+class LedSharePartition:
+    """`on_change` is called with it when its partition has changed."""
+
+    key: SharePartitionKey
+    partition: Partition
+    machine: SharePartition
+    on_change: Callable[[LedSharePartition], None]
+    waiters: dict[Waiter, None] = attrs.field(factory=dict)
+    """ShareFetches that wait for more, or for the end."""
+    ended: KafkaError | None = None
+    """Why nothing can be fetched from it any more."""
+    writes: int = 0
+    """How many are on their way to the share coordinator."""
+    copy_pause_ms: int = 0
+    """How long the last dead letter that could not be copied waits; 0 if none has failed since one was copied."""
+    is_unused: bool = False
+    """The group has no session here any more."""
+
+    def wake(self) -> None:
+        """Called by the partition."""
+        self.on_change(self)
+
+    def wake_fetches(self) -> None:
+        for waiter in tuple(self.waiters):
+            waiter.wake()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker still leads the partition, in the same leader epoch."""
+        role = self.partition.role
+        return type(role) is Leader and role.leader_epoch == self.machine.leader_epoch
+
+    def not_leader(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> KafkaError:
+        """The error that tells a client of the leader, as far as this broker knows it (KIP-951)."""
+        role = self.partition.role
+        return NotLeaderError(code, role.leader_id, role.leader_epoch)
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether something is not in the dead-letter topic yet."""
+        return any(run.state is ARCHIVING for batch in self.machine.in_flight.batches for run in batch.runs)
+
+    def can_acquire(self) -> bool:
+        return self.ended is None and self.machine.can_acquire()
+
+    def read(self, *, max_bytes: int, is_first: bool, committed: bool) -> LogSlice:
+        """What can be fetched now; of size 0 if there is nothing. Raises KafkaError."""
+        partition = self.partition
+        partition.leader()
+        return partition.read(
+            self.machine.next_fetch_offset,
+            max_bytes=max_bytes,
+            max_offset=partition.last_stable_offset if committed else partition.high_watermark,
+            min_one_batch=is_first,
+        )
+
+    def batches(self, piece: LogSlice, offset: int, *, max_records: int, committed: bool) -> ReadBatches:
+        """The batches of what was read at `offset`, as far as `max_records` of them could be acquired."""
+        machine = self.machine
+        beyond = min(max_records, machine.limits.max_in_flight_records)
+        until = max(machine.end_offset, offset - 1) + beyond
+        return read_batches(self.partition, piece, offset, until, committed=committed)

@@ -1,0 +1,478 @@
+"""Two brokers whose share-partitions are coordinated by one of them, while requests are lost and late."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import pytest
+import trio
+from kwire_protocol.errors import ErrorCode as E
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
+from kwire_protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
+from kwire_protocol.messages.read_share_group_state import ReadShareGroupStateRequest
+from kwire_protocol.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from kwire_protocol.messages.write_share_group_state import PartitionData, WriteShareGroupStateRequest
+from kwire_protocol.wire import Uuid
+from outcome import Outcome
+
+from kwire.broker import Broker
+from kwire.coordinators.loading import Slice
+from kwire.names.topic_names import SHARE_GROUP_STATE
+from kwire.runtime.futures import Future, begun
+from kwire.runtime.slices import Beside, Loop
+from kwire.share.coordinator import persister as persisting
+from kwire.share.coordinator.kinds import READ, WRITE
+from kwire.share.coordinator.persister import MAX_ATTEMPTS, PATIENCE_MS, CoordinatorPersister
+from kwire.share.coordinator.remote_states import MAX_PARTITIONS, MAX_REQUESTS, MAX_WAITING, Question, RemoteStates
+from kwire.share.coordinator.state import SharePartitionKey, ShareState, ShareStateSummary, StateBatch
+from kwire.tests.cluster.asking_each_other import Asked, AskingCluster, FakePeers
+from kwire.tests.cluster.told_cluster import create
+from kwire.tests.futures import at_once
+from kwire.tests.metadata.harness import FakeClock
+
+T = TypeVar("T")
+
+SETTINGS = (
+    "share.coordinator.state.topic.replication.factor=2",
+    "share.coordinator.state.topic.min.isr=1",
+    "share.coordinator.state.topic.num.partitions=1",
+)
+BATCH = StateBatch(0, 4, 2, 1)
+
+
+@attrs.define(eq=False)
+class Scene:
+    """Node 1 coordinates all share-partitions. Topic `t` has 20 partitions."""
+
+    cluster: AskingCluster
+    topic_id: Uuid
+
+    def persister(self, node_id: int) -> CoordinatorPersister:
+        found = self.cluster.brokers[node_id].persister
+        assert isinstance(found, CoordinatorPersister)
+        return found
+
+    def initialize(self, *partitions: int) -> None:
+        topics = {self.topic_id: [(partition, 0, 0) for partition in partitions or (0,)]}
+        answer = at_once(self.persister(1).initialize("g", topics))
+        assert set(answer.values()) == {E.NONE}
+
+    def write(
+        self, node_id: int, partition: int = 0, *, start_offset: int = 0, batches: Sequence[StateBatch] = (BATCH,)
+    ) -> Future[Outcome[None]]:
+        return begun(
+            self.persister(node_id).write(
+                "g",
+                self.topic_id,
+                partition,
+                state_epoch=0,
+                leader_epoch=0,
+                start_offset=start_offset,
+                delivery_complete_count=3,
+                batches=batches,
+            )
+        )
+
+    def read(self, node_id: int, partition: int = 0, leader_epoch: int = 0) -> Future[Outcome[ShareState]]:
+        return begun(self.persister(node_id).read("g", self.topic_id, partition, leader_epoch))
+
+    def run(self, node_id: int, coroutine: Coroutine[Any, None, T]) -> T:
+        """Delivers what it asks."""
+        future = begun(coroutine)
+        self.cluster.deliver_all()
+        assert future.is_set
+        return future.value.unwrap()
+
+    def partitions_of(self, asked: Asked) -> list[int]:
+        (topic,) = asked.request.topics
+        return [data.partition for data in topic.partitions]
+
+    def pass_pause(self) -> None:
+        (pause,) = self.cluster.pauses
+        self.cluster.pauses.clear()
+        pause.set(None)
+
+    def move_coordinator(self, leader: int) -> None:
+        """The state of the log goes along."""
+        self.cluster.replicate(SHARE_GROUP_STATE, 0, source=3 - leader, target=leader)
+        self.cluster.elect(SHARE_GROUP_STATE, 0, leader)
+        self.settle()
+
+    def settle(self) -> None:
+        """What the runtimes' tasks do."""
+        for broker in self.cluster.brokers.values():
+            runtime = broker.share_state.runtime
+            runtime.settle()
+            runtime._advance(0, Slice(broker.clock, 1_000))
+
+
+def started(cluster: AskingCluster, node_id: int) -> Broker:
+    broker = cluster.start(node_id, *SETTINGS)
+    assert isinstance(broker.persister, CoordinatorPersister)
+    peers: Any = FakePeers(cluster)
+    broker.persister._peers = broker.persister._sender.peers = peers
+    return broker
+
+
+def two_brokers() -> Scene:
+    cluster = AskingCluster()
+    started(cluster, 1)
+    broker = started(cluster, 2)
+    create(broker, "t", 20, 2)
+    at_once(broker.share_state.runtime.topic.ensure())
+    cluster.elect(SHARE_GROUP_STATE, 0, 1)
+    scene = Scene(cluster, broker.metadata.image.topics["t"].topic_id)
+    scene.settle()
+    return scene
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = two_brokers()
+    yield scene
+    for each in scene.cluster.brokers.values():
+        each.close()
+
+
+def error_of(future: Future[Outcome[Any]]) -> E:
+    with pytest.raises(KafkaError) as raised:
+        future.value.unwrap()
+    return raised.value.code
+
+
+def test_a_local_coordinator_is_called_without_a_request(scene: Scene) -> None:
+    scene.initialize()
+    scene.write(1).value.unwrap()
+    assert scene.read(1, leader_epoch=5).value.unwrap() == ShareState(0, 0, (BATCH,))
+    summary = ShareStateSummary(0, 5, 0, 3)
+    topic_id, persister = scene.topic_id, scene.persister(1)
+    assert at_once(persister.read_summary("g", {topic_id: [(0, 5)]})) == {(topic_id, 0): summary}
+    assert error_of(scene.read(1, leader_epoch=4)) is E.FENCED_LEADER_EPOCH
+    assert at_once(persister.delete("g", {topic_id: [0, 19, 20]})) == {
+        (topic_id, 0): E.NONE,
+        (topic_id, 19): E.NONE,
+        (topic_id, 20): E.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert error_of(scene.read(1)) is E.INVALID_REQUEST
+    assert (scene.cluster.asked, scene.cluster.pauses) == ([], [])
+
+
+def test_another_broker_is_asked_for_the_same(scene: Scene) -> None:
+    topic_id, persister = scene.topic_id, scene.persister(2)
+    assert scene.run(2, persister.initialize("g", {topic_id: [(0, 0, 7), (1, 0, -1)], bytes(16): [(0, 0, 0)]})) == {
+        (topic_id, 0): E.NONE,
+        (topic_id, 1): E.NONE,
+        (bytes(16), 0): E.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    scene.run(
+        2,
+        persister.write(
+            "g",
+            topic_id,
+            0,
+            state_epoch=0,
+            leader_epoch=0,
+            start_offset=8,
+            delivery_complete_count=2,
+            batches=[StateBatch(7, 9, 0, 1), StateBatch(9, 9, 2, 1)],
+        ),
+    )
+    state = scene.run(2, persister.read("g", topic_id, 0, 4))
+    assert state == ShareState(0, 8, (StateBatch(8, 8, 0, 1), StateBatch(9, 9, 2, 1)))
+    assert scene.run(2, persister.read_summary("g", {topic_id: [(0, 4), (1, 0), (99, 0)]})) == {
+        (topic_id, 0): ShareStateSummary(0, 4, 8, 2),
+        (topic_id, 1): ShareStateSummary(0, 0, -1, -1),
+        (topic_id, 99): ShareStateSummary(0, 0, 0, -1, E.UNKNOWN_TOPIC_OR_PARTITION),
+    }
+    assert scene.run(2, persister.delete("g", {topic_id: [0]})) == {(topic_id, 0): E.NONE}
+    with pytest.raises(KafkaError) as raised:
+        scene.run(2, persister.read("g", topic_id, 0, 4))
+    assert raised.value.code is E.INVALID_REQUEST
+    assert scene.cluster.pauses == []
+
+
+def test_what_is_wanted_while_a_request_is_under_way_shares_the_next_one(scene: Scene) -> None:
+    scene.initialize(*range(5))
+    futures = [scene.write(2, partition) for partition in range(5)]
+    first = scene.cluster.taken(WriteShareGroupStateRequest)
+    assert (scene.partitions_of(first), scene.cluster.asked) == ([0], [])
+    first.deliver()
+    second = scene.cluster.taken(WriteShareGroupStateRequest)
+    assert (scene.partitions_of(second), scene.cluster.asked) == ([1, 2, 3, 4], [])
+    second.deliver()
+    assert all(future.value.unwrap() is None for future in futures)
+
+
+def test_other_kinds_and_other_groups_do_not_wait_for_each_other(scene: Scene) -> None:
+    scene.initialize(0, 1)
+    persister = scene.persister(2)
+    scene.write(2, 0)
+    scene.read(2, 0)
+    begun(persister.initialize("h", {scene.topic_id: [(0, 0, 0)]}))
+    begun(persister.delete("h", {scene.topic_id: [0]}))
+    begun(persister.read_summary("h", {scene.topic_id: [(0, 0)]}))
+    kinds = {type(asked.request) for asked in scene.cluster.asked}
+    assert kinds == {
+        WriteShareGroupStateRequest,
+        ReadShareGroupStateRequest,
+        InitializeShareGroupStateRequest,
+        DeleteShareGroupStateRequest,
+        ReadShareGroupStateSummaryRequest,
+    }
+    scene.cluster.deliver_all()
+
+
+def test_a_coordinator_that_has_moved_is_looked_for_again(scene: Scene) -> None:
+    scene.initialize()
+    future = scene.write(2)
+    late = scene.cluster.taken(WriteShareGroupStateRequest)
+    scene.move_coordinator(2)
+    late.deliver()
+    assert not future.is_set
+    scene.pass_pause()
+    future.value.unwrap()
+    assert scene.read(2).value.unwrap().batches == (BATCH,)
+    assert scene.cluster.asked == []
+    # And for the broker that has lost it, it is the other one.
+    read = scene.read(1)
+    scene.cluster.taken(ReadShareGroupStateRequest).deliver()
+    assert read.value.unwrap().batches == (BATCH,)
+
+
+@pytest.mark.parametrize(
+    "passing", [E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, None]
+)
+def test_what_passes_is_waited_for(scene: Scene, passing: E | None) -> None:
+    scene.initialize()
+    future = scene.read(2)
+    for _ in range(3):
+        asked = scene.cluster.taken(ReadShareGroupStateRequest)
+        if passing is None:
+            asked.fail()
+        else:
+            asked.tell(READ.all_refused(asked.request, KafkaError(passing)))
+        assert (future.is_set, scene.cluster.asked) == (False, [])
+        scene.pass_pause()
+    scene.cluster.deliver_all()
+    assert future.value.unwrap() == ShareState(0, 0, ())
+
+
+def test_a_write_that_was_done_and_not_answered_is_done_again_without_harm(scene: Scene) -> None:
+    scene.initialize()
+    future = scene.write(2)
+    lost = scene.cluster.taken(WriteShareGroupStateRequest)
+    lost.handle()
+    lost.fail()
+    scene.pass_pause()
+    scene.cluster.deliver_all()
+    future.value.unwrap()
+    assert scene.read(1).value.unwrap().batches == (BATCH,)
+
+
+def test_a_broker_that_never_answers_is_given_up(scene: Scene) -> None:
+    scene.initialize()
+    future = scene.read(2)
+    attempts = 0
+    while not future.is_set:
+        scene.cluster.taken(ReadShareGroupStateRequest).fail()
+        attempts += 1
+        if not future.is_set:
+            scene.pass_pause()
+    assert error_of(future) is E.COORDINATOR_NOT_AVAILABLE
+    assert attempts == MAX_ATTEMPTS
+    assert (scene.cluster.asked, scene.cluster.pauses) == ([], [])
+
+
+def test_patience_ends(scene: Scene) -> None:
+    scene.initialize()
+    clock = FakeClock()
+    scene.persister(2)._clock = clock
+    future = scene.read(2)
+    scene.cluster.taken(ReadShareGroupStateRequest).fail()
+    scene.pass_pause()
+    clock.time_ms += PATIENCE_MS
+    scene.cluster.taken(ReadShareGroupStateRequest).fail()
+    assert error_of(future) is E.COORDINATOR_NOT_AVAILABLE
+
+
+def test_an_answer_without_the_partition_and_a_code_that_is_not_known_are_errors(scene: Scene) -> None:
+    scene.initialize()
+    future = scene.read(2)
+    scene.cluster.taken(ReadShareGroupStateRequest).tell(READ.response({}))
+    scene.pass_pause()
+    asked = scene.cluster.taken(ReadShareGroupStateRequest)
+    response = READ.all_refused(asked.request, KafkaError(E.INVALID_REQUEST))
+    response.results[0].partitions[0].error_code = 9_999
+    asked.tell(response)
+    assert error_of(future) is E.UNKNOWN_SERVER_ERROR
+
+
+def test_writes_of_a_partition_are_done_in_order_even_if_one_is_repeated(scene: Scene) -> None:
+    scene.initialize()
+    futures = [scene.write(2, start_offset=offset, batches=()) for offset in (1, 2, 3)]
+    scene.cluster.taken(WriteShareGroupStateRequest).fail()
+    assert scene.cluster.asked == [], "the next one waits for the pause of the first"
+    scene.pass_pause()
+    for offset in (1, 2, 3):
+        asked = scene.cluster.taken(WriteShareGroupStateRequest)
+        assert asked.request.topics[0].partitions[0].start_offset == offset
+        asked.deliver()
+    assert all(future.value.unwrap() is None for future in futures)
+    assert scene.read(1).value.unwrap().start_offset == 3
+    assert scene.persister(2)._writes == {}
+
+
+def test_a_caller_that_goes_away_lets_the_others_on(scene: Scene) -> None:
+    scene.initialize()
+    persister = scene.persister(2)
+
+    def writing(offset: int) -> Coroutine[Any, None, None]:
+        return persister.write(
+            "g",
+            scene.topic_id,
+            0,
+            state_epoch=0,
+            leader_epoch=0,
+            start_offset=offset,
+            delivery_complete_count=0,
+            batches=(),
+        )
+
+    first, second = writing(1), writing(2)
+    first.send(None)
+    second.send(None)
+    last = begun(writing(3))
+    second.close()
+    first.close()
+    assert not last.is_set
+    # What the first one has asked is done, or not.
+    scene.cluster.deliver_all()
+    last.value.unwrap()
+    assert persister._writes == {}
+    assert scene.read(1).value.unwrap().start_offset == 3
+
+
+def test_a_server_that_ends_while_it_writes_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", errors.append)
+
+    async def run() -> None:
+        scene = two_brokers()
+        scene.initialize()
+        for _ in range(3):
+            scene.write(2)
+
+    trio.run(run)
+    gc.collect()
+    assert not errors
+
+
+def test_too_many_writes_that_wait_are_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persisting, "MAX_WRITES_WAITING", 2)
+    scene.initialize()
+    futures = [scene.write(2) for _ in range(4)]
+    assert error_of(futures.pop()) is E.COORDINATOR_NOT_AVAILABLE
+    scene.cluster.deliver_all()
+    assert all(future.value.unwrap() is None for future in futures)
+
+
+def test_a_write_is_answered_when_the_replicas_have_it(scene: Scene) -> None:
+    scene.initialize()
+    partition = scene.cluster.led(SHARE_GROUP_STATE, 0, 1)
+    partition.propose_isr((1, 2))
+    future = scene.write(1)
+    assert not future.is_set
+    partition.note_fetch(2, partition.log_end_offset)
+    future.value.unwrap()
+
+
+def test_a_write_that_the_replicas_did_not_get_is_asked_of_the_next_coordinator(scene: Scene) -> None:
+    scene.initialize()
+    scene.cluster.replicate(SHARE_GROUP_STATE, 0, source=1, target=2)
+    scene.cluster.led(SHARE_GROUP_STATE, 0, 1).propose_isr((1, 2))
+    future = scene.write(1)
+    assert not future.is_set
+    scene.cluster.elect(SHARE_GROUP_STATE, 0, 2)
+    scene.settle()
+    assert not future.is_set
+    scene.pass_pause()
+    scene.cluster.taken(WriteShareGroupStateRequest).deliver()
+    future.value.unwrap()
+    assert scene.read(2).value.unwrap().batches == (BATCH,)
+
+
+def test_requests_about_several_groups_leave_in_one_go(scene: Scene) -> None:
+    persister = scene.persister(2)
+    turns: deque[Callable[[], object]] = deque()
+
+    def no_task(_: object) -> None:
+        raise AssertionError("it starts no task")
+
+    persister._peers.beside = Beside(Loop(turns.append, no_task))
+    for group_id in ("g", "h", "g"):
+        begun(persister.initialize(group_id, {scene.topic_id: [(0, 0, 0), (1, 0, 0)]}))
+    assert scene.cluster.asked == []
+    while turns:
+        turns.popleft()()
+    assert [(asked.request.group_id, scene.partitions_of(asked)) for asked in scene.cluster.asked] == [
+        ("g", [0, 1]),
+        ("h", [0, 1]),
+    ]
+
+
+# The machine by itself
+
+
+def question(partition: int, group_id: str = "g") -> Question:
+    return Question(WRITE, SharePartitionKey(group_id, bytes(16), partition), PartitionData(partition))
+
+
+def test_a_partition_is_named_once_in_a_request() -> None:
+    machine = RemoteStates()
+    twice = [question(3), question(3)]
+    for each in twice:
+        machine.ask(each, 1)
+    first = machine.next_request(1)
+    assert first is not None
+    assert first.questions == twice[:1]
+    assert machine.next_request(1) is None, "one is under way"
+    machine.answered(first, None)
+    second = machine.next_request(1)
+    assert second is not None
+    assert second.questions == twice[1:]
+
+
+def test_requests_and_what_waits_for_them_are_limited() -> None:
+    machine = RemoteStates()
+    for number in range(MAX_WAITING):
+        machine.ask(question(number), 1)
+    with pytest.raises(KafkaError) as raised:
+        machine.ask(question(0), 1)
+    assert raised.value.code is E.COORDINATOR_NOT_AVAILABLE
+    machine.ask(question(0), 2)
+    sent = machine.next_request(1)
+    assert sent is not None
+    assert len(sent.questions) == MAX_PARTITIONS
+    machine.ask(question(0), 1)
+    busy = [sent]
+    for number in range(MAX_REQUESTS):
+        machine.ask(question(0, f"h{number}"), 1)
+    while (sent := machine.next_request(1)) is not None:
+        busy.append(sent)
+    assert len(busy) == MAX_REQUESTS
+    asked = 0
+    while busy:
+        asked += len(machine.answered(busy.pop(), None))
+        while (sent := machine.next_request(1)) is not None:
+            busy.append(sent)
+    assert asked == MAX_WAITING + 1 + MAX_REQUESTS
+    other = machine.next_request(2)
+    assert other is not None
+    machine.answered(other, None)
+    assert machine._nodes == {}
