@@ -46,11 +46,11 @@ from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
 from kwire.replicas.quotas import ReplicationQuota
-from kwire.replicas.roles import Absent
 from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
 from kwire.runtime.clock import Clock, running_ns
 from kwire.runtime.futures import at_once, drive
+from kwire.runtime.service import Service
 from kwire.runtime.slices import Beside
 from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
@@ -114,6 +114,8 @@ class Broker:
     """By the path of the log dir."""
     authorizer: Authorizer
     audit: AuditLog
+    services: Sequence[Service]
+    """The parts of the broker that follow what happens to it and have tasks, in the order in which they are called."""
     member: ClusterMember | None = None
     """Its part in a cluster of several nodes; None without one."""
     fatal: str | None = None
@@ -283,6 +285,14 @@ class Broker:
             metadata.create_topics,
         )
         sharing_counts = SharingCounts()
+        sharing = SharingService(
+            persister,
+            group_settings,
+            DeadLetters(metadata, partitions, group_settings, for_letters, clock, sharing_counts),
+            clock,
+            sharing_counts,
+            max_sessions=config.group_share_max_share_sessions,
+        )
         broker = cls(
             clock=clock,
             log_dirs=log_dirs,
@@ -295,14 +305,9 @@ class Broker:
             transactions=transactions,
             share_state=share_state,
             persister=persister,
-            sharing=SharingService(
-                persister,
-                group_settings,
-                DeadLetters(metadata, partitions, group_settings, for_letters, clock, sharing_counts),
-                clock,
-                sharing_counts,
-                max_sessions=config.group_share_max_share_sessions,
-            ),
+            sharing=sharing,
+            # Transactions after groups: those that are decided are completed at once, also in the partitions of groups.
+            services=(flusher, moves, groups, transactions, share_state, sharing),
             peers=for_administration,
             all_peers=(*transactions.peers, for_states, for_letters, for_administration),
             fetch_sessions=FetchSessions(
@@ -342,10 +347,8 @@ class Broker:
         if member is None:
             at_once(metadata.begin_epochs_behind(partitions.epochs_ahead()))
             at_once(metadata.shorten_log())
-        # In this order, because decided transactions are completed at once, also in the partitions of groups.
-        groups.runtime.start()
-        transactions.runtime.start()
-        share_state.runtime.start()
+        for service in broker.services:
+            service.start()
         return broker
 
     @property
@@ -415,15 +418,14 @@ class Broker:
         If it is the metadata log, the broker stops.
         """
         closed = self.partitions.take_log_offline(folder, key, error)
-        self.moves.forget_partition(key, "the partition is out of service")
         if closed is not None:
             self._unload([closed])
         if key == (METADATA_TOPIC, 0):
             self.end(f"the metadata log in {folder.path} is out of service: {error}")
 
     def _unload(self, closed: list[Partition]) -> None:
-        for runtime in (self.groups.runtime, self.transactions.runtime, self.share_state.runtime):
-            runtime.forget_partitions(it.index for it in closed if it.topic == runtime.topic.name)
+        for service in self.services:
+            service.partitions_failed([(it.topic, it.index) for it in closed])
         if self.member is not None and closed:
             self.member.give_up_replicas([(it.topic_id, it.index) for it in closed])
 
@@ -528,17 +530,12 @@ class Broker:
             self.client_quotas.follow(self.metadata.image.access.quotas)
 
     def _role_changed(self, topic: str, index: int) -> None:
-        if isinstance(self.partitions.by_name[topic][index], Absent):
-            self.moves.forget_partition((topic, index), "this broker has no replica of it any more")
-        for runtime in (self.groups.runtime, self.transactions.runtime, self.share_state.runtime):
-            if topic == runtime.topic.name:
-                runtime.follow_leader(index)
+        for service in self.services:
+            service.role_changed(topic, index)
 
     def _topic_deleted(self, topic: TopicImage) -> None:
-        self.moves.forget_topic(topic.name)
-        self.groups.forget_topic(topic.name, topic.topic_id)
-        self.transactions.forget_topic(topic.name)
-        self.share_state.forget_topic(topic.name, topic.topic_id)
+        for service in self.services:
+            service.topic_deleted(topic.name, topic.topic_id)
 
 
 def _replication_quota(config: ServerConfig, limit: Callable[[], int]) -> ReplicationQuota:

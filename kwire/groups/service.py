@@ -43,13 +43,14 @@ from kwire_protocol.messages.streams_group_topology_description_update import (
 )
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
+from kwire_protocol.wire import Uuid, uuid_to_text
 
 from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.coordinators.effects import Effect, Now
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
+from kwire.coordinators.service import CoordinatorService
 from kwire.groups.config import GroupConfig, MigrationPolicy
 from kwire.groups.counts import GroupCounts
 from kwire.groups.group import MemberContext
@@ -95,7 +96,7 @@ def group_config(config: ServerConfig) -> GroupConfig:
     )
 
 
-class GroupService:
+class GroupService(CoordinatorService[GroupShard]):
     """Every group that this broker coordinates. All methods raise KafkaError if there is no coordinator for the group.
 
     A method that may have to wait is a coroutine for the handler. It awaits the reply, and until the records behind the
@@ -309,12 +310,9 @@ class GroupService:
         self.runtime.perform(index, shard.delete_groups([group_id], future, now=now))
         return await self.runtime.durable(index, future)
 
-    def forget_topic(self, name: str, topic_id: Uuid = NULL_UUID) -> None:
-        """The topic was deleted: removes the offsets that groups have committed for it."""
-        if name == self.runtime.topic.name:
-            self.runtime.forget_topic()
-            return
-        self.runtime.for_each(lambda shard, now: shard.topics_deleted({name: topic_id}, now=now))
+    def other_topic_deleted(self, topic: str, topic_id: Uuid) -> None:
+        """Removes the offsets that groups have committed for it."""
+        self.runtime.for_each(lambda shard, now: shard.topics_deleted({topic: topic_id}, now=now))
 
     # The offsets of share groups
 

@@ -11,12 +11,13 @@ already decided is completed then (`kwire_storage.directory.moving`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import Uuid
 from kwire_storage.directory.folder_files import read_topic_id
 from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.directory.log_dirs import LogDirs
@@ -27,10 +28,11 @@ from kwire.metadata.image import TopicImage
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Partition
 from kwire.replicas.quotas import ReplicationQuota
-from kwire.replicas.roles import NotLeaderError
+from kwire.replicas.roles import Absent, NotLeaderError
 from kwire.replicas.table import PartitionTable
 from kwire.runtime import workers
 from kwire.runtime.clock import Clock
+from kwire.runtime.service import Service
 from kwire.runtime.tasks import in_this_task
 from kwire.runtime.workers import Worker
 
@@ -48,7 +50,7 @@ LONGEST_REST_S = 1.0
 Key = tuple[str, int]
 
 
-class LogMoves:
+class LogMoves(Service):
     """The requested moves, by topic and partition."""
 
     def __init__(self, log_dirs: LogDirs, partitions: PartitionTable, metadata: MetadataService, clock: Clock) -> None:
@@ -175,11 +177,18 @@ class LogMoves:
         )
         self._wake.set()
 
-    def forget_topic(self, name: str) -> None:
-        """The topic was deleted; its logs and their copies are removed."""
+    def topic_deleted(self, topic: str, topic_id: Uuid) -> None:  # noqa: ARG002
         for move in self.moves:
-            if move.key[0] == name:
+            if move.key[0] == topic:
                 self._give_up(move, "the topic was deleted")
+
+    def role_changed(self, topic: str, index: int) -> None:
+        if isinstance(self._partitions.by_name[topic][index], Absent):
+            self.forget_partition((topic, index), "this broker has no replica of it any more")
+
+    def partitions_failed(self, partitions: Collection[Key]) -> None:
+        for key in partitions:
+            self.forget_partition(key, "the partition is out of service")
 
     def forget_partition(self, key: Key, why: str) -> None:
         """The partition is out of service."""

@@ -182,13 +182,9 @@ class Server:
 
     def _start_tasks(self, nursery: trio.Nursery) -> None:
         nursery.start_soon(housekeeping.run, self.broker)
-        nursery.start_soon(self.broker.flusher.run)
-        nursery.start_soon(self.broker.groups.runtime.run)
-        nursery.start_soon(self.broker.transactions.runtime.run)
-        nursery.start_soon(self.broker.share_state.runtime.run)
-        nursery.start_soon(self.broker.sharing.run)
         nursery.start_soon(LogCleaner(self.broker).run)
-        nursery.start_soon(self.broker.moves.run)
+        for service in self.broker.services:
+            nursery.start_soon(service.run)
         for security in self.securities.values():
             if security.start is not None:
                 security.start(nursery.start_soon)

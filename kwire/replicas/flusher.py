@@ -22,6 +22,7 @@ from kwire_storage.errors import CorruptLogError, is_passing
 
 from kwire.replicas.flush_gate import FlushGate
 from kwire.runtime import workers
+from kwire.runtime.service import Service
 from kwire.runtime.workers import Worker
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ RETRY_MS = 1_000
 """A flush that failed before its fsync (no room for a checkpoint, say) is tried again after this."""
 
 
-class Flusher:
+class Flusher(Service):
     """See the module; a `FlushDriver`."""
 
     def __init__(self) -> None:

@@ -27,6 +27,7 @@ from kwire.config.server import ServerConfig
 from kwire.coordinators.effects import Effect
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime, java_hash
+from kwire.coordinators.service import CoordinatorService
 from kwire.metadata.service import MetadataService
 from kwire.peers.peers import peers_of
 from kwire.peers.sending import Sender
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 _NEEDLESS = NEEDLESS | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-class TransactionService:
+class TransactionService(CoordinatorService[TransactionShard]):
     """A method that may have to wait is a coroutine for the handler. It awaits the reply, and until the records behind
     the reply are as durable as the topic's flush.messages requires. All methods raise KafkaError if there is no
     coordinator for an id.
@@ -234,11 +235,6 @@ class TransactionService:
             unknown_state_filters=wanted.unknown_states,
             transaction_states=[found for shard in shards for found in shard.list_transactions(wanted, now=now)],
         )
-
-    def forget_topic(self, name: str) -> None:
-        """The topic was deleted. Its missing markers are no longer needed, which the next attempt finds out."""
-        if name == self.runtime.topic.name:
-            self.runtime.forget_topic()
 
     def _do_other(self, index: int, effect: Effect) -> Iterable[Effect]:
         if isinstance(effect, Ended):

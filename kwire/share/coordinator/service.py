@@ -20,6 +20,7 @@ from kwire.coordinators.durations import Durations
 from kwire.coordinators.effects import Effect, response_error
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
+from kwire.coordinators.service import CoordinatorService
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Acknowledgement
 from kwire.replicas.table import PartitionTable
@@ -40,7 +41,7 @@ PARTITIONS_PER_TURN: Final = 500
 """Of one request, before other work has a turn."""
 
 
-class ShareStateService:
+class ShareStateService(CoordinatorService["ShareStateShard"]):
     """`answer` is for requests of any broker, `answer_one` for what this broker asks itself.
 
     Both wait until what was recorded is committed. What cannot be answered has an error in its own result.
@@ -121,11 +122,8 @@ class ShareStateService:
         if kind is WRITE:
             self.write_times.add(self._clock.monotonic_ms() - began_ms)
 
-    def forget_topic(self, name: str, topic_id: Uuid) -> None:
-        """The topic was deleted, and with it the states of its partitions."""
-        if name == self.runtime.topic.name:
-            self.runtime.forget_topic()
-            return
+    def other_topic_deleted(self, topic: str, topic_id: Uuid) -> None:  # noqa: ARG002
+        """Deletes the states of its partitions."""
         self.runtime.for_each(lambda shard, now: shard.forget_topics({topic_id}, now=now))
 
     def _perform(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> tuple[int, Result]:

@@ -29,6 +29,7 @@ from kwire.groups.settings import GroupSettings
 from kwire.replicas.roles import Leader
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future, drive
+from kwire.runtime.service import Service
 from kwire.share.coordinator import state as share_state
 from kwire.share.coordinator.persister import Persister
 from kwire.share.coordinator.state import SharePartitionKey
@@ -61,7 +62,7 @@ LONGEST_COPY_PAUSE_MS = 30_000
 _NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
-class SharingService:
+class SharingService(Service):
     """What ShareFetch and ShareAcknowledge do. `sessions` has the share sessions of this broker.
 
     `lead` and `acquire` are for fetches, `acknowledge` and `release` for the rest.

@@ -25,6 +25,7 @@ from kwire_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetch
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kwire_protocol.records import Record, build_batch, read_header
+from kwire_protocol.wire import NULL_UUID
 
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import java_hash
@@ -179,7 +180,7 @@ def test_deleting_the_offsets_topic_sends_waiting_members_away_and_begins_anew()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(waits)
             await trio.sleep(1)
-            kwire.broker.groups.forget_topic("__consumer_offsets")
+            kwire.broker.groups.topic_deleted("__consumer_offsets", NULL_UUID)
         assert (await kwire.call(join(), 9)).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
     with_broker(scenario, settings=["group.initial.rebalance.delay.ms=5000"])
