@@ -12,7 +12,6 @@ from kwire_protocol.wire import Uuid, uuid_to_text
 from kwire_storage import names
 from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.directory.log_dirs import LogDirs, has_owner
-from kwire_storage.directory.offset_checkpoints import Checkpoints
 from kwire_storage.directory.openings import OpeningProgress
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import ForeignFolderError, StorageError, is_passing
@@ -26,7 +25,9 @@ from kwire.coordinators.internal_topic import InternalTopic
 from kwire.groups.metadata_topics import MetadataTopics
 from kwire.groups.service import GroupService
 from kwire.groups.settings import GroupSettings
+from kwire.logs.cleaner import LogCleaner
 from kwire.logs.disk_room import DiskRoom
+from kwire.logs.housekeeping import Housekeeping
 from kwire.logs.moves import LogMoves
 from kwire.metadata.features import SHARE_VERSION
 from kwire.metadata.image import Changes, ConfigResourceType, TopicImage
@@ -110,8 +111,8 @@ class Broker:
     leader_quota: ReplicationQuota
     follower_quota: ReplicationQuota
     client_quotas: ClientQuotas
-    rooms: Mapping[str, DiskRoom]
-    """By the path of the log dir."""
+    cleaner: LogCleaner
+    housekeeping: Housekeeping
     authorizer: Authorizer
     audit: AuditLog
     services: Sequence[Service]
@@ -284,6 +285,11 @@ class Broker:
             metadata.beside,
             metadata.create_topics,
         )
+        rooms = {folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs}
+        for room in rooms.values():
+            room.watch()
+        housekeeping = Housekeeping(metadata, log_dirs, partitions, clock, rooms)
+        cleaner = LogCleaner(metadata, partitions, log_dirs, moves, flusher, clock)
         sharing_counts = SharingCounts()
         sharing = SharingService(
             persister,
@@ -307,7 +313,7 @@ class Broker:
             persister=persister,
             sharing=sharing,
             # Transactions after groups: those that are decided are completed at once, also in the partitions of groups.
-            services=(flusher, moves, groups, transactions, share_state, sharing),
+            services=(housekeeping, flusher, cleaner, moves, groups, transactions, share_state, sharing),
             peers=for_administration,
             all_peers=(*transactions.peers, for_states, for_letters, for_administration),
             fetch_sessions=FetchSessions(
@@ -324,12 +330,11 @@ class Broker:
                 running_ns,
             ),
             member=member,
-            rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs},
+            cleaner=cleaner,
+            housekeeping=housekeeping,
         )
         if member is not None:
             member.on_replaced = broker.end
-        for room in broker.rooms.values():
-            room.watch()
         metadata.follow = broker._follow
         if config.authorizer_class_name:
             broker._go_by_acls()
@@ -381,19 +386,6 @@ class Broker:
             for broker in brokers
             if context.listener_name in broker.endpoints
         ]
-
-    def take_high_watermarks(self) -> list[tuple[LogDir, Checkpoints]]:
-        """As `take_checkpoints`, but the high watermarks only, which are written more often."""
-        return self.log_dirs.take_high_watermarks(self._replicated_high_watermarks())
-
-    def take_checkpoints(self) -> list[tuple[LogDir, Checkpoints]]:
-        """The checkpoint files that are out of date, by folder; for `LogDir.write`."""
-        return self.log_dirs.take_checkpoints(self._replicated_high_watermarks())
-
-    def _replicated_high_watermarks(self) -> dict[tuple[str, int], int]:
-        """The high watermark of a partition without other replicas is recovered from its log, so it is not worth an
-        fsync while the broker runs."""
-        return {(it.topic, it.index): it.high_watermark for it in self.partitions if not it.role.is_alone}
 
     def take_offline(self, folder: LogDir, error: OSError) -> None:
         """Handles a failed disk: the partitions of its log dir return KAFKA_STORAGE_ERROR until a restart.

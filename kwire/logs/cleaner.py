@@ -28,12 +28,19 @@ from kwire_storage.errors import CorruptLogError, is_passing
 from kwire.logs.segment_writing import CleanerDiedError, CleanerProcess, write_in_thread
 from kwire.metadata.image import Changes, ConfigResourceType
 from kwire.runtime import workers
+from kwire.runtime.service import Service
 from kwire.runtime.tasks import Turns
 from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire_storage.directory.log_dirs import LogDirs
+
+    from kwire.logs.moves import LogMoves
+    from kwire.metadata.service import MetadataService
+    from kwire.replicas.flusher import Flusher
     from kwire.replicas.partition import Partition
+    from kwire.replicas.table import PartitionTable
+    from kwire.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +56,15 @@ SYNC_TRIES = 20
 
 
 @attrs.define(eq=False)
-class LogCleaner:
-    """The cleaner of one broker; `run` it beside the server."""
+class LogCleaner(Service):
+    """Compacts the logs of one broker, one at a time."""
 
-    broker: Broker
+    metadata: MetadataService
+    partitions: PartitionTable
+    log_dirs: LogDirs
+    moves: LogMoves
+    flusher: Flusher
+    clock: Clock
     _reconfigured: trio.Event = attrs.field(factory=trio.Event)
     _uncleanable: set[Partition] = attrs.field(factory=set)
     _refusals: dict[Partition, str] = attrs.field(factory=dict)
@@ -66,13 +78,13 @@ class LogCleaner:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        self.broker.metadata.watch(self._follow)
+        self.metadata.watch(self._follow)
         try:
             while True:
                 self._reconfigured = trio.Event()
-                with trio.move_on_after(max(self.broker.config.log_cleaner_backoff_ms / 1000, SHORTEST_BACKOFF_S)):
+                with trio.move_on_after(max(self.metadata.config.log_cleaner_backoff_ms / 1000, SHORTEST_BACKOFF_S)):
                     await self._rest()
-                if self.broker.config.log_cleaner_enable:
+                if self.metadata.config.log_cleaner_enable:
                     await self.clean_all()
         finally:
             await self.end_process()
@@ -116,7 +128,7 @@ class LogCleaner:
     async def _dirtiest(self, tried: set[Partition]) -> Partition | None:
         found: tuple[float, Partition] | None = None
         turns = Turns()
-        for partition in list(self.broker.partitions):
+        for partition in list(self.partitions):
             if turns.is_over:
                 await turns.give_way()
             # Nothing but the active segment is dirty, or there is nothing else.
@@ -140,12 +152,12 @@ class LogCleaner:
         """What to clean of a partition now, or what could be cleaned after a flush."""
         if partition.closed or partition.log.failed is not None:
             return None
-        if self.broker.moves.find(partition.topic, partition.index) is not None:
+        if self.moves.find(partition.topic, partition.index) is not None:
             return None  # As in Kafka: it is cleaned where it goes to.
         # Cleaning needs room before it makes any, and what is left on a full disk is not for that.
         if partition.log.reserve.is_out:
             return None
-        now_ms = self.broker.clock.now_ms()
+        now_ms = self.clock.now_ms()
         # Usually this is not enough, and then the transactions, which may have to be read first, are not needed.
         if not _is_due(partition, compaction.measure(partition.log, partition.high_watermark, now_ms), now_ms):
             return None
@@ -209,12 +221,12 @@ class LogCleaner:
     async def _begin(self, partition: Partition) -> Compaction | None:
         """Makes the part to be cleaned durable, and the recovery point above it too. Raises OSError."""
         if partition.log.recovery_point < partition.log.active.base_offset:  # seldom: a segment that is full is flushed
-            await self.broker.flusher.flush(partition.flush_gate)
-        folder = self.broker.log_dirs.find(*_name(partition))
+            await self.flusher.flush(partition.flush_gate)
+        folder = self.log_dirs.find(*_name(partition))
         dirt = self._due(partition, is_flushed=True)
         if dirt is None or folder is None:
             return None
-        config, now_ms = self.broker.config, self.broker.clock.now_ms()
+        config, now_ms = self.metadata.config, self.clock.now_ms()
         cleaning = Compaction.begin(partition.log, dirt, now_ms=now_ms, map_bytes=config.log_cleaner_dedupe_buffer_size)
         await workers.run(
             Worker.CHECKPOINTS, folder.write, folder.take_before_cleaning(_name(partition), dirt.end_offset)
@@ -249,7 +261,7 @@ class LogCleaner:
                 await _sync(cleaning)
                 if partition.closed:
                     return False
-            swap.conclude(partition_log, cleaning, self.broker.clock.now_ms())
+            swap.conclude(partition_log, cleaning, self.clock.now_ms())
         except OSError as error:
             if partition.closed:  # and its files are gone
                 return False
@@ -278,7 +290,7 @@ class LogCleaner:
         return written
 
     def _most_bytes_per_s(self) -> float:
-        return max(self.broker.config.log_cleaner_io_max_bytes_per_second, 1.0)
+        return max(self.metadata.config.log_cleaner_io_max_bytes_per_second, 1.0)
 
 
 async def _sync(cleaning: Compaction) -> None:

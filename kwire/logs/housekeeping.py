@@ -8,23 +8,30 @@ partitions yields to other tasks, and makes only one or two checks on a log that
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 from kwire_storage.errors import CorruptLogError, is_passing
 
 from kwire.runtime import workers
+from kwire.runtime.service import Service
 from kwire.runtime.tasks import Turns
 from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
     from kwire_storage.directory.log_dir import LogDir
+    from kwire_storage.directory.log_dirs import LogDirs
+    from kwire_storage.directory.offset_checkpoints import Checkpoints
 
-    from kwire.broker import Broker
     from kwire.config.server import ServerConfig
+    from kwire.logs.disk_room import DiskRoom
+    from kwire.metadata.service import MetadataService
     from kwire.replicas.partition import Partition
+    from kwire.replicas.table import PartitionTable
+    from kwire.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -33,18 +40,92 @@ LONGEST_REMOVAL_INTERVAL_MS, SHORTEST_REMOVAL_INTERVAL_MS = 30_000, 10
 within these bounds."""
 
 
-async def run(broker: Broker) -> None:
-    """Runs until cancelled."""
-    config = broker.config
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_every, config.log_retention_check_interval_ms, lambda: apply_retention(broker))
-        nursery.start_soon(_every, config.log_flush_offset_checkpoint_interval_ms, lambda: _checkpoints(broker))
-        if broker.member is not None:
-            nursery.start_soon(
-                _every, config.replica_high_watermark_checkpoint_interval_ms, lambda: _high_watermarks(broker)
-            )
-        nursery.start_soon(_every, _removal_interval_ms(config), lambda: remove_deleted(broker))
-        nursery.start_soon(_every, _removal_interval_ms(config), lambda: _make_refused(broker))
+@attrs.define(eq=False)
+class Housekeeping(Service):
+    """The chores of one broker. `rooms` has the disk room of each log dir, by its path."""
+
+    metadata: MetadataService
+    log_dirs: LogDirs
+    partitions: PartitionTable
+    clock: Clock
+    rooms: Mapping[str, DiskRoom]
+
+    async def run(self) -> None:
+        config = self.metadata.config
+        async with trio.open_nursery() as nursery:
+
+            def every(interval_ms: int, chore: Callable[[], Awaitable[object]]) -> None:
+                nursery.start_soon(_every, interval_ms, chore)
+
+            every(config.log_retention_check_interval_ms, self.apply_retention)
+            every(config.log_flush_offset_checkpoint_interval_ms, self.write_checkpoints)
+            if not self.metadata.is_alone:
+                every(config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks)
+            every(_removal_interval_ms(config), self.remove_deleted)
+            every(_removal_interval_ms(config), self._make_refused)
+
+    def take_checkpoints(self) -> list[tuple[LogDir, Checkpoints]]:
+        """The checkpoint files that are out of date, by log dir; for `LogDir.write`."""
+        return self.log_dirs.take_checkpoints(self._replicated_high_watermarks())
+
+    def _replicated_high_watermarks(self) -> dict[tuple[str, int], int]:
+        """The high watermark of a partition without other replicas is recovered from its log, so it is not worth an
+        fsync while the broker runs."""
+        return {(it.topic, it.index): it.high_watermark for it in self.partitions if not it.role.is_alone}
+
+    async def write_checkpoints(self) -> None:
+        """Writes the offset checkpoints that are out of date, and restores the reserves."""
+        for folder in list(self.log_dirs):
+            self.rooms[folder.path].look()
+        for folder, checkpoints in self.take_checkpoints():
+            await _in_thread(Worker.CHECKPOINTS, folder, partial(folder.write, checkpoints))
+
+    async def _write_high_watermarks(self) -> None:
+        for folder, checkpoints in self.log_dirs.take_high_watermarks(self._replicated_high_watermarks()):
+            await _in_thread(Worker.CHECKPOINTS, folder, partial(folder.write, checkpoints))
+
+    async def _make_refused(self) -> None:
+        """Makes the logs of new partitions for which there was no room, memory or descriptor before."""
+        self.partitions.make_refused()
+
+    async def remove_deleted(self) -> None:
+        """Removes the files of deleted topics, and of deleted segments whose delay is over.
+
+        Raises OSError at the end if a deletion is still refused: the removal of other files may make the room for it.
+        """
+        refused: OSError | None = None
+        for folder in list(self.log_dirs):
+            refused = _finish_deletions(folder) or refused
+            deleted = folder.take_deleted(self.clock.now_ms())
+            if deleted is None:
+                continue
+            is_removed = False
+            try:
+                is_removed = await _in_thread(Worker.NAMES, folder, folder.sync_given_up) and await _in_thread(
+                    Worker.REMOVAL, folder, partial(folder.remove, deleted)
+                )
+            finally:
+                if not is_removed:
+                    folder.give_back(deleted)
+        if refused is not None:
+            raise refused
+
+    async def apply_retention(self) -> int:
+        """Rolls and deletes segments that are too old or too many; returns how many were deleted."""
+        now_ms = self.clock.now_ms()
+        deleted = 0
+        turns = Turns()
+        for partition in list(self.partitions):
+            if turns.is_over:
+                await turns.give_way()
+            count = 0
+            while _tend(partition, now_ms):
+                count += 1
+                await turns.give_way()
+            if count:
+                log.info("retention deleted %d segments of %s-%d", count, partition.topic, partition.index)
+            deleted += count
+        return deleted
 
 
 def _removal_interval_ms(config: ServerConfig) -> int:
@@ -66,47 +147,7 @@ async def _every(interval_ms: int, chore: Callable[[], Awaitable[object]]) -> No
             told = ""
 
 
-async def _checkpoints(broker: Broker) -> None:
-    for folder in list(broker.log_dirs):
-        broker.rooms[folder.path].look()
-    for folder, checkpoints in broker.take_checkpoints():
-        await _in_thread(Worker.CHECKPOINTS, broker, folder, partial(folder.write, checkpoints))
-
-
-async def _high_watermarks(broker: Broker) -> None:
-    for folder, checkpoints in broker.take_high_watermarks():
-        await _in_thread(Worker.CHECKPOINTS, broker, folder, partial(folder.write, checkpoints))
-
-
-async def _make_refused(broker: Broker) -> None:
-    """Makes the logs of new partitions for which there was no room, memory or descriptor before."""
-    broker.partitions.make_refused()
-
-
-async def remove_deleted(broker: Broker) -> None:
-    """Removes the files of deleted topics, and of deleted segments whose delay is over.
-
-    Raises OSError at the end if a deletion is still refused: the removal of other files may make the room for it.
-    """
-    refused: OSError | None = None
-    for folder in list(broker.log_dirs):
-        refused = _finish_deletions(broker, folder) or refused
-        deleted = folder.take_deleted(broker.clock.now_ms())
-        if deleted is None:
-            continue
-        is_removed = False
-        try:
-            is_removed = await _in_thread(Worker.NAMES, broker, folder, folder.sync_given_up) and await _in_thread(
-                Worker.REMOVAL, broker, folder, partial(folder.remove, deleted)
-            )
-        finally:
-            if not is_removed:
-                folder.give_back(deleted)
-    if refused is not None:
-        raise refused
-
-
-def _finish_deletions(broker: Broker, folder: LogDir) -> OSError | None:
+def _finish_deletions(folder: LogDir) -> OSError | None:
     """Renames the folders of deleted partitions for which that was refused. Returns the error if it still is."""
     if folder.failed is None:
         try:
@@ -114,11 +155,11 @@ def _finish_deletions(broker: Broker, folder: LogDir) -> OSError | None:
         except OSError as error:
             if is_passing(error):
                 return error
-            broker.take_offline(folder, error)
+            folder.on_failed(folder, error)
     return None
 
 
-async def _in_thread(worker: Worker, broker: Broker, folder: LogDir, work: Callable[[], object]) -> bool:
+async def _in_thread(worker: Worker, folder: LogDir, work: Callable[[], object]) -> bool:
     """Runs blocking work, and returns whether it was done. Takes the folder out of service if its disk has failed.
     Raises OSError if it is full.
 
@@ -139,27 +180,9 @@ async def _in_thread(worker: Worker, broker: Broker, folder: LogDir, work: Calla
         elif is_passing(error):
             raise
         else:
-            broker.take_offline(folder, error)
+            folder.on_failed(folder, error)
         return False
     return True
-
-
-async def apply_retention(broker: Broker) -> int:
-    """Rolls and deletes segments that are too old or too many; returns how many were deleted."""
-    now_ms = broker.clock.now_ms()
-    deleted = 0
-    turns = Turns()
-    for partition in list(broker.partitions):
-        if turns.is_over:
-            await turns.give_way()
-        count = 0
-        while _tend(partition, now_ms):
-            count += 1
-            await turns.give_way()
-        if count:
-            log.info("retention deleted %d segments of %s-%d", count, partition.topic, partition.index)
-        deleted += count
-    return deleted
 
 
 def _tend(partition: Partition, now_ms: int) -> int:

@@ -25,8 +25,6 @@ from kwire.cluster.member import ClusterMember
 from kwire.cluster.membership import MembershipEnded
 from kwire.config.server import Listener, ServerConfig
 from kwire.descriptors import Budget
-from kwire.logs import housekeeping
-from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.image import Changes
 from kwire.network.connection import LONGEST_STARVED_S, Connection, PeerAddress
 from kwire.network.decoding import Shapes
@@ -181,8 +179,6 @@ class Server:
                 self._logs.tell_left_out()
 
     def _start_tasks(self, nursery: trio.Nursery) -> None:
-        nursery.start_soon(housekeeping.run, self.broker)
-        nursery.start_soon(LogCleaner(self.broker).run)
         for service in self.broker.services:
             nursery.start_soon(service.run)
         for security in self.securities.values():

@@ -76,7 +76,6 @@ from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from kwire.config.tables.tls import TLS_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.logs import segment_writing
-from kwire.logs.housekeeping import apply_retention, remove_deleted
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
 from kwire.replicas.quotas import no_quota
@@ -284,7 +283,7 @@ async def keeps_the_file_of_a_deleted_segment(scene: Scene) -> bool:
     path = log.segments[0].path
     scene.partition.delete_records_before(-1, now_ms=scene.now_ms)
     assert log.disk.exists(f"{path}.log.deleted")
-    await remove_deleted(scene.broker)
+    await scene.broker.housekeeping.remove_deleted()
     return log.disk.exists(f"{path}.log.deleted")
 
 
@@ -351,7 +350,7 @@ async def retention_deletes_an_old_segment(scene: Scene) -> bool:
     await scene.append(b"v", at_ms=scene.now_ms - 60_000)
     scene.roll()
     await scene.append(b"v")
-    return await apply_retention(scene.broker) > 0
+    return await scene.broker.housekeeping.apply_retention() > 0
 
 
 async def is_cleaned(scene: Scene) -> bool:

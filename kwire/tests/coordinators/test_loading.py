@@ -41,7 +41,6 @@ from kwire_protocol.messages.write_txn_markers import (
 from kwire_storage.disk.files import Disk
 
 from kwire.coordinators.loading import Active, Elsewhere, Loading, Slice, Unavailable
-from kwire.logs.cleaner import LogCleaner
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader
 from kwire.runtime.futures import at_once
@@ -239,7 +238,7 @@ def test_what_is_not_read_yet_may_be_compacted() -> None:
         partition = group_partition(kwire)
         before = partition.log.size_in_bytes
         partition.log.roll(kwire.broker.clock.now_ms())
-        assert await LogCleaner(kwire.broker).clean_all() >= 1
+        assert await kwire.broker.cleaner.clean_all() >= 1
         assert partition.log.size_in_bytes < before / 2
         assert isinstance(state(kwire), Loading)
         await finish(kwire)

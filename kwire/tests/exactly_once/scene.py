@@ -15,8 +15,6 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.coordinators.effects import Step
-from kwire.logs.cleaner import LogCleaner
-from kwire.logs.housekeeping import apply_retention
 from kwire.metadata.log import METADATA_TOPIC
 from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.replicas.partition import Partition
@@ -76,16 +74,16 @@ class Scene(AskedBroker):
     # -- chores
 
     def retain(self) -> None:
-        trio.run(apply_retention, self.broker)
+        trio.run(self.broker.housekeeping.apply_retention)
 
     def clean(self) -> None:
-        trio.run(LogCleaner(self.broker).clean_all)
+        trio.run(self.broker.cleaner.clean_all)
 
     def roll(self, place: Place) -> None:
         self.partition(place).log.roll(self.now_ms)
 
     def checkpoint(self) -> None:
-        for folder, checkpoints in self.broker.take_checkpoints():
+        for folder, checkpoints in self.broker.housekeeping.take_checkpoints():
             folder.write(checkpoints)
 
     def use_up_epochs(self, transactional_id: str, epoch: int) -> None:

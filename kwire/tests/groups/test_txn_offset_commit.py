@@ -24,7 +24,6 @@ from kwire_protocol.messages.offset_fetch import (
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kwire_protocol.wire import Uuid
 
-from kwire.logs.cleaner import LogCleaner
 from kwire.runtime.futures import Future, at_once
 from kwire.tests.fake_transactions import Asked, FakeTransactions
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
@@ -318,7 +317,7 @@ def test_compaction_leaves_what_counts_and_what_is_open_for_the_next_start() -> 
         await kwire.call(plain_commit(20, partition=1), 9)
         partition.log.roll(kwire.broker.clock.now_ms())
         before = replayed_records(kwire, partition.index)
-        assert await LogCleaner(kwire.broker).clean_all() == 1
+        assert await kwire.broker.cleaner.clean_all() == 1
         await kwire.call(txn_commit(5, {("t", 3): 30}, producer_id=8), 5)
         partition.log.roll(kwire.broker.clock.now_ms())
         assert replayed_records(kwire, partition.index) < before / 2
@@ -333,7 +332,7 @@ def test_compaction_leaves_what_counts_and_what_is_open_for_the_next_start() -> 
             await trio.sleep(2 * 86_400)
             await kwire.call(plain_commit(20, partition=1), 9)
             partition.log.roll(kwire.broker.clock.now_ms())
-            await LogCleaner(kwire.broker).clean_all()
+            await kwire.broker.cleaner.clean_all()
 
     async def third(kwire: InTrio) -> None:
         assert [await stable_offset(kwire, index) for index in range(4)] == [9, 20, 1, 30]

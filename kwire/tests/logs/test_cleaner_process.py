@@ -25,7 +25,6 @@ from kwire_storage.disk.files import RealDisk
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.logs import cleaner as log_cleaner
-from kwire.logs import housekeeping
 from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, Outcome
 from kwire.metadata.image import ConfigResourceType
@@ -93,7 +92,7 @@ def with_broker(folder: Path, scenario: Callable[[Scene], Awaitable[None]]) -> N
     broker = Broker.open(load_config(), RealDisk(folder), SystemClock())
 
     async def main() -> None:
-        scene = Scene(folder, broker, LogCleaner(broker))
+        scene = Scene(folder, broker, broker.cleaner)
         scene.create_topic()
         try:
             await scenario(scene)
@@ -266,10 +265,10 @@ def test_a_deletion_ends_the_cleaning_and_its_folder_is_removed_after_that(tmp_p
                 await scene.until_it_writes()
                 scene.set_rate("1")
                 at_once(scene.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5))
-                await housekeeping.remove_deleted(scene.broker)
+                await scene.broker.housekeeping.remove_deleted()
                 assert len(doomed()) == 1
                 assert scene.leftovers() != []
-        await housekeeping.remove_deleted(scene.broker)
+        await scene.broker.housekeeping.remove_deleted()
         assert doomed() == []
 
     with_broker(tmp_path, scenario)

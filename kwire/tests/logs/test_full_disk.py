@@ -32,8 +32,6 @@ from kwire_storage.log.log import Log
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.logs.cleaner import LogCleaner
-from kwire.logs.housekeeping import _checkpoints, apply_retention, remove_deleted
 from kwire.metadata.log import FileMetadataLog
 from kwire.metadata.records import encode_record
 from kwire.running import StartError, open_broker
@@ -163,7 +161,7 @@ def test_topics_are_deleted_on_a_full_disk_and_that_makes_room(caplog: pytest.Lo
         assert it.broker.metadata.topic("large") is None
         for _ in range(50):
             assert await produced(it) == ErrorCode.KAFKA_STORAGE_ERROR, "what is left of the reserve is not for them"
-        await remove_deleted(it.broker)
+        await it.broker.housekeeping.remove_deleted()
         assert await produced(it) == 0
         assert not it.broker.log_dirs.metadata.reserve.is_out
 
@@ -240,8 +238,8 @@ def test_retention_can_be_lowered_on_a_full_disk_and_makes_room() -> None:
         changes = [AlterableConfig("retention.ms", 0, "1"), AlterableConfig("file.delete.delay.ms", 0, "0")]
         request = IncrementalAlterConfigsRequest([AlterConfigsResource(2, "t", changes)])
         assert (await it.call(request, 1)).responses[0].error_code == 0
-        assert await apply_retention(it.broker) == 1
-        await remove_deleted(it.broker)
+        assert await it.broker.housekeeping.apply_retention() == 1
+        await it.broker.housekeeping.remove_deleted()
         partition = it.broker.partitions.find("t", 0)
         assert partition.log_start_offset == count
         assert await produced(it) == 0
@@ -258,12 +256,12 @@ def test_the_room_of_the_reserve_is_not_for_cleaning() -> None:
             batch = memoryview(bytearray(build_batch([Record(0, 1000, b"key", bytes(100))])))
             table.append(batch, read_header(batch), acks=1, now_ms=1000)
             table.log.roll(1000)
-        cleaner = LogCleaner(it.broker)
+        cleaner = it.broker.cleaner
         disk.fill()
         assert await deleted(it, "t") == 0
         assert await cleaner.clean_all() == 0
         disk.capacity_bytes = ROOM
-        await _checkpoints(it.broker)
+        await it.broker.housekeeping.write_checkpoints()
         assert await cleaner.clean_all() == 1
 
     on_a_small_disk(scenario)
@@ -360,10 +358,10 @@ def test_it_is_told_before_the_disk_is_full_and_once(caplog: pytest.LogCaptureFi
         disk.write_bytes("others", bytes(20 * RESERVE))
         for _ in range(2):
             disk.fill(4 * RESERVE)
-            await _checkpoints(it.broker)
+            await it.broker.housekeeping.write_checkpoints()
             disk.fill(RESERVE)
             for _ in range(3):
-                await _checkpoints(it.broker)
+                await it.broker.housekeeping.write_checkpoints()
 
     on_a_small_disk(scenario)
     told = [record for record in caplog.records if "will soon be full" in record.message]
@@ -386,5 +384,5 @@ def test_a_disk_that_is_full_at_the_start_is_told_of() -> None:
         logging.getLogger("kwire.logs.disk_room").removeHandler(handler)
     assert len(lines) == 1
     assert f"kwire.log.reserve.bytes={RESERVE} are not to be had" in lines[0]
-    assert len(broker.rooms) == 1
+    assert len(broker.housekeeping.rooms) == 1
     broker.close()

@@ -18,8 +18,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.logs import housekeeping
-from kwire.logs.housekeeping import _checkpoints, _every, apply_retention, remove_deleted
+from kwire.logs.housekeeping import _every
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.runtime.tasks import TURN_S
@@ -51,14 +50,14 @@ def test_the_high_watermark_of_a_lone_replica_is_not_worth_a_sync() -> None:
     disk = MemoryDisk()
     broker = Broker.open(load_config(), disk, SystemClock())
     at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
-    trio.run(_checkpoints, broker)
+    trio.run(broker.housekeeping.write_checkpoints)
     operations: list[tuple[str, str]] = []
     disk.before_operation = lambda operation, path: operations.append((operation, path))
 
     partition = broker.partitions.find("t", 0)
     batch = memoryview(bytearray(build_batch([Record(timestamp=0, value=b"x")])))
     partition.append(batch, read_header(batch), acks=1, now_ms=0)
-    trio.run(_checkpoints, broker)
+    trio.run(broker.housekeeping.write_checkpoints)
     assert [path for _, path in operations if "checkpoint" in path] == []
 
     broker.close()
@@ -104,7 +103,7 @@ def test_a_round_of_retention_lets_others_have_their_turn() -> None:
             nursery.start_soon(other)
             await trio.lowlevel.checkpoint()
             before = turns
-            await apply_retention(broker)
+            await broker.housekeeping.apply_retention()
             assert turns - before >= 100 // 16 - 1
             nursery.cancel_scope.cancel()
 
@@ -146,7 +145,7 @@ def test_others_have_their_turn_between_two_segments_that_are_deleted() -> None:
             nursery.start_soon(other)
             await trio.lowlevel.checkpoint()
             later(broker, 10**10)
-            assert await apply_retention(broker) == 10
+            assert await broker.housekeeping.apply_retention() == 10
             nursery.cancel_scope.cancel()
 
     trio.run(main)
@@ -160,7 +159,7 @@ def test_a_topic_that_goes_during_a_round_is_passed_over() -> None:
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(apply_retention, broker)
+            nursery.start_soon(broker.housekeeping.apply_retention)
             request = DeleteTopicsRequest(topic_names=["t"])
             await trio.lowlevel.checkpoint()
             at_once(broker.metadata.delete_topics(request, version=5))
@@ -180,12 +179,12 @@ def test_files_of_deleted_segments_are_removed_when_their_time_has_come_and_not_
             threads.append(threading.current_thread())
 
     later(broker, 8 * 24 * 3_600_000)
-    assert trio.run(apply_retention, broker) == 1
+    assert trio.run(broker.housekeeping.apply_retention) == 1
     disk.before_operation = note
-    trio.run(remove_deleted, broker)
+    trio.run(broker.housekeeping.remove_deleted)
     assert threads == []
     later(broker, 60_000)
-    trio.run(remove_deleted, broker)
+    trio.run(broker.housekeeping.remove_deleted)
     assert threads
     assert threading.main_thread() not in threads
     assert not [name for name in disk.listdir("t-0") if name.endswith(".deleted")]
@@ -200,10 +199,10 @@ def test_what_could_not_be_removed_is_removed_the_next_time(code: int) -> None:
     at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
     disk.before_operation = failing("remove", "t-0", code)
     with suppress(OSError):
-        trio.run(housekeeping.remove_deleted, broker)
+        trio.run(broker.housekeeping.remove_deleted)
     disk.before_operation = None
     assert any(name.endswith("-delete") for name in disk.listdir(""))
-    trio.run(housekeeping.remove_deleted, broker)
+    trio.run(broker.housekeeping.remove_deleted)
     assert not any(name.endswith("-delete") for name in disk.listdir(""))
     broker.close()
 
@@ -217,7 +216,7 @@ def test_deleted_files_are_removed_as_soon_as_log_segment_delete_delay_ms_says()
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(housekeeping.run, broker)
+            nursery.start_soon(broker.housekeeping.run)
             with trio.fail_after(10):
                 while any(name.endswith("-delete") for name in disk.listdir("")):
                     await trio.sleep(0.005)

@@ -20,7 +20,6 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.logs import housekeeping
 from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, Outcome
 from kwire.metadata.image import ConfigResourceType
@@ -88,7 +87,7 @@ def with_broker(scenario: Callable[[Scene], Awaitable[None]], **settings: str) -
     )
 
     async def main() -> None:
-        await scenario(Scene(disk, broker, LogCleaner(broker)))
+        await scenario(Scene(disk, broker, broker.cleaner))
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     broker.close()
@@ -171,11 +170,11 @@ def test_where_it_came_to_outlives_a_restart() -> None:
     async def scenario(scene: Scene) -> None:
         scene.put("a", "b")
         await scene.cleaner.clean_all()
-        for folder, checkpoints in scene.broker.take_checkpoints():
+        for folder, checkpoints in scene.broker.housekeeping.take_checkpoints():
             folder.write(checkpoints)
         again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
         assert again.partitions.find(TOPIC, 0).log.cleaned_offset == 2
-        assert await LogCleaner(again).clean_all() == 0
+        assert await again.cleaner.clean_all() == 0
         again.close()
 
     with_broker(scenario)
@@ -288,7 +287,7 @@ def test_a_topic_that_is_deleted_meanwhile_stays_deleted() -> None:
         scene.disk.before_operation = delete
         await scene.cleaner.clean_all()
         assert TOPIC not in scene.broker.partitions.by_name
-        await housekeeping.remove_deleted(scene.broker)
+        await scene.broker.housekeeping.remove_deleted()
         assert not [name for name in scene.disk.listdir("") if name.startswith("table")]
 
     with_broker(scenario)

@@ -15,8 +15,6 @@ from kwire_storage.errors import StorageError
 from trio.testing import MockClock
 
 from kwire.broker import Broker
-from kwire.logs.cleaner import LogCleaner
-from kwire.logs.housekeeping import remove_deleted
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.runtime.futures import at_once
@@ -55,7 +53,7 @@ def test_a_partition_is_moved_with_all_that_came_meanwhile_and_goes_on_there(bro
     [target] = [folder for folder in broker.log_dirs.dirs if folder.path == "/b"]
     assert broker.metadata.image.topics["t"].partitions[0].directories == (target.meta.directory_id,)
     assert partition.directory_id == target.meta.directory_id
-    trio.run(remove_deleted, broker)
+    trio.run(broker.housekeeping.remove_deleted)
     assert [name for disk in disks.values() for name in disk.listdir("") if name.startswith("t-0")] == ["t-0"]
     broker.close()
     again = open_broker(killed(disks))
@@ -143,7 +141,7 @@ def test_where_a_log_starts_outlives_a_kill_right_after_its_move(broker: Broker,
         append(partition)
     begin_move(broker, "/b")
     partition.delete_records_before(4, now_ms=0)
-    for folder, checkpoints in broker.take_checkpoints():
+    for folder, checkpoints in broker.housekeeping.take_checkpoints():
         folder.write(checkpoints)
     carry_out(broker)
     again = open_broker(killed(disks))
@@ -191,7 +189,7 @@ def prepared() -> tuple[Disks, Broker]:
     append(partition, b"in the second segment")
     partition.delete_records_before(2, now_ms=0)
     partition.log.flush()
-    for folder, checkpoints in broker.take_checkpoints():
+    for folder, checkpoints in broker.housekeeping.take_checkpoints():
         folder.write(checkpoints)
     return disks, broker
 
@@ -375,7 +373,7 @@ def test_a_log_that_is_on_its_way_is_not_compacted_and_one_that_is_compacted_wai
         batch = memoryview(bytearray(build_batch([Record(timestamp=0, key=b"k", value=b"%d" % number)])))
         partition.append(batch, read_header(batch), acks=1, now_ms=0)
         partition.log.roll(0)
-    cleaner = LogCleaner(broker)
+    cleaner = broker.cleaner
     move(broker, "/b")
     assert trio.run(cleaner.clean_all) == 0
     partition.is_cleaning = True
@@ -406,7 +404,7 @@ def test_a_log_whose_first_records_were_compacted_begins_where_it_did(broker: Br
         batch = memoryview(bytearray(build_batch([Record(timestamp=0, key=b"k", value=b"%d" % number)])))
         partition.append(batch, read_header(batch), acks=1, now_ms=0)
     partition.log.roll(0)
-    assert trio.run(LogCleaner(broker).clean_all) == 1
+    assert trio.run(broker.cleaner.clean_all) == 1
     assert partition.log.read(0, max_bytes=1000, max_offset=6).base_offset == 5
     for path in ("/b", "/a"):
         move(broker, path)
@@ -438,7 +436,7 @@ def test_a_move_that_another_one_took_the_place_of_does_not_come_back_with_a_res
     target = under_way.target_folder.path
     carry_out(again)
     assert folder_path(again, again.partitions.find("t", 0)) == target
-    trio.run(remove_deleted, again)
+    trio.run(again.housekeeping.remove_deleted)
     assert [name for disk in disks.values() for name in disk.listdir("") if "-future" in name] == []
     again.close()
     assert open_broker(disks).moves.moves == []
@@ -456,7 +454,7 @@ def test_a_former_copy_in_the_same_folder_is_removed_at_the_start(broker: Broker
     assert len([name for name in disks[target].listdir("") if "-future" in name]) == 2
     again = open_broker(disks)
     carry_out(again)
-    trio.run(remove_deleted, again)
+    trio.run(again.housekeeping.remove_deleted)
     assert [name for disk in disks.values() for name in disk.listdir("") if "-future" in name] == []
     again.close()
 

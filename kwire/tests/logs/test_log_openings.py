@@ -36,7 +36,7 @@ def test_only_what_was_not_synced_is_looked_through_the_largest_first() -> None:
     append(partitions[3], b"in the second segment")
     partitions[3].log.flush()
     sizes = [it.log.size_in_bytes for it in partitions]
-    for folder, checkpoints in broker.take_checkpoints():
+    for folder, checkpoints in broker.housekeeping.take_checkpoints():
         folder.write(checkpoints)
     given: list[int] = []
     said: list[str] = []

@@ -16,7 +16,6 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.logs.housekeeping import _checkpoints, apply_retention
 from kwire.replicas.partition import Partition
 from kwire.running import BrokerEnded
 from kwire.runtime.clock import SystemClock
@@ -101,13 +100,13 @@ def test_a_checkpoint_whose_file_is_gone_is_told_with_a_traceback_and_written_th
     partition.log.roll(0)
     partition.log.flush()
     disk.before_operation = failing("rename", names.RECOVERY_POINT_CHECKPOINT, errno.ENOENT)
-    trio.run(_checkpoints, broker)
+    trio.run(broker.housekeeping.write_checkpoints)
     disk.before_operation = None
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]
     assert "checkpoints in ./data failed although the disk is well" in record.message
     assert record.exc_info is not None
     append(partition)
-    trio.run(_checkpoints, broker)
+    trio.run(broker.housekeeping.write_checkpoints)
     assert b"\nt 0 2\n" in disk.read_bytes(names.RECOVERY_POINT_CHECKPOINT)
 
 
@@ -161,8 +160,8 @@ def test_nothing_is_written_to_a_failed_folder_and_no_mark_of_a_clean_stop_least
     broker.take_offline(broker.log_dirs.metadata, OSError(errno.EIO, "broken"))
     operations: list[tuple[str, str]] = []
     disk.before_operation = lambda name, path: operations.append((name, path))
-    assert trio.run(apply_retention, broker) == 0
-    assert broker.take_checkpoints() == []
+    assert trio.run(broker.housekeeping.apply_retention) == 0
+    assert broker.housekeeping.take_checkpoints() == []
     broker.close()
     assert operations == []
     assert not disk.exists(names.CLEAN_SHUTDOWN)
@@ -175,7 +174,7 @@ def test_a_failed_checkpoint_takes_the_folder_out_of_service(disk: MemoryDisk) -
     partition.log.flush()
     partition.log.roll(0)
     disk.before_operation = failing("sync", names.RECOVERY_POINT_CHECKPOINT)
-    trio.run(_checkpoints, broker)
+    trio.run(broker.housekeeping.write_checkpoints)
     assert broker.fatal is not None
     broker.close()
 

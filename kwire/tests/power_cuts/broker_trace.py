@@ -24,7 +24,6 @@ from kwire_storage.log.log import Log
 from kwire.broker import Broker
 from kwire.config.server import ServerConfig
 from kwire.context import Context
-from kwire.logs.cleaner import LogCleaner
 from kwire.names.topic_names import is_internal
 from kwire.replicas.partition import ALL_IN_SYNC, Partition
 from kwire.runtime.futures import at_once
@@ -188,7 +187,7 @@ class BrokerTrace:
         self._history(key_of(partition)).events.append(flushed)
 
     def checkpoint(self) -> None:
-        for folder, checkpoints in self.broker.take_checkpoints():
+        for folder, checkpoints in self.broker.housekeeping.take_checkpoints():
             folder.write(checkpoints)
 
     def clean(self) -> None:
@@ -196,7 +195,7 @@ class BrokerTrace:
         for it in self.broker.partitions:
             if it.rules.compacted:
                 self._history(key_of(it)).events.append(Cleaned(self._now, it.log.active.base_offset))
-        trio.run(LogCleaner(self.broker).clean_all)
+        trio.run(self.broker.cleaner.clean_all)
 
     def remove_deleted(self) -> None:
         folder = self.broker.log_dirs.metadata

@@ -16,7 +16,6 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.logs.housekeeping import remove_deleted
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 
@@ -99,10 +98,10 @@ def test_a_deletion_that_is_refused_is_done_later(broker: Broker, disk: MemoryDi
     delete(broker)
     assert broker.log_dirs.online
     with pytest.raises(OSError, match="Too many open files"):
-        trio.run(remove_deleted, broker)
+        trio.run(broker.housekeeping.remove_deleted)
     assert [name for name in disk.listdir("") if name.startswith(TOPIC)] == [f"{TOPIC}-1"], "the other one is removed"
     refusing(broker, disk)
-    trio.run(remove_deleted, broker)
+    trio.run(broker.housekeeping.remove_deleted)
     assert not [name for name in disk.listdir("") if name.startswith(TOPIC)]
     assert broker.log_dirs.online
     broker.close()

@@ -7,7 +7,6 @@ import trio
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
 from kwire.broker import Broker
-from kwire.logs.housekeeping import remove_deleted
 from kwire.runtime.futures import at_once
 from kwire.tests.folder_scene import Countdown, Disks, Stop, append, create, new_disks, open_broker, replicas, values
 
@@ -20,7 +19,7 @@ def delete(broker: Broker, name: str = "t") -> None:
 
 def delete_with_files(broker: Broker) -> None:
     delete(broker)
-    trio.run(remove_deleted, broker)
+    trio.run(broker.housekeeping.remove_deleted)
 
 
 def folders_of(disks: Disks, topic: str = "t") -> list[str]:
@@ -60,7 +59,7 @@ def test_a_deletion_that_was_stopped_anywhere_is_finished_by_the_next_start(lose
             delete(restarted)
         if again:
             assert [values(it) for it in create(restarted, "t", 4)] == [[]] * 4
-        trio.run(remove_deleted, restarted)
+        trio.run(restarted.housekeeping.remove_deleted)
         assert sorted(folders_of(after)) == (["t-0", "t-1", "t-2", "t-3"] if again else []), number
         restarted.close()
     assert ends >= {(False, True), (True, True)}
@@ -77,7 +76,7 @@ def test_a_partition_whose_folder_was_away_goes_when_that_is_back_whatever_has_i
     assert sorted(disks["/b"].listdir("t-1"))
     back = open_broker(disks)
     assert [values(it) for it in replicas(back, "t")] == [[b"new"]] * 4
-    trio.run(remove_deleted, back)
+    trio.run(back.housekeeping.remove_deleted)
     assert sorted(folders_of(disks)) == ["t-0", "t-1", "t-2", "t-3"]
     back.close()
 
@@ -88,7 +87,7 @@ def test_one_that_an_earlier_start_set_aside_goes_once_it_is_known_to_be_deleted
     kept = disks["/b"].read_bytes("t-1/partition.metadata")
     broker = open_broker(disks)
     delete(broker)
-    trio.run(remove_deleted, broker)
+    trio.run(broker.housekeeping.remove_deleted)
     broker.close()
     disks["/b"].mkdir(f"t-1.{UNIQUE}-stray")
     disks["/b"].write_bytes(f"t-1.{UNIQUE}-stray/partition.metadata", kept)
@@ -98,7 +97,7 @@ def test_one_that_an_earlier_start_set_aside_goes_once_it_is_known_to_be_deleted
     assert doomed.startswith("t-1.")
     assert doomed.endswith("-delete")
     assert "stray" not in doomed
-    trio.run(remove_deleted, again)
+    trio.run(again.housekeeping.remove_deleted)
     assert folders_of(disks) == []
     again.close()
 
@@ -113,7 +112,7 @@ def test_what_nobody_is_known_to_have_deleted_is_kept_and_told_of_at_each_start(
 ) -> None:
     disks, broker = filled()
     delete(broker)
-    trio.run(remove_deleted, broker)
+    trio.run(broker.housekeeping.remove_deleted)
     broker.close()
     disks["/b"].mkdir("lost-3")
     disks["/b"].write_bytes("lost-3/00000000000000000000.log", b"dear to somebody")
@@ -122,7 +121,7 @@ def test_what_nobody_is_known_to_have_deleted_is_kept_and_told_of_at_each_start(
     for _ in range(2):
         caplog.clear()
         broker = open_broker(disks)
-        trio.run(remove_deleted, broker)
+        trio.run(broker.housekeeping.remove_deleted)
         broker.close()
         [stray] = folders_of(disks, "lost")
         assert stray.endswith("-stray")

@@ -47,7 +47,7 @@ def lose_power(world: World, node_id: int, fate: Fate) -> None:
 def write_checkpoints(world: World, node_id: int) -> None:
     broker = world.brokers[node_id]
     broker.partitions.find(TOPIC, 0).log.flush()
-    for folder, files in broker.take_checkpoints():
+    for folder, files in broker.housekeeping.take_checkpoints():
         folder.write(files)
 
 
