@@ -19,6 +19,7 @@ from kwire_storage.log.log import Log
 
 from kwire.cluster.member import ClusterMember
 from kwire.cluster.membership import Membership
+from kwire.cluster.service import ClusterService
 from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.coordinators.internal_topic import InternalTopic
@@ -288,7 +289,14 @@ class Broker:
         rooms = {folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs}
         for room in rooms.values():
             room.watch()
-        housekeeping = Housekeeping(metadata, log_dirs, partitions, clock, rooms)
+        housekeeping = Housekeeping(
+            metadata,
+            log_dirs,
+            partitions,
+            clock,
+            rooms,
+            (lambda: True) if member is None else lambda: member.is_controller,
+        )
         cleaner = LogCleaner(metadata, partitions, log_dirs, moves, flusher, clock)
         sharing_counts = SharingCounts()
         sharing = SharingService(
@@ -313,7 +321,10 @@ class Broker:
             persister=persister,
             sharing=sharing,
             # Transactions after groups: those that are decided are completed at once, also in the partitions of groups.
-            services=(housekeeping, flusher, cleaner, moves, groups, transactions, share_state, sharing),
+            services=(
+                *(housekeeping, flusher, cleaner, moves, groups, transactions, share_state, sharing),
+                *(() if member is None else (ClusterService(member, lambda reason: broker.end(reason)),)),
+            ),
             peers=for_administration,
             all_peers=(*transactions.peers, for_states, for_letters, for_administration),
             fetch_sessions=FetchSessions(
@@ -365,6 +376,11 @@ class Broker:
     def controller_id(self) -> int:
         """The node that reacts to the life and death of others: this one, if it is alone; -1 if none is known."""
         return self.config.node_id if self.member is None else self.member.membership.controller_id
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node does what one of the nodes has to do."""
+        return self.member is None or self.member.is_controller
 
     def endpoints(self, context: Context) -> list[NodeEndpoint]:
         """The address of every broker in service, as advertised on the listener that the client of `context` uses.
@@ -505,17 +521,6 @@ class Broker:
 
         self.authorizer = authorizer
         self.metadata.watch(follow)
-
-    def remove_expired_tokens(self) -> None:
-        """Removes delegation tokens that have expired, in the background. In a cluster the controller does that."""
-        if self.member is None or self.member.is_controller:
-            drive(self._remove_expired_tokens())
-
-    async def _remove_expired_tokens(self) -> None:
-        try:
-            await self.metadata.remove_expired_tokens()
-        except KafkaError as error:
-            log.error("delegation tokens that have expired cannot be removed: %s", error.message)
 
     def _follow_quotas(self, changes: Changes) -> None:
         if any(concerns_clients(entity) for entity in changes.access.quotas):

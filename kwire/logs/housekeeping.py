@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 import trio
+from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.errors import CorruptLogError, is_passing
 
 from kwire.runtime import workers
 from kwire.runtime.service import Service
-from kwire.runtime.tasks import Turns
+from kwire.runtime.tasks import Turns, in_this_task
 from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
@@ -42,13 +43,17 @@ within these bounds."""
 
 @attrs.define(eq=False)
 class Housekeeping(Service):
-    """The chores of one broker. `rooms` has the disk room of each log dir, by its path."""
+    """The chores of one broker. `rooms` has the disk room of each log dir, by its path.
+
+    One node of a cluster, its controller, does what has to be done once.
+    """
 
     metadata: MetadataService
     log_dirs: LogDirs
     partitions: PartitionTable
     clock: Clock
     rooms: Mapping[str, DiskRoom]
+    is_controller: Callable[[], bool]
 
     async def run(self) -> None:
         config = self.metadata.config
@@ -63,6 +68,8 @@ class Housekeeping(Service):
                 every(config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks)
             every(_removal_interval_ms(config), self.remove_deleted)
             every(_removal_interval_ms(config), self._make_refused)
+            if config.delegation_token_secret_key is not None:
+                every(config.delegation_token_expiry_check_interval_ms, self.remove_expired_tokens)
 
     def take_checkpoints(self) -> list[tuple[LogDir, Checkpoints]]:
         """The checkpoint files that are out of date, by log dir; for `LogDir.write`."""
@@ -109,6 +116,14 @@ class Housekeeping(Service):
                     folder.give_back(deleted)
         if refused is not None:
             raise refused
+
+    async def remove_expired_tokens(self) -> None:
+        """Removes the delegation tokens that have expired."""
+        if self.is_controller():
+            try:
+                await in_this_task(self.metadata.remove_expired_tokens())
+            except KafkaError as error:
+                log.error("delegation tokens that have expired cannot be removed: %s", error.message)
 
     async def apply_retention(self) -> int:
         """Rolls and deletes segments that are too old or too many; returns how many were deleted."""

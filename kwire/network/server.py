@@ -21,8 +21,6 @@ import trio
 from kwire_protocol.frames import BufferPool
 
 from kwire.broker import Broker
-from kwire.cluster.member import ClusterMember
-from kwire.cluster.membership import MembershipEnded
 from kwire.config.server import Listener, ServerConfig
 from kwire.descriptors import Budget
 from kwire.metadata.image import Changes
@@ -47,7 +45,6 @@ ACCEPTS_PER_TURN = 64
 MOST_REFUSED = 1000
 """So many connections that are not served are kept open for a while. More are closed at once."""
 
-RECORDED_LATER_S = 1.0
 RETRY_ACCEPT_S = 0.1
 """The wait before accepting is tried again when the system lacks descriptors or memory. Existing connections go on."""
 
@@ -187,33 +184,8 @@ class Server:
         for listener in self.listeners:
             nursery.start_soon(self._accept, listener)
         nursery.start_soon(self._reap_idle)
-        if self.broker.config.delegation_token_secret_key is not None:
-            nursery.start_soon(self._remove_expired_tokens)
         if self.broker.member is not None:
-            nursery.start_soon(self._run_member, self.broker.member)
-            nursery.start_soon(record_later, self.broker.member)
-            nursery.start_soon(self._balance_leaders, self.broker.member)
             nursery.start_soon(self._followers(nursery).run)
-
-    async def _remove_expired_tokens(self) -> None:
-        broker = self.broker
-        while True:
-            await trio.sleep(broker.config.delegation_token_expiry_check_interval_ms / 1000)
-            broker.remove_expired_tokens()
-
-    async def _run_member(self, member: ClusterMember) -> None:
-        member.serve()
-        try:
-            await member.membership.run(member.look)
-        except MembershipEnded as error:
-            self.broker.end(str(error))
-
-    async def _balance_leaders(self, member: ClusterMember) -> None:
-        while True:
-            config = self.broker.config
-            await trio.sleep(config.leader_imbalance_check_interval_seconds)
-            if config.auto_leader_rebalance_enable:
-                member.balance_leaders()
 
     def _followers(self, nursery: trio.Nursery) -> ReplicaFollowers:
         broker = self.broker
@@ -484,13 +456,3 @@ def _addresses(host: str) -> list[str]:
         log.warning("max.connections.per.ip.overrides has %a, which has no address: %s", host, error)
         return []
     return [canonical(str(address[0])) for *_, address in found]
-
-
-async def record_later(member: ClusterMember) -> None:
-    """A task beside the server: what could not be recorded is tried again after `RECORDED_LATER_S`."""
-    while True:
-        failed = trio.Event()
-        member.on_failed = failed.set
-        member.look()  # before the first wait, too: nobody heard of what has failed by now
-        await failed.wait()
-        await trio.sleep(RECORDED_LATER_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import trio
 from kwire_protocol.internal.metadata_security import DelegationTokenRecord
 from kwire_protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 
@@ -41,7 +42,7 @@ def test_the_controller_removes_tokens_that_have_expired() -> None:
     controller, other = cluster.open(1, KEY), cluster.open(2, KEY)
     expired = DelegationTokenRecord("User:alice", "User:alice", [], 1, 2, 2, "expired")
     at_once(other.metadata.change(lambda _: ([expired], None)))
-    other.remove_expired_tokens()
+    trio.run(other.housekeeping.remove_expired_tokens)
     assert "expired" in controller.metadata.image.access.delegation_tokens
-    controller.remove_expired_tokens()
+    trio.run(controller.housekeeping.remove_expired_tokens)
     assert "expired" not in other.metadata.image.access.delegation_tokens
