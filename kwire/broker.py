@@ -52,8 +52,8 @@ from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
 from kwire.runtime.clock import Clock, running_ns
 from kwire.runtime.futures import at_once, drive
+from kwire.runtime.loop import Loop
 from kwire.runtime.service import Service
-from kwire.runtime.slices import Beside
 from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.share.coordinator.persister import CoordinatorPersister, Persister
@@ -134,12 +134,12 @@ class Broker:
         *,
         run_all: RunAll = _in_turn,
         membership: Membership | None = None,
-        beside: Beside | None = None,
+        loop: Loop | None = None,
     ) -> Broker:
         """Opens the log dirs, and prepares new ones.
 
         With a `membership` the broker is a node of that cluster, and leaves it when it is closed or cannot be opened;
-        `beside` is then the one that the membership uses. Without one it is a cluster of its own.
+        `loop` is then the one that the membership uses. Without one it is a cluster of its own.
 
         `disks` maps each path in `config` to its disk; a single disk is for the only folder. After an unclean stop
         `run_all` runs one task per log that must be checked.
@@ -149,7 +149,7 @@ class Broker:
             config = attrs.evolve(config, log_dirs=config.log_dirs[:1], metadata_log_dir=config.log_dirs[0])
             disks = {config.log_dirs[0]: disks}
         try:
-            return cls._open_folder(config, disks, clock, run_all, membership, beside or Beside())
+            return cls._open_folder(config, disks, clock, run_all, membership, loop or Loop())
         except BaseException:
             if membership is not None:
                 membership.leave()
@@ -163,7 +163,7 @@ class Broker:
         clock: Clock,
         run_all: RunAll,
         membership: Membership | None,
-        beside: Beside,
+        loop: Loop,
     ) -> Broker:
         metadata_path = config.metadata_log_dir
         if membership is None:
@@ -184,12 +184,12 @@ class Broker:
             if membership is None:
                 _check_no_cluster(folder)
                 metadata_log: MetadataLog = FileMetadataLog(
-                    _embedded_log(folder, clock.now_ms()), config.node_id, clock.now_ms, beside
+                    _embedded_log(folder, clock.now_ms()), config.node_id, clock.now_ms, loop
                 )
             else:
                 _check_cluster(folder, membership)
                 metadata_log = membership.log
-            return cls._open(config, disks, folder, metadata_log, clock, run_all, membership, beside)
+            return cls._open(config, disks, folder, metadata_log, clock, run_all, membership, loop)
         except BaseException:
             folder.abandon()
             raise
@@ -204,7 +204,7 @@ class Broker:
         clock: Clock,
         run_all: RunAll,
         membership: Membership | None,
-        beside: Beside,
+        loop: Loop,
     ) -> Broker:
         metadata = MetadataService.open(
             config,
@@ -212,7 +212,7 @@ class Broker:
             log=metadata_log,
             clock=clock,
             check_room=folder.reserve.check_new,
-            beside=beside,
+            loop=loop,
         )
         log_dirs = LogDirs.open(
             {path: disks[path] for path in config.log_dirs},
@@ -252,7 +252,7 @@ class Broker:
             metadata.topic_values,
             lambda: metadata.config,
             flusher,
-            metadata.beside,
+            metadata.loop,
             in_sync,
         )
         for folder in log_dirs:
@@ -283,7 +283,7 @@ class Broker:
             MetadataTopics(metadata),
             group_settings,
             persister,
-            metadata.beside,
+            metadata.loop,
             metadata.create_topics,
         )
         rooms = {folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs}

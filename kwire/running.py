@@ -37,8 +37,8 @@ from kwire.replication.connection import Connect
 from kwire.runtime import workers
 from kwire.runtime.address_lookup import AddressLookup
 from kwire.runtime.clock import Clock, SystemClock
+from kwire.runtime.loop import Loop
 from kwire.runtime.processor import Processor
-from kwire.runtime.slices import Beside
 from kwire.runtime.tasks import in_this_task
 from kwire.runtime.workers import Worker
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Join = Callable[[ServerConfig, Clock, Beside], Membership | None]
+Join = Callable[[ServerConfig, Clock, Loop], Membership | None]
 """As `kwire.cluster.joining.join`."""
 
 SYNC_THREADS = 32
@@ -100,17 +100,17 @@ def _open(
     join: Join,
 ) -> Broker:
     folder = config.metadata_log_dir
-    beside = Beside()
+    loop = Loop()
     # Other brokers are told these addresses, so a port 0 must not be among them.
     ports = {listener.name: listener.port for listener in listeners}
     bound = attrs.evolve(
         config, listeners=tuple(attrs.evolve(it, port=ports.get(it.name, it.port)) for it in config.listeners)
     )
-    membership = _join(bound, clock, beside, join)
+    membership = _join(bound, clock, loop, join)
     if membership is not None:
         config = bound
     try:
-        return Broker.open(config, disks, clock, run_all=_with_progress, membership=membership, beside=beside)
+        return Broker.open(config, disks, clock, run_all=_with_progress, membership=membership, loop=loop)
     except FolderLockedError as error:
         raise StartError(
             f"another broker is using the log dir {folder}: stop it, or choose another folder with --data-dir"
@@ -126,9 +126,9 @@ def _open(
         raise StartError(f"cannot open the log dir {folder}: {error}") from error
 
 
-def _join(config: ServerConfig, clock: Clock, beside: Beside, join: Join) -> Membership | None:
+def _join(config: ServerConfig, clock: Clock, loop: Loop, join: Join) -> Membership | None:
     try:
-        return join(config, clock, beside)
+        return join(config, clock, loop)
     except (NodeIdTakenError, ConfigError) as error:
         raise StartError(str(error)) from error
     except (OSError, CorruptLogError) as error:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from kwire.cluster.membership import Membership
     from kwire.config.server import ServerConfig
     from kwire.runtime.clock import Clock
-    from kwire.runtime.slices import Beside
+    from kwire.runtime.loop import Loop
 
 
-def join(config: ServerConfig, clock: Clock, beside: Beside) -> Membership | None:
+def join(config: ServerConfig, clock: Clock, loop: Loop) -> Membership | None:
     """None if the configuration names no cluster. Its listeners have the ports that others connect to.
 
     Raises NodeIdTakenError, StorageError (among them ZooKeeperError), CorruptLogError, ConfigError.
@@ -29,7 +29,7 @@ def join(config: ServerConfig, clock: Clock, beside: Beside) -> Membership | Non
             config.kwire_cluster_dir,
             config.node_id,
             clock.now_ms,
-            beside,
+            loop,
             new_cluster_id=config.cluster_id or uuid_to_text(clock.uuid()),
         )
     if config.zookeeper is not None:
@@ -42,6 +42,6 @@ def join(config: ServerConfig, clock: Clock, beside: Beside) -> Membership | Non
             clock=clock,
             rack=config.broker_rack,
             cluster_id=config.cluster_id,
-            beside=beside,
+            loop=loop,
         )
     return None

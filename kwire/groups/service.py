@@ -72,7 +72,7 @@ from kwire.groups.topics import Topics
 from kwire.groups.topology_descriptions import DescriptionStore
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future, drive
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class GroupService(CoordinatorService[GroupShard]):
         topics: Topics,
         settings: GroupSettings,
         persister: StateKeeper,
-        beside: Beside,
+        loop: Loop,
         create_topics: CreateTopics,
     ) -> None:
         shard_config = group_config(config)
@@ -136,10 +136,10 @@ class GroupService(CoordinatorService[GroupShard]):
         self._persister = persister
         self._initializing: set[tuple[str, Uuid, int]] = set()
         """The states that are being initialized: group id, topic id, partition."""
-        self._beside = beside
+        self._loop = loop
         self._clock = clock
         self._settings = settings
-        self._internal_topics = InternalTopicCreation(create_topics, beside, clock.monotonic_ms)
+        self._internal_topics = InternalTopicCreation(create_topics, loop, clock.monotonic_ms)
 
     # Requests
 
@@ -374,7 +374,7 @@ class GroupService(CoordinatorService[GroupShard]):
 
     async def _initialize(self, index: int, asked: StatesToInitialize) -> None:
         # The share coordinator is not asked before the group's own record is committed, nor in the middle of a step.
-        await self._beside.next_turn()
+        await self._loop.next_turn()
         asked = self._not_asked_yet(asked)
         under_way = asked.partitions
         self._initializing |= under_way

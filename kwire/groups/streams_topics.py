@@ -23,7 +23,7 @@ from kwire_protocol.messages.create_topics import (
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
 from kwire.runtime.futures import Future, drive
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class InternalTopicCreation:
     """`now_ms` is the monotonic clock."""
 
     create_topics: CreateTopics
-    beside: Beside
+    loop: Loop
     now_ms: Callable[[], int]
     _under_way: set[str] = attrs.field(init=False, factory=set)
     _failures: dict[str, _Failure] = attrs.field(init=False, factory=dict)
@@ -96,7 +96,7 @@ class InternalTopicCreation:
         return failure
 
     async def _create(self, topics: list[InternalTopic], retry_after_ms: int) -> None:
-        await self.beside.next_turn()
+        await self.loop.next_turn()
         errors: dict[str, tuple[int, str | None]] = {}
         try:
             response = await self.create_topics(CreateTopicsRequest([_creatable(it) for it in topics]))

@@ -36,7 +36,7 @@ from kwire_storage.disk.files import RealDisk
 from kwire_storage.errors import CorruptLogError
 
 NICENESS = 10
-"""Beside a broker that wants the same core it has a tenth of it, and it still gets on where all cores are busy."""
+"""Loop a broker that wants the same core it has a tenth of it, and it still gets on where all cores are busy."""
 
 WORK_S = 0.002
 """So long it works before it looks whether the broker wants something."""

@@ -33,7 +33,8 @@ from kwire.metadata.log_batches import (
 )
 from kwire.metadata.snapshots import Snapshot, snapshot_batches
 from kwire.names.topic_names import CLUSTER_METADATA
-from kwire.runtime.slices import Beside, Slices
+from kwire.runtime.loop import Loop
+from kwire.runtime.slices import Slices
 from kwire.runtime.workers import Worker
 
 METADATA_LOG_CONFIG: Final = LogConfig(retention_ms=-1, retention_bytes=-1, synced_one_by_one=True)
@@ -93,7 +94,7 @@ class FileMetadataLog:
     log: Log
     node_id: int
     now_ms: Callable[[], int]
-    beside: Beside = attrs.field(factory=Beside)
+    loop: Loop = attrs.field(factory=Loop)
     _end_offset: int = attrs.field(init=False)
     """The end of what is durable."""
     _watchers: list[Watcher] = attrs.field(factory=list)
@@ -143,12 +144,12 @@ class FileMetadataLog:
         assert end_offset == self.end_offset, "the embedded log has no other writer"
         log, now_ms = self.log, self.now_ms()
         older = snapshots_of(self.log)
-        slices, content = Slices(self.beside, 1), bytearray()
+        slices, content = Slices(self.loop, 1), bytearray()
         for batch in snapshot_batches(values, epoch=EPOCH, now_ms=now_ms):
             content += batch
             await slices.after(1)
         name = snapshot_path(log, end_offset)
-        (await self.beside.in_worker(Worker.SNAPSHOT, lambda: log.disk.write_atomic(name, bytes(content)))).unwrap()
+        (await self.loop.in_worker(Worker.SNAPSHOT, lambda: log.disk.write_atomic(name, bytes(content)))).unwrap()
         # From here on a start needs nothing that is older. The log goes on in a segment of its own.
         if log.active.base_offset < end_offset:
             log.roll(now_ms)
@@ -163,7 +164,7 @@ class FileMetadataLog:
     async def _flush(self) -> None:
         flush = self.log.begin_flush()
         try:
-            (await self.beside.in_worker(Worker.FLUSH, flush.run)).unwrap()
+            (await self.loop.in_worker(Worker.FLUSH, flush.run)).unwrap()
         except BaseException:
             self.log.give_up_flush(flush)
             raise

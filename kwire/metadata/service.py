@@ -51,7 +51,8 @@ from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 from kwire.metadata.snapshots import SnapshotSchedule, difference_records, image_records
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future, at_once, drive
-from kwire.runtime.slices import Beside, Slices
+from kwire.runtime.loop import Loop
+from kwire.runtime.slices import Slices
 
 if TYPE_CHECKING:
     from kwire_protocol.internal.metadata_security import DelegationTokenRecord
@@ -140,7 +141,7 @@ class MetadataService:
     image: MetadataImage = attrs.field(factory=MetadataImage)
     answers: AnswerCache = attrs.field(init=False)
     check_room: CheckRoom = _unlimited
-    beside: Beside = attrs.field(factory=Beside)
+    loop: Loop = attrs.field(factory=Loop)
     writes_snapshots: bool = False
     """Not before the partitions follow: until then the log may be needed, see `deleted_topic_ids`."""
     follow: Follower = _no_partitions
@@ -187,7 +188,7 @@ class MetadataService:
         log: MetadataLog,
         clock: Clock,
         check_room: CheckRoom = _unlimited,
-        beside: Beside | None = None,
+        loop: Loop | None = None,
     ) -> MetadataService:
         """Replays the log, or begins it at the first start. Call `register` next.
 
@@ -200,7 +201,7 @@ class MetadataService:
             clock,
             ConfigResolver(config.properties, defaults=config.defaults),
             check_room=check_room,
-            beside=beside or Beside(),
+            loop=loop or Loop(),
         )
         at_once(service._load())
         log.watch(service._work)
@@ -651,7 +652,7 @@ class MetadataService:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror) from error
 
     async def _encoded(self, records: Records) -> list[bytes]:
-        slices, values = Slices(self.beside, RECORDS_PER_SLICE), []
+        slices, values = Slices(self.loop, RECORDS_PER_SLICE), []
         for record in records:
             values.append(encode_record(record))
             await slices.after(1)
@@ -676,7 +677,7 @@ class MetadataService:
         self._snapshots.begin_anew(now_ms=self.clock.now_ms())
         if not self.image.can_be_recorded:
             return
-        slices, values = Slices(self.beside, RECORDS_PER_SLICE), []
+        slices, values = Slices(self.loop, RECORDS_PER_SLICE), []
         for record in image_records(self.image):
             values.append(encode_record(record))
             await slices.after(1)
@@ -731,7 +732,7 @@ class MetadataService:
     async def _apply(self, records: Iterable[tuple[int, MetadataRecord]], read_to: int) -> None:
         """Applies what was read up to there. Raises OSError if the partitions could not follow."""
         changes = Changes()
-        slices = Slices(self.beside, RECORDS_PER_SLICE)
+        slices = Slices(self.loop, RECORDS_PER_SLICE)
         for offset, record in records:
             self.image.apply(record, offset=offset, changes=changes)
             await slices.after(1)

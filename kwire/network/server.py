@@ -33,8 +33,8 @@ from kwire.quotas.connections import ConnectionLimits, ConnectionQuotas, canonic
 from kwire.quotas.rates import Window
 from kwire.replication.connection import Connect, Surroundings, connect_with
 from kwire.replication.followers import ReplicaFollowers
+from kwire.runtime.loop import Host
 from kwire.runtime.processor import Processor, Timer
-from kwire.runtime.slices import Loop
 from kwire.runtime.transport import PlainTransport, Transport
 
 log = logging.getLogger(__name__)
@@ -159,14 +159,14 @@ class Server:
         self.broker.metadata.watch(self._follow)
         # What runs beside the requests has a nursery of its own, which is open until the last connection is closed: a
         # request may come when all other tasks have ended.
-        async with trio.open_nursery() as beside:
-            self.broker.metadata.beside.loop = Loop(self.processor.call_soon, beside.start_soon)
+        async with trio.open_nursery() as tasks:
+            self.broker.metadata.loop.host = Host(self.processor.call_soon, tasks.start_soon)
             try:
                 async with trio.open_nursery() as nursery:
                     self._start_tasks(nursery)
                     on_ready()
             finally:
-                self.broker.metadata.beside.loop = None
+                self.broker.metadata.loop.host = None
                 for listener in self.listeners:
                     listener.sock.close()
                 for connection in list(self.connections):

@@ -34,7 +34,7 @@ from kwire.metadata.image import Changes, MetadataImage
 from kwire.metadata.service import MetadataService
 from kwire.runtime.clock import secret_of
 from kwire.runtime.futures import Future
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 
 MAX_ASKED: Final = 100
 """Requests to one broker that are not answered yet. Further ones fail at once."""
@@ -90,7 +90,7 @@ def peers_of(metadata: MetadataService, purpose: str) -> Peers:
     security = peer_security(metadata)
     peers = Peers(
         find,
-        metadata.beside,
+        metadata.loop,
         lambda: metadata.config.connections_max_idle_ms,
         f"broker-{metadata.config.node_id}-{purpose}",
         connect_with(security),
@@ -145,7 +145,7 @@ class Peers:
     """
 
     find: Callable[[int], Address | None]
-    beside: Beside
+    loop: Loop
     max_idle_ms: Callable[[], int]
     """connections.max.idle.ms; negative for no limit."""
     client_id: str
@@ -162,7 +162,7 @@ class Peers:
         NotABroker, VersionNotServed, TooManyRequests. `timeout_s` includes the time to connect.
         """
         future: Future[Answer] = Future()
-        loop = self.beside.loop
+        loop = self.loop.host
         if loop is None:
             future.set(Error(ConnectionFailed(f"node {node_id} cannot be asked: this broker is not running yet")))
             return future
@@ -177,7 +177,7 @@ class Peers:
     def pause(self, seconds: float) -> Future[None]:
         """A future that is set after that time, for a request that has to be repeated; without a server at once."""
         future: Future[None] = Future()
-        if self.beside.loop is None:
+        if self.loop.host is None:
             future.set(None)
             return future
 
@@ -185,7 +185,7 @@ class Peers:
             await trio.sleep(seconds)
             future.set(None)
 
-        self.beside.loop.start_soon(run)
+        self.loop.host.start_soon(run)
         return future
 
     def follow(self, changes: Changes) -> None:
@@ -260,10 +260,10 @@ class Peers:
             peer.failed()
             raise
         opened = _Open(connection, address)
-        if self.beside.loop is None or self.find(peer.node_id) != address:
+        if self.loop.host is None or self.find(peer.node_id) != address:
             await connection.aclose()
             raise ConnectionFailed(f"node {peer.node_id} is no longer at {connection.name}")
-        self.beside.loop.start_soon(partial(self._keep, peer, opened))
+        self.loop.host.start_soon(partial(self._keep, peer, opened))
         return opened
 
     async def _keep(self, peer: _Peer, opened: _Open) -> None:

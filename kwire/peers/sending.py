@@ -63,7 +63,7 @@ class Sender(Generic[S]):
         """There is something for that node."""
         if node_id not in self._scheduled:
             self._scheduled.add(node_id)
-            on_set(self.peers.beside.next_turn(), lambda _: self._send(node_id))
+            on_set(self.peers.loop.next_turn(), lambda _: self._send(node_id))
 
     def _send(self, node_id: int) -> None:
         self._scheduled.discard(node_id)

@@ -39,7 +39,8 @@ from kwire.replicas.topic_settings import log_config, topic_rules
 from kwire.replicas.validation import TopicRules
 from kwire.runtime.clock import Clock
 from kwire.runtime.garbage import lasting
-from kwire.runtime.slices import Beside, Slices
+from kwire.runtime.loop import Loop
+from kwire.runtime.slices import Slices
 from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class PartitionTable:
     topic_values: Callable[[str], Mapping[str, Value]]
     server_config: Callable[[], ServerConfig]
     flush_driver: FlushDriver
-    beside: Beside
+    loop: Loop
     isr_driver: IsrDriver
     by_name: dict[str, list[Place]] = attrs.field(factory=dict)
     by_ref: dict[TopicRef, list[Place]] = attrs.field(factory=dict)
@@ -235,7 +236,7 @@ class PartitionTable:
         While it runs, a new topic is not here yet, and a deleted one is here no more. Raises OSError if logs cannot be
         made; `make_refused` makes them later.
         """
-        slices = Slices(self.beside, CHANGED_PER_SLICE)
+        slices = Slices(self.loop, CHANGED_PER_SLICE)
         await self._delete(changes.topics_deleted, slices)
         added = len(changes.partitions_added) + sum(len(it.partitions) for it in changes.topics_created)
         with lasting() if added >= MANY_PARTITIONS else nullcontext():
@@ -262,7 +263,7 @@ class PartitionTable:
 
     async def reconfigure(self, topics: Iterable[str]) -> None:
         """Configures these topics again: their effective configuration may have changed."""
-        slices = Slices(self.beside, CONFIGURED_PER_SLICE)
+        slices = Slices(self.loop, CONFIGURED_PER_SLICE)
         for name in topics:
             partitions = self.by_name.get(name)
             if partitions:
@@ -527,7 +528,7 @@ class PartitionTable:
         """Syncs the removals, so that a new topic does not find a deleted one's records after a power cut."""
         for folder in list(self.log_dirs.online):
             try:
-                (await self.beside.in_worker(Worker.NAMES, folder.sync_given_up)).unwrap()
+                (await self.loop.in_worker(Worker.NAMES, folder.sync_given_up)).unwrap()
             except OSError as error:
                 # If it was only refused, it is done before the files are removed (`housekeeping.remove_deleted`).
                 if not is_passing(error):

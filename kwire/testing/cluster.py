@@ -37,7 +37,7 @@ from kwire.names.topic_names import internal_replication_factors
 from kwire.network.server import BoundListener
 from kwire.running import Body, close_broker, open_broker, serve
 from kwire.runtime.clock import Clock, SystemClock
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 from kwire.testing.broker import STOP_TIMEOUT_S, Broker
 from kwire.testing.cutting_off import DeafNode, Network
 
@@ -131,13 +131,13 @@ class ClusterNode(Broker):
                 peers.connect = partial(self.network.connect_to_peer, config.node_id)
         return broker
 
-    def _join_cluster(self, config: ServerConfig, clock: Clock, beside: Beside) -> DeafNode:
+    def _join_cluster(self, config: ServerConfig, clock: Clock, loop: Loop) -> DeafNode:
         assert config.kwire_cluster_dir is not None
         self._membership = DeafNode.join(
             config.kwire_cluster_dir,
             config.node_id,
             clock.now_ms,
-            beside,
+            loop,
             new_cluster_id=config.cluster_id or uuid_to_text(clock.uuid()),
         )
         return self._membership

@@ -36,8 +36,8 @@ from kwire.replicas.partition import Partition
 from kwire.running import bind_all, listen_all
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future, at_once
+from kwire.runtime.loop import Loop
 from kwire.runtime.processor import Processor, Timer
-from kwire.runtime.slices import Beside
 from kwire.runtime.workers import Worker
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.internal_topics import create_internal_topics
@@ -179,12 +179,12 @@ def with_server(
     listen: str = "127.0.0.1:0",
     disks: Mapping[str, Disk] | None = None,
     wall_clock: Clock | None = None,
-    beside: Beside | None = None,
+    loop: Loop | None = None,
 ) -> None:
     """Runs `scenario` beside a server, and stops that. Whatever went wrong inside a connection fails it.
 
     `disks` are log dirs, by their paths; without them it has one that is new. Trio's clock does not wait for worker
-    threads: with `WithoutWorkers` as `beside` no time passes while metadata change.
+    threads: with `WithoutWorkers` as `loop` no time passes while metadata change.
     """
     clock = MockClock(autojump_threshold=0)
     defaults = ["offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0", "kwire.spin.us=0"]
@@ -192,7 +192,7 @@ def with_server(
     config = load_config(settings=[*defaults, *settings], listen=[listen], data_dirs=list(folders))
 
     async def main() -> None:
-        broker = Broker.open(config, folders, wall_clock or TrioClock(), beside=beside)
+        broker = Broker.open(config, folders, wall_clock or TrioClock(), loop=loop)
         try:
             at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
             create_internal_topics(broker)
@@ -221,7 +221,7 @@ def with_server(
     assert bugs.messages == []
 
 
-class WithoutWorkers(Beside):
+class WithoutWorkers(Loop):
     """What would be done in a worker thread is done at once."""
 
     def in_worker(self, worker: Worker, work: Callable[[], T]) -> Future[Outcome[T]]:

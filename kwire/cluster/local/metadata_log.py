@@ -34,7 +34,7 @@ from kwire.metadata.log_batches import (
     values_batch,
 )
 from kwire.metadata.snapshots import Snapshot, snapshot_batches
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 from kwire.runtime.workers import Worker
 
 LOCK: Final = "cluster.lock"
@@ -74,7 +74,7 @@ class SharedMetadataLog:
     disk: Disk
     node_id: int
     now_ms: Callable[[], int]
-    beside: Beside = attrs.field(factory=Beside)
+    loop: Loop = attrs.field(factory=Loop)
     announce: Callable[[], None] = _ignore
     _end_offset: int = 0
     _watchers: list[Watcher] = attrs.field(factory=list)
@@ -86,9 +86,9 @@ class SharedMetadataLog:
     """The end after that operation."""
 
     @classmethod
-    def open(cls, disk: Disk, node_id: int, now_ms: Callable[[], int], beside: Beside | None = None) -> Self:
+    def open(cls, disk: Disk, node_id: int, now_ms: Callable[[], int], loop: Loop | None = None) -> Self:
         """Raises StorageError, CorruptLogError."""
-        log = cls(disk, node_id, now_ms, beside or Beside())
+        log = cls(disk, node_id, now_ms, loop or Loop())
         log._end_offset = log._end()
         return log
 
@@ -133,7 +133,7 @@ class SharedMetadataLog:
                 watcher()
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
-        return (await self.beside.in_worker(Worker.METADATA, work)).unwrap()
+        return (await self.loop.in_worker(Worker.METADATA, work)).unwrap()
 
     # In a worker
 

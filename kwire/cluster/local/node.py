@@ -19,7 +19,7 @@ from kwire.cluster.local.metadata_log import LOCK, SharedMetadataLog
 from kwire.cluster.local.news import News
 from kwire.cluster.membership import NO_CONTROLLER, MembershipEnded
 from kwire.runtime import workers
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 from kwire.runtime.tasks import in_this_task
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class LocalNode:
         folder: str,
         node_id: int,
         now_ms: Callable[[], int],
-        beside: Beside | None = None,
+        loop: Loop | None = None,
         *,
         new_cluster_id: str,
     ) -> Self:
@@ -84,7 +84,7 @@ class LocalNode:
             # The socket first: what is appended after the log was opened is heard of.
             news = News(f"{folder}/{FOLDER}", node_id)
             try:
-                shared = cls.log_type.open(disk, node_id, now_ms, beside)
+                shared = cls.log_type.open(disk, node_id, now_ms, loop)
             except BaseException:
                 news.close()
                 raise

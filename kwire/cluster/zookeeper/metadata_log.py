@@ -15,7 +15,7 @@ from kwire.cluster.zookeeper.keeper import Keeper, RefusedError, ZooKeeperError,
 from kwire.metadata.log import AppendConflict, Watcher
 from kwire.metadata.log_batches import ReadRecords
 from kwire.metadata.snapshots import Snapshot
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 from kwire.runtime.workers import Worker
 
 T = TypeVar("T")
@@ -34,19 +34,19 @@ class ZooKeeperLog:
     now_ms: Callable[[], int]
     new_id: Callable[[], bytes]
     """16 bytes that no other append and no other snapshot of the cluster has."""
-    beside: Beside
+    loop: Loop
     _end_offset: int
     _watchers: list[Watcher] = attrs.field(factory=list)
 
     @classmethod
     def open(
-        cls, keeper: Keeper, now_ms: Callable[[], int], new_id: Callable[[], bytes], beside: Beside | None = None
+        cls, keeper: Keeper, now_ms: Callable[[], int], new_id: Callable[[], bytes], loop: Loop | None = None
     ) -> Self:
         """Creates the log if it is not there. Blocks. Raises ZooKeeperError, CorruptLogError."""
         create_if_missing(keeper, log_nodes.ROOT)
         create_if_missing(keeper, log_nodes.LOG, log_nodes.Begin(0, 0).encode())
         create_if_missing(keeper, snapshot_nodes.SNAPSHOTS)
-        return cls(keeper, now_ms, new_id, beside or Beside(), patiently(keeper, lambda: log_nodes.find_end(keeper)))
+        return cls(keeper, now_ms, new_id, loop or Loop(), patiently(keeper, lambda: log_nodes.find_end(keeper)))
 
     @property
     def end_offset(self) -> int:
@@ -97,7 +97,7 @@ class ZooKeeperLog:
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         try:
-            return (await self.beside.in_worker(Worker.ZOOKEEPER, work)).unwrap()
+            return (await self.loop.in_worker(Worker.ZOOKEEPER, work)).unwrap()
         except RefusedError as error:
             raise ZooKeeperError(f"a node that the metadata log needs in ZooKeeper is gone: {error}") from error
 

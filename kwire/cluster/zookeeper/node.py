@@ -29,7 +29,7 @@ from kwire.config.listeners import Listener
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.runtime import workers
 from kwire.runtime.clock import Clock
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 from kwire.runtime.workers import Worker
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class ZooKeeperNode:
         clock: Clock,
         rack: str | None = None,
         cluster_id: str | None = None,
-        beside: Beside | None = None,
+        loop: Loop | None = None,
     ) -> Self:
         """`endpoints` are where others reach this node. The first node's `cluster_id` counts, or a random one.
 
@@ -78,7 +78,7 @@ class ZooKeeperNode:
                 )
             content = cluster_nodes.registration(endpoints, rack, clock.now_ms())
             created = cluster_nodes.come_alive(session, node_id, content)
-            metadata_log = ZooKeeperLog.open(session, clock.now_ms, clock.uuid, beside)
+            metadata_log = ZooKeeperLog.open(session, clock.now_ms, clock.uuid, loop)
             members = patiently(session, lambda: cluster_nodes.look(session, node_id, clock.now_ms()))
         except RefusedError as error:
             session.close()

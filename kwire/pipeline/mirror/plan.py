@@ -40,7 +40,7 @@ class MirrorPlan:
     """The groups whose offsets are translated: a regular expression of whole names. None: of no group."""
     groups_interval_s: float = 10.0
     excluded_configs: frozenset[str] = frozenset()
-    """Beside those that are never mirrored."""
+    """Loop those that are never mirrored."""
     compression: str = "lz4"
     once: bool = False
     interval_s: float = 1.0

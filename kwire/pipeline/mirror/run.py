@@ -340,7 +340,7 @@ class MirrorRun(StreamingRun):
                 Step(name=topic, records=counts.get(topic, 0), errors=0, took_s=took_s, offsets=offsets, lag=lag)
             )
 
-    # Beside the batches
+    # Loop the batches
 
     def look_after_groups(self) -> None:
         """Takes over what groups have committed. Raises PipelineError."""

@@ -80,7 +80,7 @@ class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         except ClientError as error:
             raise PipelineError(error.message) from None
 
-    # Beside the driver
+    # Loop the driver
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         """Raises PipelineError. Spark calls `abort` then, ends the query, and runs the batch again at its restart."""

@@ -285,7 +285,7 @@ class CoordinatorPersister:
             if not waiting:
                 break
             # In a turn of its own: it may end at once, and so the next, and so on.
-            await self._peers.beside.next_turn()
+            await self._peers.loop.next_turn()
             if not waiting:
                 break
             asked, future = waiting.popleft()

@@ -61,7 +61,7 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
             prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
         )
         self._partitions = partitions
-        self._beside = metadata.beside
+        self._loop = metadata.loop
         self._clock = clock
         self.requests: Counter[str] = Counter()
         """How many share-partitions were asked about, by the kind's name."""
@@ -87,7 +87,7 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
         began_ms = self._clock.monotonic_ms()
         results: dict[Uuid, dict[int, Result]] = {}
         waiting: dict[int, list[SharePartitionKey]] = {}
-        slices = Slices(self._beside, PARTITIONS_PER_TURN)
+        slices = Slices(self._loop, PARTITIONS_PER_TURN)
         for topic in request.topics:
             for asked in topic.partitions:
                 key = SharePartitionKey(request.group_id, topic.topic_id, asked.partition)

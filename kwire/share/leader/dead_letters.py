@@ -147,7 +147,7 @@ class DeadLetters:
                 return found  # a letter twice is better than none
             some, offset = copied(content, group_id, partition, letter.first_offset, letter.last_offset)
             found |= some
-            await self._peers.beside.next_turn()
+            await self._peers.loop.next_turn()
             if 0 <= offset < dead.log_start_offset:
                 offset = dead.log_start_offset
         return found
@@ -281,6 +281,6 @@ class DeadLetters:
     def _end_turn(self) -> None:
         if self._waiting:
             # In a turn of its own: it may end at once and pass on, and so on.
-            on_set(self._peers.beside.next_turn(), self._waiting.popleft().set)
+            on_set(self._peers.loop.next_turn(), self._waiting.popleft().set)
         else:
             self._copying -= 1

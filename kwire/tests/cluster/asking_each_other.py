@@ -17,7 +17,7 @@ from kwire.client.errors import ConnectionFailed
 from kwire.peers.peers import Answer
 from kwire.replicas.partition import Partition
 from kwire.runtime.futures import Future, begun
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 from kwire.tests.cluster.told_cluster import ToldCluster
 from kwire.tests.futures import at_once
 from kwire.tests.metadata.harness import context
@@ -96,7 +96,7 @@ class FakePeers:
     """In place of `Peers`; what is asked is in `cluster.asked`."""
 
     cluster: AskingCluster
-    beside: Beside = attrs.field(factory=Beside)
+    loop: Loop = attrs.field(factory=Loop)
 
     def ask_soon(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Future[Answer]:
         future: Future[Answer] = Future()

@@ -23,7 +23,7 @@ from kwire.cluster.zookeeper.metadata_log import ZooKeeperLog
 from kwire.cluster.zookeeper.session import Session
 from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
 from kwire.runtime.clock import SystemClock
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 from kwire.tests.futures import at_once
 from kwire.tests.metadata.distant_log import DistantLog
 from kwire.tests.simulation.calendar import Calendar
@@ -64,7 +64,7 @@ def open_log(request: pytest.FixtureRequest) -> Iterator[OpenLog]:
 
         def join_keeper() -> MetadataLog:
             node_id = next(node_ids)
-            return SimMembership.join(keeper, node_id, network.host(f"n{node_id}"), Beside(), _call).log
+            return SimMembership.join(keeper, node_id, network.host(f"n{node_id}"), Loop(), _call).log
 
         yield join_keeper
     elif request.param == "local":

@@ -18,7 +18,7 @@ from kwire.broker import Broker
 from kwire.coordinators.runtime import CoordinatorRuntime
 from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.runtime.futures import Future, drive
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 from kwire.runtime.workers import Worker
 from kwire.tests.cluster.told_cluster import ToldCluster, create
 from kwire.tests.futures import at_once
@@ -32,7 +32,7 @@ SETTINGS = [
 ]
 
 
-class HeldBeside(Beside):
+class HeldLoop(Loop):
     """The threads do not get to their work before `go_on`."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ def test_there_is_no_coordinator_from_the_turn_on_in_which_its_replica_goes(topi
     runtime = _runtime(coordinator, topic)
     runtime.start()
     assert runtime.shard_at(0) is not None
-    held = coordinator.partitions.beside = HeldBeside()
+    held = coordinator.partitions.loop = HeldLoop()
     if is_deleted:
         drive(other.metadata.delete_topics(DeleteTopicsRequest(topic_names=[topic]), version=5))
     else:

@@ -162,7 +162,7 @@ def test_connections_of_an_address_that_come_too_fast_are_closed_after_a_while(
         kwire.stop()  # while some are kept open
 
     monkeypatch.setattr(server, "MOST_REFUSED", 2)
-    with_server(scenario, beside=WithoutWorkers())
+    with_server(scenario, loop=WithoutWorkers())
     assert "connection_creation_rate" in caplog.text
 
 

@@ -83,7 +83,7 @@ def test_more_than_there_is_memory_for_waits_and_is_served_later() -> None:
             assert used_bytes(server) == 0
             assert server.partition.log_end_offset == len(halves)
 
-    with_server(scenario, settings=SETTINGS, beside=WithoutWorkers())
+    with_server(scenario, settings=SETTINGS, loop=WithoutWorkers())
 
 
 @pytest.mark.usefixtures("patience")
@@ -94,7 +94,7 @@ def test_small_requests_are_served_while_large_ones_wait() -> None:
             assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
             assert STARVED.name in states(server)
 
-    with_server(scenario, settings=SETTINGS, beside=WithoutWorkers())
+    with_server(scenario, settings=SETTINGS, loop=WithoutWorkers())
 
 
 def test_who_takes_memory_and_sends_nothing_is_closed_when_others_have_waited_for_it(
@@ -110,7 +110,7 @@ def test_who_takes_memory_and_sends_nothing_is_closed_when_others_have_waited_fo
             assert 0 < closed < len(halves)
             assert caplog.text.count("it began a request and has sent next to nothing of it for 30 s") == closed
 
-    with_server(scenario, settings=SETTINGS, beside=WithoutWorkers())
+    with_server(scenario, settings=SETTINGS, loop=WithoutWorkers())
 
 
 def test_who_takes_memory_and_sends_a_byte_now_and_then_is_closed_too() -> None:
@@ -130,7 +130,7 @@ def test_who_takes_memory_and_sends_a_byte_now_and_then_is_closed_too() -> None:
                     await half.client.stream.send_all(b"x")
                 await trio.sleep(LONGEST_STARVED_S * 2 / 3)
 
-    with_server(scenario, settings=SETTINGS, beside=WithoutWorkers())
+    with_server(scenario, settings=SETTINGS, loop=WithoutWorkers())
 
 
 @pytest.mark.usefixtures("patience")
@@ -143,4 +143,4 @@ def test_memory_is_given_back_when_a_connection_ends_in_the_middle_of_a_request(
             assert server.connections == 0
             assert used_bytes(server) == 0
 
-    with_server(scenario, settings=SETTINGS, beside=WithoutWorkers())
+    with_server(scenario, settings=SETTINGS, loop=WithoutWorkers())

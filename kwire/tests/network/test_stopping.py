@@ -8,7 +8,7 @@ from kwire_protocol.messages.metadata import MetadataRequest
 from outcome import Outcome
 
 from kwire.runtime.futures import Future
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 from kwire.runtime.workers import Worker
 from kwire.tests.server_in_trio import ServerInTrio, with_server
 
@@ -17,15 +17,15 @@ from kwire.tests.server_in_trio import ServerInTrio, with_server
 class AsksAtTheEnd(trio.abc.Instrument):
     """Asks for work beside the loop when the last task of a nursery has ended, as a request might."""
 
-    beside: Beside
+    loop: Loop
     refused: list[RuntimeError] = attrs.field(factory=list)
     asked: list[Future[Outcome[None]]] = attrs.field(factory=list)
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
         nursery = task.parent_nursery
-        if self.beside.loop is not None and nursery is not None and not nursery.child_tasks:
+        if self.loop.host is not None and nursery is not None and not nursery.child_tasks:
             try:
-                self.asked.append(self.beside.in_worker(Worker.FLUSH, lambda: None))
+                self.asked.append(self.loop.in_worker(Worker.FLUSH, lambda: None))
             except RuntimeError as error:
                 self.refused.append(error)
 
@@ -36,7 +36,7 @@ def test_work_beside_the_loop_is_done_until_the_last_connection_is_closed() -> N
     async def scenario(it: ServerInTrio) -> None:
         client = await it.connect()
         await client.call(MetadataRequest([]), 9)
-        asking.append(AsksAtTheEnd(it.server.broker.metadata.beside))
+        asking.append(AsksAtTheEnd(it.server.broker.metadata.loop))
         trio.lowlevel.add_instrument(asking[0])
 
     with_server(scenario)

@@ -38,7 +38,7 @@ KB = bytes(1000)
 
 
 def run(scenario: Callable[[ServerInTrio], Awaitable[None]], **how: Any) -> None:
-    with_server(scenario, beside=WithoutWorkers(), **how)
+    with_server(scenario, loop=WithoutWorkers(), **how)
 
 
 async def alter(client: TrioClient, key: str, value: float | None, *, entity_type: str = "user") -> None:

@@ -30,7 +30,7 @@ from kwire.metadata.image import Changes, MetadataImage
 from kwire.peers.peers import LONGEST_PAUSE_S, MAX_ASKED, Peers, TooManyRequests, endpoint_of
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import Future
-from kwire.runtime.slices import Beside, Loop
+from kwire.runtime.loop import Host, Loop
 from kwire.tests.client.async_scene import AsyncScene, takes, with_brokers
 from kwire.tests.client.fakes import HOST, FakeBrokers
 
@@ -91,10 +91,8 @@ def run(scenario: Callable[[Scene], Awaitable[None]], *, max_idle_ms: int = int(
 
     async def beside(connections: AsyncScene) -> None:
         addresses: dict[int, Address] = {1: (HOST, 1), 2: (HOST, 2)}
-        loop = Loop(_no_turns, connections.nursery.start_soon)
-        peers = Peers(
-            addresses.get, Beside(loop), lambda: max_idle_ms, "broker-0-to-others", connect=connections.connect
-        )
+        host = Host(_no_turns, connections.nursery.start_soon)
+        peers = Peers(addresses.get, Loop(host), lambda: max_idle_ms, "broker-0-to-others", connect=connections.connect)
         await scenario(Scene(peers, brokers, connections, addresses))
 
     with_brokers(brokers, beside)
@@ -112,7 +110,7 @@ def test_requests_to_a_broker_share_one_connection_and_each_gets_its_own_respons
 
 
 def test_a_request_fails_at_once_before_the_server_runs() -> None:
-    peers = Peers({1: (HOST, 1)}.get, Beside(), lambda: 0, "broker-0")
+    peers = Peers({1: (HOST, 1)}.get, Loop(), lambda: 0, "broker-0")
     future = peers.ask_soon(1, MetadataRequest(), timeout_s=1)
     with pytest.raises(ConnectionFailed, match="this broker is not running yet"):
         future.value.unwrap()

@@ -19,7 +19,7 @@ from kwire.metadata.log import AppendConflict, LogTruncated, Watcher
 from kwire.metadata.log_batches import ReadRecords
 from kwire.metadata.snapshots import Snapshot
 from kwire.runtime.futures import Future
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 from kwire.tests.simulation.calendar import Calendar
 from kwire.tests.simulation.network import Host, Network
 
@@ -148,7 +148,7 @@ class SimMembership:
     keeper: Keeper
     node_id: int
     host: Host
-    beside: Beside
+    loop: Loop
     in_process: Callable[[Callable[[], object]], None]
     log: SimMetadataLog = attrs.field(init=False)
     controller_id: int = NO_CONTROLLER
@@ -169,13 +169,13 @@ class SimMembership:
         keeper: Keeper,
         node_id: int,
         host: Host,
-        beside: Beside,
+        loop: Loop,
         in_process: Callable[[Callable[[], object]], None],
     ) -> SimMembership:
         """Raises OSError, NodeIdTakenError."""
         if any(keeper.network.is_cut(*way) for way in ((NAME, host.name), (host.name, NAME))):
             raise OSError(errno.ETIMEDOUT, "the keeper is out of reach")
-        member = cls(keeper, node_id, host, beside, in_process)
+        member = cls(keeper, node_id, host, loop, in_process)
         member.log = SimMetadataLog(member, keeper.end_offset)
         keeper.begin(member)
         member.controller_id, member._alive = keeper.controller_id, frozenset(keeper.members)
@@ -258,7 +258,7 @@ class SimMembership:
     def ask(self, work: Callable[[], T]) -> Future[Outcome[T]]:
         """It is done when the question has arrived, and answered later. Before the server runs, both at once."""
         future: Future[Outcome[T]] = Future()
-        if self.beside.loop is None:
+        if self.loop.host is None:
             future.set(self._done(work))
             return future
         answered = trio.Event()
@@ -275,7 +275,7 @@ class SimMembership:
                 await answered.wait()
 
         self._open[answer] = None
-        self.beside.loop.start_soon(wait)
+        self.loop.host.start_soon(wait)
         if self.is_over:
             answer(Error(SessionOver()))
             return future

@@ -21,8 +21,8 @@ from kwire.config.server import load_config
 from kwire.network.server import BoundListener, Server
 from kwire.running import hand_over
 from kwire.runtime import workers
+from kwire.runtime.loop import Loop
 from kwire.runtime.processor import Processor
-from kwire.runtime.slices import Beside
 from kwire.runtime.workers import Worker
 from kwire.tests.simulation.calendar import Calendar
 from kwire.tests.simulation.eligibility import End
@@ -140,9 +140,9 @@ class Node:
         """False if it cannot now: try again later."""
         assert self.process is None
         process = Process(self)
-        beside = Beside()
+        loop = Loop()
         try:
-            membership = SimMembership.join(self.keeper, self.node_id, self.host, beside, process.call)
+            membership = SimMembership.join(self.keeper, self.node_id, self.host, loop, process.call)
         except (OSError, NodeIdTakenError) as error:
             self.trace(f"node {self.node_id} cannot join: {error}")
             return False
@@ -152,7 +152,7 @@ class Node:
         )
         process.membership = membership
         try:
-            process.broker = Broker.open(config, {FOLDER: self.disk}, self.clock, membership=membership, beside=beside)
+            process.broker = Broker.open(config, {FOLDER: self.disk}, self.clock, membership=membership, loop=loop)
         except OSError as error:
             self.trace(f"node {self.node_id} cannot start: {error}")
             self.disk = self.disk.kill()

@@ -32,7 +32,7 @@ from kwire.cluster.zookeeper.session import Session
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.metadata.log import AppendConflict
 from kwire.runtime.clock import SystemClock
-from kwire.runtime.slices import Loop
+from kwire.runtime.loop import Host
 from kwire.tests.cluster.certificates import PASSWORD, Certificates
 from kwire.tests.cluster.zookeeper.nodes import SESSION_TIMEOUT_MS, SHORT_SESSION_TIMEOUT_MS, join, zookeeper_config
 from kwire.tests.futures import at_once
@@ -96,12 +96,12 @@ async def running(*nodes: ZooKeeperNode) -> AsyncIterator[list[Running]]:
         for task in tasks:
             nursery.start_soon(task.run)
             task.node.log.watch(task._tell)
-            task.node.log.beside.loop = Loop(call_soon=call_now, start_soon=nursery.start_soon)
+            task.node.log.loop.host = Host(call_soon=call_now, start_soon=nursery.start_soon)
         try:
             yield tasks
         finally:
             for task in tasks:
-                task.node.log.beside.loop = None
+                task.node.log.loop.host = None
             nursery.cancel_scope.cancel()
 
 

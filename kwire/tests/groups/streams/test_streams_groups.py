@@ -21,7 +21,7 @@ from kwire.groups.streams.member import MemberState
 from kwire.groups.streams.topology import MAX_SUBTOPOLOGIES, MAX_TOPICS, StatusCode, topology_of
 from kwire.groups.streams_topics import MAX_FAILURES, InternalTopic, InternalTopicCreation
 from kwire.runtime.futures import Future
-from kwire.runtime.slices import Beside
+from kwire.runtime.loop import Loop
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Requester
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
@@ -267,8 +267,8 @@ class Controller:
         results = [CreatableTopicResult(it.name, error_code=self.error) for it in request.topics]
         return CreateTopicsResponse(topics=results)
 
-    def creation(self, beside: Beside | None = None) -> InternalTopicCreation:
-        return InternalTopicCreation(self.create_topics, beside or Beside(), lambda: self.now_ms)
+    def creation(self, loop: Loop | None = None) -> InternalTopicCreation:
+        return InternalTopicCreation(self.create_topics, loop or Loop(), lambda: self.now_ms)
 
 
 @pytest.mark.parametrize("raises", [False, True])
@@ -289,7 +289,7 @@ def test_a_topic_is_asked_for_once_at_a_time() -> None:
     controller = Controller()
     futures: list[Future[None]] = []
 
-    class Later(Beside):
+    class Later(Loop):
         def next_turn(self) -> Future[None]:
             futures.append(Future())
             return futures[-1]

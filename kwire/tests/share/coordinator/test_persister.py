@@ -25,7 +25,7 @@ from kwire.broker import Broker
 from kwire.coordinators.loading import Slice
 from kwire.names.topic_names import SHARE_GROUP_STATE
 from kwire.runtime.futures import Future, begun
-from kwire.runtime.slices import Beside, Loop
+from kwire.runtime.loop import Host, Loop
 from kwire.share.coordinator import persister as persisting
 from kwire.share.coordinator.kinds import READ, WRITE
 from kwire.share.coordinator.persister import MAX_ATTEMPTS, PATIENCE_MS, CoordinatorPersister
@@ -414,7 +414,7 @@ def test_requests_about_several_groups_leave_in_one_go(scene: Scene) -> None:
     def no_task(_: object) -> None:
         raise AssertionError("it starts no task")
 
-    persister._peers.beside = Beside(Loop(turns.append, no_task))
+    persister._peers.loop = Loop(Host(turns.append, no_task))
     for group_id in ("g", "h", "g"):
         begun(persister.initialize(group_id, {scene.topic_id: [(0, 0, 0), (1, 0, 0)]}))
     assert scene.cluster.asked == []

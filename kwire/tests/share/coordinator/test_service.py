@@ -27,7 +27,7 @@ from kwire.metadata.image import ConfigResourceType
 from kwire.names.topic_names import SHARE_GROUP_STATE
 from kwire.replicas.partition import Acknowledgement, Partition
 from kwire.runtime.futures import begun
-from kwire.runtime.slices import Loop
+from kwire.runtime.loop import Host
 from kwire.share.coordinator.kinds import INITIALIZE, READ, WRITE, Kind
 from kwire.share.coordinator.service import PARTITIONS_PER_TURN
 from kwire.share.coordinator.state import SharePartitionKey
@@ -264,7 +264,7 @@ def test_other_work_has_its_turn_during_a_large_request(scene: Scene) -> None:
         raise AssertionError("it starts no task")
 
     asked = [ReadData(partition, -1) for partition in range(3 * PARTITIONS_PER_TURN)]
-    scene.broker.metadata.beside.loop = Loop(turns.append, no_task)
+    scene.broker.metadata.loop.host = Host(turns.append, no_task)
     future = begun(scene.broker.share_state.answer(READ, READ.request("g", {scene.topic_id: asked})))
     taken = 0
     while turns:
@@ -273,7 +273,7 @@ def test_other_work_has_its_turn_during_a_large_request(scene: Scene) -> None:
         taken += 1
     assert taken == 3
     assert len(future.value.unwrap().results[0].partitions) == len(asked)
-    scene.broker.metadata.beside.loop = None
+    scene.broker.metadata.loop.host = None
 
 
 def test_what_a_client_may_not_do_is_refused_for_each_partition(scene: Scene) -> None:
