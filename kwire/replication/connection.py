@@ -31,13 +31,11 @@ from kwire.replication.fetching import (
     MOST_FETCH_VERSION,
     Fetcher,
 )
+from kwire.runtime.poll import READ, WRITE
 from kwire.runtime.transport import PlainTransport, Transport
 from kwire.security.tls.settings import TlsError
 
 log = logging.getLogger(__name__)
-
-READ, WRITE = 1, 4
-"""What a socket is watched for, as epoll numbers it."""
 
 REPLY_OVERHEAD_BYTES = 64 * 1024 * 1024
 """A reply may be larger than replica.fetch.response.max.bytes by its first batch, and by what is not records."""

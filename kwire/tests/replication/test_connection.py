@@ -23,8 +23,9 @@ from kwire_protocol.wire import ApiMessage, Reader, Writer
 from trio.testing import MockClock
 
 from kwire.client.login import NewExchange
-from kwire.replication.connection import READ, REPLY_OVERHEAD_BYTES, WRITE, Address, LeaderConnection, Surroundings
+from kwire.replication.connection import REPLY_OVERHEAD_BYTES, Address, LeaderConnection, Surroundings
 from kwire.replication.fetching import FIRST_PAUSE_MS, Fetcher, FetchSettings
+from kwire.runtime.poll import READ, WRITE
 from kwire.runtime.processor import Timer
 from kwire.runtime.transport import Transport
 from kwire.tests.replication.test_fetching import EPOCH, KEY, ListedLog, batch, records, response
