@@ -33,12 +33,14 @@ from kwire.config.server import ServerConfig
 from kwire.descriptors import Budget, raise_limit
 from kwire.network.listener_security import securities_of
 from kwire.network.server import BoundListener, Server, bind, listen
-from kwire.replication.connection import Connect
+from kwire.peers.peers import endpoint_of, peer_security
+from kwire.replication.connection import Connect, Surroundings, connect_with
+from kwire.replication.followers import ReplicaFollowers
 from kwire.runtime import workers
 from kwire.runtime.address_lookup import AddressLookup
 from kwire.runtime.clock import Clock, SystemClock
-from kwire.runtime.loop import Loop
-from kwire.runtime.processor import Processor
+from kwire.runtime.loop import Host, Loop
+from kwire.runtime.processor import Processor, Timer
 from kwire.runtime.tasks import in_this_task
 from kwire.runtime.workers import Worker
 
@@ -238,10 +240,9 @@ def serve(
                 listeners,
                 processor,
                 securities=securities,
-                connect=connect,
                 descriptors=Budget.of(broker.config),
             )
-            await server.serve(on_ready=on_ready)
+            await run(server, connect=connect, on_ready=on_ready)
 
     try:
         listen_all(broker.config, listeners if metrics is None else [*listeners, metrics])
@@ -256,6 +257,54 @@ def serve(
             log.error("%s", error)
     if broker.fatal is not None:
         raise BrokerEnded(broker.fatal)
+
+
+async def run(server: Server, *, connect: Connect | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
+    """Runs a server and the services of its broker until it is cancelled, then closes the connections.
+
+    `on_ready` is called when clients can connect; `connect` as in `serve`.
+    """
+    broker = server.broker
+    # What goes on beside the requests has a nursery of its own, which is open until the last connection is closed: a
+    # request may come when all services have ended.
+    async with trio.open_nursery() as tasks:
+        broker.metadata.loop.host = Host(server.processor.call_soon, tasks.start_soon)
+        try:
+            async with trio.open_nursery() as nursery:
+                for service in broker.services:
+                    nursery.start_soon(service.run)
+                if broker.member is not None:
+                    nursery.start_soon(_followers(broker, server.processor, nursery, connect).run)
+                nursery.start_soon(server.serve)
+                on_ready()
+        finally:
+            broker.metadata.loop.host = None
+            server.close()
+
+
+def _followers(
+    broker: Broker, processor: Processor, nursery: trio.Nursery, connect: Connect | None
+) -> ReplicaFollowers:
+    security = peer_security(broker.metadata)
+    around = Surroundings(
+        processor,
+        Timer,
+        nursery.start_soon,
+        broker.clock.monotonic_ms,
+        lambda node_id: endpoint_of(broker.metadata.image, broker.config, node_id),
+        lambda: broker.config.replica_socket_timeout_ms,
+        f"broker-{broker.config.node_id}-fetcher",
+        connect or connect_with(security),
+        security.new_exchange,
+    )
+    return ReplicaFollowers(
+        broker.metadata,
+        broker.partitions,
+        broker.in_sync,
+        broker.follower_quota,
+        around,
+        lambda key: broker.moves.forget_partition(key, "its log was cut"),
+    )
 
 
 def _metrics_endpoint(broker: Broker, listener: BoundListener) -> MetricsEndpoint:

@@ -28,12 +28,8 @@ from kwire.network.connection import LONGEST_STARVED_S, Connection, PeerAddress
 from kwire.network.decoding import Shapes
 from kwire.network.listener_security import ListenerSecurity
 from kwire.network.peer_log import LineLimit, PeerLogs
-from kwire.peers.peers import endpoint_of, peer_security
 from kwire.quotas.connections import ConnectionLimits, ConnectionQuotas, canonical
 from kwire.quotas.rates import Window
-from kwire.replication.connection import Connect, Surroundings, connect_with
-from kwire.replication.followers import ReplicaFollowers
-from kwire.runtime.loop import Host
 from kwire.runtime.processor import Processor, Timer
 from kwire.runtime.transport import PlainTransport, Transport
 
@@ -119,8 +115,6 @@ class Server:
     """Makes the transport of an accepted socket, where its listener has none of its own."""
     securities: Mapping[str, ListenerSecurity] = attrs.field(factory=dict)
     """By listener name; the connections of other listeners are in plain text, and nobody asks who they are."""
-    connect: Connect | None = None
-    """Connects to a leader that is followed; None: as the inter-broker listener is configured."""
     descriptors: Budget | None = None
     """None: they are not limited."""
     connections: dict[Connection, str] = attrs.field(factory=dict)
@@ -154,61 +148,26 @@ class Server:
     def _write_audit(self, level: int, line: str) -> None:
         self._logs.audit.write(level, "%s", line, now=self.processor.now)
 
-    async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Serves until it is cancelled, then closes the listeners and the connections."""
+    async def serve(self) -> None:
+        """Accepts and serves connections until it is cancelled. Call `close` then."""
         self.broker.metadata.watch(self._follow)
-        # What runs beside the requests has a nursery of its own, which is open until the last connection is closed: a
-        # request may come when all other tasks have ended.
-        async with trio.open_nursery() as tasks:
-            self.broker.metadata.loop.host = Host(self.processor.call_soon, tasks.start_soon)
-            try:
-                async with trio.open_nursery() as nursery:
-                    self._start_tasks(nursery)
-                    on_ready()
-            finally:
-                self.broker.metadata.loop.host = None
-                for listener in self.listeners:
-                    listener.sock.close()
-                for connection in list(self.connections):
-                    connection.close()
-                for sock in list(self._refused):
-                    self._close_refused(sock)
-                self._logs.tell_left_out()
+        async with trio.open_nursery() as nursery:
+            for security in self.securities.values():
+                if security.start is not None:
+                    security.start(nursery.start_soon)
+            for listener in self.listeners:
+                nursery.start_soon(self._accept, listener)
+            nursery.start_soon(self._reap_idle)
 
-    def _start_tasks(self, nursery: trio.Nursery) -> None:
-        for service in self.broker.services:
-            nursery.start_soon(service.run)
-        for security in self.securities.values():
-            if security.start is not None:
-                security.start(nursery.start_soon)
+    def close(self) -> None:
+        """Closes the listeners and the connections."""
         for listener in self.listeners:
-            nursery.start_soon(self._accept, listener)
-        nursery.start_soon(self._reap_idle)
-        if self.broker.member is not None:
-            nursery.start_soon(self._followers(nursery).run)
-
-    def _followers(self, nursery: trio.Nursery) -> ReplicaFollowers:
-        broker = self.broker
-        security = peer_security(broker.metadata)
-        around = Surroundings(
-            self.processor,
-            Timer,
-            nursery.start_soon,
-            broker.clock.monotonic_ms,
-            lambda node_id: endpoint_of(broker.metadata.image, broker.config, node_id),
-            lambda: broker.config.replica_socket_timeout_ms,
-            f"broker-{broker.config.node_id}-fetcher",
-            self.connect or connect_with(security),
-            security.new_exchange,
-        )
-        return ReplicaFollowers(
-            broker.metadata,
-            broker.partitions,
-            broker.in_sync,
-            broker.follower_quota,
-            around,
-            lambda key: broker.moves.forget_partition(key, "its log was cut"),
-        )
+            listener.sock.close()
+        for connection in list(self.connections):
+            connection.close()
+        for sock in list(self._refused):
+            self._close_refused(sock)
+        self._logs.tell_left_out()
 
     async def _accept(self, listener: BoundListener) -> None:
         while True:

@@ -33,7 +33,7 @@ from kwire.config.server import load_config
 from kwire.network.listener_security import securities_of
 from kwire.network.server import Server
 from kwire.replicas.partition import Partition
-from kwire.running import bind_all, listen_all
+from kwire.running import bind_all, listen_all, run
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future, at_once
 from kwire.runtime.loop import Loop
@@ -202,7 +202,7 @@ def with_server(
             server = Server(broker, listeners, processor, securities=securities)
             async with trio.open_nursery() as nursery, AsyncExitStack() as clients:
                 nursery.start_soon(processor.keep_trio_awake)
-                nursery.start_soon(server.serve)
+                nursery.start_soon(run, server)
                 await wait_all_tasks_blocked()
                 await scenario(ServerInTrio(server, processor, nursery.cancel_scope.cancel, clients))
                 nursery.cancel_scope.cancel()

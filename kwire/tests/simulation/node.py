@@ -19,7 +19,7 @@ from kwire.client.transport import Address
 from kwire.cluster.membership import NodeIdTakenError
 from kwire.config.server import load_config
 from kwire.network.server import BoundListener, Server
-from kwire.running import hand_over
+from kwire.running import hand_over, run
 from kwire.runtime import workers
 from kwire.runtime.loop import Loop
 from kwire.runtime.processor import Processor
@@ -171,13 +171,7 @@ class Node:
         broker = process.broker
         processor = SimProcessor(self.calendar, process.call)
         listener = BoundListener("PLAINTEXT", self.host.name, PORT, cast(socket.socket, None))
-        server = Server(
-            broker,
-            [],
-            cast(Processor, processor),
-            new_transport=cast(Any, SimTransport),
-            connect=cast(Any, self._connect),
-        )
+        server = Server(broker, [], cast(Processor, processor), new_transport=cast(Any, SimTransport))
 
         def on_ready() -> None:
             def accept(sock: SimSocket) -> None:
@@ -188,7 +182,7 @@ class Node:
         try:
             with process.scope:
                 broker.on_fatal = process.scope.cancel
-                await server.serve(on_ready=on_ready)
+                await run(server, connect=cast(Any, self._connect), on_ready=on_ready)
         finally:
             if process.is_dead:
                 broker.log_dirs.abandon()
