@@ -50,6 +50,7 @@ from kwire.replicas.partition import Partition
 from kwire.replicas.quotas import ReplicationQuota
 from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
+from kwire.runtime.callbacks import ignore
 from kwire.runtime.clock import Clock, running_ns
 from kwire.runtime.futures import at_once, drive
 from kwire.runtime.loop import Loop
@@ -67,9 +68,6 @@ log = logging.getLogger(__name__)
 
 RunAll = Callable[[list[Callable[[], None]], Callable[[], str], int], None]
 """Takes tasks, a function that describes the progress, and the maximum number of tasks to run concurrently."""
-
-
-def _ignore() -> None: ...
 
 
 def _in_turn(tasks: list[Callable[[], None]], progress: Callable[[], str], threads: int) -> None:  # noqa: ARG001
@@ -122,7 +120,7 @@ class Broker:
     """Its part in a cluster of several nodes; None without one."""
     fatal: str | None = None
     """Why the broker cannot continue; None while it can."""
-    on_fatal: Callable[[], None] = _ignore
+    on_fatal: Callable[[], None] = ignore
     """Called when `fatal` is set, so that the caller stops the broker."""
 
     @classmethod

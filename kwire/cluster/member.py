@@ -26,6 +26,7 @@ from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.partitions.leader_elections import balance_leaders
 from kwire.metadata.image import BrokerRegistration, Changes
 from kwire.metadata.service import MetadataService
+from kwire.runtime.callbacks import ignore
 from kwire.runtime.futures import at_once, drive
 
 log = logging.getLogger(__name__)
@@ -34,12 +35,6 @@ UNREGISTERED: Final = -1
 
 Decide = Callable[[ClusterState], tuple[Records, list[int]]]
 """With the nodes that it fences."""
-
-
-def _ignore(_reason: str) -> None: ...
-
-
-def _leave_it() -> None: ...
 
 
 @attrs.define(eq=False)
@@ -53,8 +48,8 @@ class ClusterMember:
 
     membership: Membership
     metadata: MetadataService
-    on_replaced: Callable[[str], None] = _ignore
-    on_failed: Callable[[], None] = _leave_it
+    on_replaced: Callable[[str], None] = ignore
+    on_failed: Callable[[], None] = ignore
     _offline: OfflinePartitions = attrs.field(init=False)
     _broker_epoch: int = UNREGISTERED
     _given_up: list[tuple[Uuid, int]] = attrs.field(factory=list)

@@ -55,6 +55,7 @@ from kwire.groups.group import Group
 from kwire.groups.modern.changes import AssignmentEpoch, GroupEpoch
 from kwire.groups.streams.group import StreamsGroup
 from kwire.groups.topics import Topics
+from kwire.runtime.callbacks import ignore
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class Migration:
         tombstones = self.classic.tombstones(group_id)
         self._put(draft, successor)
         for record in tombstones:
-            draft.did(record, _nothing)
+            draft.did(record, ignore)
         draft.then(partial(self._retire_classic, group))
         return successor
 
@@ -119,7 +120,7 @@ class Migration:
         draft.say(log, "group %a: the classic group becomes a consumer group", group_id)
         consumer = self._put(draft, ConsumerGroup(group_id))
         for record in self.classic.tombstones(group_id):
-            draft.did(record, _nothing)
+            draft.did(record, ignore)
         for member_id, (member, _) in members.items():
             draft.change(consumer, MemberChange(group_id, member_id, member))
         draft.change(consumer, EpochChange(group_id, GroupEpoch(group.generation, 0)))
@@ -210,7 +211,7 @@ class Migration:
         group_id = group.group_id
         draft.say(log, "group %a: an empty %s group becomes a classic group", group_id, group.type.value)
         for removal in group.removals():
-            draft.did(removal.record(), _nothing)
+            draft.did(removal.record(), ignore)
         del self.groups[group_id]
         draft.did(None, partial(self.groups.__setitem__, group_id, group))
 
@@ -250,7 +251,7 @@ class Migration:
             rejoining.assignment = assignment[rejoining.member_id]
         draft.say(log, "group %a: the consumer group becomes a classic group", group.group_id)
         for removal in group.removals():
-            draft.did(removal.record(), _nothing)
+            draft.did(removal.record(), ignore)
         draft.did(generation_record(classic, assignment), partial(self.groups.__setitem__, group.group_id, group))
         self.groups[group.group_id] = classic
         draft.then(partial(self._take_up_classic, classic, rebalance))
@@ -276,10 +277,6 @@ class Migration:
         else:
             draft.did(None, partial(self.groups.__setitem__, group.group_id, before))
         return group
-
-
-def _nothing() -> None:
-    pass
 
 
 def _classic_member(member: MemberMetadata, classic: ClassicProtocol) -> ClassicMember:

@@ -49,6 +49,7 @@ from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
 from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 from kwire.metadata.snapshots import SnapshotSchedule, difference_records, image_records
+from kwire.runtime.callbacks import ignore
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future, at_once, drive
 from kwire.runtime.loop import Loop
@@ -106,10 +107,6 @@ Decide = Callable[[ClusterState], tuple[Records, T]]
 async def _no_partitions(changes: Changes) -> None: ...
 
 
-def _unlimited(partitions: int) -> None:
-    pass
-
-
 def _unassigned(count: int) -> list[Uuid]:
     return [NULL_UUID] * count
 
@@ -140,7 +137,7 @@ class MetadataService:
     """For so many new partitions of this broker: the log dir of each, where it has several."""
     image: MetadataImage = attrs.field(factory=MetadataImage)
     answers: AnswerCache = attrs.field(init=False)
-    check_room: CheckRoom = _unlimited
+    check_room: CheckRoom = ignore
     loop: Loop = attrs.field(factory=Loop)
     writes_snapshots: bool = False
     """Not before the partitions follow: until then the log may be needed, see `deleted_topic_ids`."""
@@ -187,7 +184,7 @@ class MetadataService:
         cluster_id: str,
         log: MetadataLog,
         clock: Clock,
-        check_room: CheckRoom = _unlimited,
+        check_room: CheckRoom = ignore,
         loop: Loop | None = None,
     ) -> MetadataService:
         """Replays the log, or begins it at the first start. Call `register` next.

@@ -20,11 +20,7 @@ from kwire_storage.errors import StorageError
 from kwire_storage.log.durability import Flush
 from kwire_storage.log.log import Log
 
-
-def _ignore() -> None: ...
-
-
-def _ignore_error(_error: KafkaError) -> None: ...
+from kwire.runtime.callbacks import ignore
 
 
 class FlushDriver(Protocol):
@@ -125,7 +121,7 @@ class FlushGate:
         self.closed = True
         # Partition, gate and log refer to each other. A thousand of them must not wait for the garbage collector, which
         # would stop the broker for as long as it takes to look at all other partitions, too.
-        self.on_released, self.on_failed, self.log.on_roll = _ignore, _ignore_error, _ignore
+        self.on_released, self.on_failed, self.log.on_roll = ignore, ignore, ignore
 
     def _rolled(self) -> None:
         # As Kafka does after each roll: recovery then need not read full segments.

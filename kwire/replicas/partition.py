@@ -31,6 +31,7 @@ from kwire.names.topic_names import is_internal
 from kwire.replicas.flush_gate import FlushDriver, FlushGate
 from kwire.replicas.roles import NO_EPOCH, Absent, Follower, Leader, Role, check_epoch
 from kwire.replicas.validation import TopicRules
+from kwire.runtime.callbacks import ignore
 from kwire.runtime.futures import Future, Waiter
 
 ALL_IN_SYNC = -1
@@ -67,12 +68,6 @@ class Acknowledgement(Future[KafkaError | None]):
     def give_up(self) -> None:
         if not self.is_set:
             self.set(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "other replicas have not followed yet"))
-
-
-def _ignore(_producer_id: int, _committed: bool) -> None: ...
-
-
-def _ignore_durable() -> None: ...
 
 
 class IsrDriver(Protocol):
@@ -120,9 +115,9 @@ class Partition:
     watermark, the log start, the role."""
     is_cleaning: bool = attrs.field(default=False, init=False)
     """Whether the log is being compacted. Meanwhile it is not moved to another log dir."""
-    on_marker: Callable[[int, bool], None] = attrs.field(default=_ignore, init=False)
+    on_marker: Callable[[int, bool], None] = attrs.field(default=ignore, init=False)
     """Called after a transaction marker has been appended here, with its producer id and whether it commits."""
-    on_durable: Callable[[], None] = attrs.field(default=_ignore_durable, init=False)
+    on_durable: Callable[[], None] = attrs.field(default=ignore, init=False)
     """Called on a follower when a flush has ended that its fetches wait for."""
     flush_gate: FlushGate = attrs.field(init=False)
     is_internal: bool = attrs.field(init=False)

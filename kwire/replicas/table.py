@@ -37,6 +37,7 @@ from kwire.replicas.partition import IsrDriver, Partition
 from kwire.replicas.roles import Absent, Role, role_of
 from kwire.replicas.topic_settings import log_config, topic_rules
 from kwire.replicas.validation import TopicRules
+from kwire.runtime.callbacks import ignore
 from kwire.runtime.clock import Clock
 from kwire.runtime.garbage import lasting
 from kwire.runtime.loop import Loop
@@ -106,9 +107,6 @@ def _named(partitions: list[str]) -> str:
     return ", ".join(partitions[:MOST_NAMED]) + (", ..." if len(partitions) > MOST_NAMED else "")
 
 
-def _ignore(*_args: object) -> None: ...
-
-
 @attrs.define(eq=False)
 class PartitionTable:
     """`topic_values(name)` is a topic's effective configuration by Kafka's names, `server_config()` the broker's.
@@ -128,9 +126,9 @@ class PartitionTable:
     by_name: dict[str, list[Place]] = attrs.field(factory=dict)
     by_ref: dict[TopicRef, list[Place]] = attrs.field(factory=dict)
     """Each topic twice: under its name and under its id."""
-    on_role: Callable[[str, int], None] = _ignore
+    on_role: Callable[[str, int], None] = ignore
     """Called with a topic and a partition index after a change of metadata, when this node has its role for it."""
-    on_deleted: Callable[[TopicImage], None] = _ignore
+    on_deleted: Callable[[TopicImage], None] = ignore
     """Called with a deleted topic when it is no longer in the table."""
     _refused: dict[tuple[Uuid, int], TopicImage] = attrs.field(factory=dict, init=False)
     """The partitions whose logs could not be made, by topic id and index."""

@@ -29,15 +29,13 @@ from kwire.replicas.table import PartitionTable
 from kwire.replication.connection import LeaderConnection, Surroundings
 from kwire.replication.fetching import Fetcher, FetchSettings, PartitionKey
 from kwire.replication.in_sync import InSyncReplicas
+from kwire.runtime.callbacks import ignore
 
 SHORTEST_LOOK_S = 0.01
 """replica.lag.time.max.ms may be very small."""
 
 ConnectionKey = tuple[int, int]
 """The leader's node id, and the number of the connection."""
-
-
-def _ignore() -> None: ...
 
 
 def fetch_settings(config: ServerConfig) -> FetchSettings:
@@ -233,7 +231,7 @@ class ReplicaFollowers:
         if known is None:
             return
         wanted, partition = known
-        partition.on_durable = _ignore
+        partition.on_durable = ignore
         connection = self._connections[wanted]
         connection.fetcher.forget(key)
         if not len(connection.fetcher):

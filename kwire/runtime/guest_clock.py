@@ -15,6 +15,8 @@ from typing import Final
 
 import trio
 
+from kwire.runtime.callbacks import ignore
+
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.01
@@ -58,7 +60,7 @@ class GuestClock(trio.abc.Clock):
         """Has a thread of the cache do nothing, after which it is free for some seconds."""
         done = threading.Event()
         try:
-            trio.lowlevel.start_thread_soon(_nothing, lambda _: done.set())
+            trio.lowlevel.start_thread_soon(ignore, lambda _: done.set())
         except (RuntimeError, MemoryError):  # a RuntimeError is what Python makes of EAGAIN
             if not self._is_warned:
                 self._is_warned = True
@@ -72,7 +74,3 @@ class GuestClock(trio.abc.Clock):
         done.wait()
         self.thread_seen()
         return True
-
-
-def _nothing() -> None:
-    pass

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kwire.runtime.callbacks import ignore
 from kwire.runtime.guest_clock import GuestClock
 from kwire.runtime.poll import READ, new_poll
 
@@ -64,11 +65,7 @@ class Timer:
     def forget(self) -> None:
         """Stops the timer for good and drops the reference to its callback."""
         self.stop()
-        self.callback = _nothing
-
-
-def _nothing() -> None:
-    pass
+        self.callback = ignore
 
 
 class SpinMemory:

@@ -21,6 +21,7 @@ from kwire_protocol.kafka_error import KafkaError, quoted
 
 from kwire.coordinators.deadlines import Deadline, Deadlines
 from kwire.coordinators.effects import Step
+from kwire.runtime.callbacks import ignore
 from kwire.transactions.effects import Ended, WriteMarkers
 from kwire.transactions.records import TransactionChange
 from kwire.transactions.transaction import NewProducerId, TopicPartition, Transaction
@@ -29,10 +30,6 @@ log = logging.getLogger(__name__)
 
 Then: TypeAlias = Callable[[Step, ErrorCode], None]
 """What follows an append, or its failure."""
-
-
-def _nothing(_turn: Step, _error: ErrorCode) -> None:
-    pass
 
 
 @attrs.define(eq=False)
@@ -82,7 +79,7 @@ class Transactions:
             known = self._known[change.transactional_id] = _Known(change.transaction)
             known.timer.on_expiry = partial(self._due, known)
 
-    def append(self, step: Step, transaction: Transaction, then: Then = _nothing) -> None:
+    def append(self, step: Step, transaction: Transaction, then: Then = ignore) -> None:
         """Appends the id's new state, which then applies. Then calls `then`, with the error if it failed."""
         change = TransactionChange(transaction.transactional_id, transaction)
 
@@ -105,14 +102,14 @@ class Transactions:
             if known.transaction.is_prepared:
                 self._finish(step, known)
 
-    def fence(self, step: Step, transaction: Transaction, failed: Then = _nothing) -> None:
+    def fence(self, step: Step, transaction: Transaction, failed: Then = ignore) -> None:
         """Aborts an open transaction without its producer. Raises KafkaError if there is no new producer id."""
         fenced = transaction.fenced(
             self.transaction_version(), new_producer_id=self.new_producer_id, now_ms=step.now.wall_ms
         )
         self.prepare(step, fenced, failed)
 
-    def prepare(self, step: Step, prepared: Transaction, failed: Then = _nothing) -> None:
+    def prepare(self, step: Step, prepared: Transaction, failed: Then = ignore) -> None:
         """A transaction is decided once its record is appended."""
 
         def appended(step: Step, error: ErrorCode) -> None:

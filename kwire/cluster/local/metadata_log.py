@@ -34,6 +34,7 @@ from kwire.metadata.log_batches import (
     values_batch,
 )
 from kwire.metadata.snapshots import Snapshot, snapshot_batches
+from kwire.runtime.callbacks import ignore
 from kwire.runtime.loop import Loop
 from kwire.runtime.workers import Worker
 
@@ -41,9 +42,6 @@ LOCK: Final = "cluster.lock"
 FOLDER: Final = names.partition_folder(METADATA_TOPIC, 0)
 
 T = TypeVar("T")
-
-
-def _ignore() -> None: ...
 
 
 class _NotTakenBackError(Exception):
@@ -75,7 +73,7 @@ class SharedMetadataLog:
     node_id: int
     now_ms: Callable[[], int]
     loop: Loop = attrs.field(factory=Loop)
-    announce: Callable[[], None] = _ignore
+    announce: Callable[[], None] = ignore
     _end_offset: int = 0
     _watchers: list[Watcher] = attrs.field(factory=list)
     _log: Log | None = None

@@ -19,6 +19,7 @@ from kwire.cluster.local.metadata_log import LOCK, SharedMetadataLog
 from kwire.cluster.local.news import News
 from kwire.cluster.membership import NO_CONTROLLER, MembershipEnded
 from kwire.runtime import workers
+from kwire.runtime.callbacks import ignore
 from kwire.runtime.loop import Loop
 from kwire.runtime.tasks import in_this_task
 
@@ -30,9 +31,6 @@ log = logging.getLogger(__name__)
 CLUSTER_ID: Final = "cluster.id"
 CONTROLLER: Final = "controller"
 CONTROLLER_LOCK: Final = "controller.lock"
-
-
-def _ignore() -> None: ...
 
 
 @attrs.define(eq=False)
@@ -56,7 +54,7 @@ class LocalNode:
     _known_controller_id: int = NO_CONTROLLER
     _watched: set[int] = attrs.field(factory=set)
     """The nodes for whose ends threads wait."""
-    _on_change: Callable[[], None] = _ignore
+    _on_change: Callable[[], None] = ignore
     _token: trio.lowlevel.TrioToken | None = None
     """Of the loop, while `run` runs in it."""
     _has_left: bool = False

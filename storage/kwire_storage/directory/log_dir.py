@@ -25,6 +25,7 @@ from typing import NamedTuple
 import attrs
 
 from kwire_storage import names
+from kwire_storage.callbacks import ignore
 from kwire_storage.checkpoints import (
     MetaProperties,
     TopicPartition,
@@ -43,15 +44,6 @@ from kwire_storage.log.log import Log
 from kwire_storage.log.surroundings import Deleted, DeletedFiles, Draw, Surroundings, never_any
 
 _logger = logging.getLogger(__name__)
-
-
-def _unheard(folder: LogDir, error: OSError) -> None: ...
-
-
-def _log_unheard(folder: LogDir, key: TopicPartition, error: OSError) -> None: ...
-
-
-def _uncounted(size: int) -> None: ...
 
 
 def _wait_for_cleaner(disk: Disk, path: str) -> None:
@@ -116,8 +108,8 @@ class LogDir:
     _undeleted: dict[TopicPartition, _Undeleted] = attrs.field(factory=dict)
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     failed: OSError | None = None
-    on_failed: Callable[[LogDir, OSError], object] = _unheard
-    on_log_failed: Callable[[LogDir, TopicPartition, OSError], object] = _log_unheard
+    on_failed: Callable[[LogDir, OSError], object] = ignore
+    on_log_failed: Callable[[LogDir, TopicPartition, OSError], object] = ignore
     """Told when a log cannot go on although the disk is well (`is_mistake`)."""
     reserve: Reserve = attrs.field(init=False)
 
@@ -199,7 +191,7 @@ class LogDir:
         *,
         now_ms: int,
         is_clean: bool | None = None,
-        on_scanned: Callable[[int], None] = _uncounted,
+        on_scanned: Callable[[int], None] = ignore,
     ) -> Log:
         """Opens the log of a partition that has a folder, recovering it unless it `is_clean` (default: as the folder).
 

@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from kwire_storage import names
+from kwire_storage.callbacks import ignore
 from kwire_storage.disk.files import Disk, DiskSpace
 from kwire_storage.errors import StorageError, SyncFailedError, is_full
 
@@ -34,10 +35,6 @@ ROOM_BYTES = 1 << 20
 """From so much on a disk is not called full any more: most batches fit."""
 
 
-def _ignore() -> None:
-    pass
-
-
 class Reserve:
     """See the module. `open` makes it, or finds it as the last process left it."""
 
@@ -47,7 +44,7 @@ class Reserve:
         self.is_out = False
         self.is_full = False
         """A write has met a full disk and room has not been seen since."""
-        self.on_change: Callable[[], None] = _ignore
+        self.on_change: Callable[[], None] = ignore
         """Called, from whichever thread, when `is_full` has changed."""
 
     def open(self) -> None:

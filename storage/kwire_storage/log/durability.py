@@ -15,13 +15,11 @@ from contextlib import suppress
 
 import attrs
 
+from kwire_storage.callbacks import ignore
 from kwire_storage.disk.files import Disk, File
 from kwire_storage.disk.reserve import Reserve
 from kwire_storage.errors import OwnershipError, StorageError, SyncFailedError, is_passing
 from kwire_storage.log.log_segments import LogSegments
-
-
-def _ignore(_error: OSError) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -84,7 +82,7 @@ class Durability:
     truncations: int = 0
     """How often the end was cut: what was synced before is not what stands there now."""
     failed: OSError | None = None
-    on_failed: Callable[[OSError], None] = _ignore
+    on_failed: Callable[[OSError], None] = ignore
     """Called once, by `fail`; the log's folder of logs listens."""
     name_changes: int = 0
     """How often names in the folder changed, which a flush that began before has not seen."""
@@ -103,7 +101,7 @@ class Durability:
     def detach(self) -> None:
         """The log is not served any more, so its failures are not reported."""
         # The callback refers to the log. Without it the log is freed at once, not by the garbage collector.
-        self.on_failed = _ignore
+        self.on_failed = ignore
 
     # -- what is still to be synced
 

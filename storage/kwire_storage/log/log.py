@@ -30,6 +30,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BatchHeader, assign, iter_headers, set_log_append_time
 
 from kwire_storage import names
+from kwire_storage.callbacks import ignore
 from kwire_storage.checkpoints import encode_epochs
 from kwire_storage.config import NEVER, LogConfig
 from kwire_storage.disk.files import Disk
@@ -54,12 +55,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["AppendResult", "Flush", "Log", "LogConfig", "LogSlice", "TimestampOffset"]
-
-
-def _ignore() -> None: ...
-
-
-def _uncounted(_size: int) -> None: ...
 
 
 class AppendResult(NamedTuple):
@@ -89,7 +84,7 @@ class Log:
         """The log is compacted up to here: below it each key has only one record."""
         self.is_exchanging = False
         """Whether cleaned segments are replacing others (`compaction/swap.py`): no segment is deleted meanwhile."""
-        self.on_roll: Callable[[], None] = _ignore
+        self.on_roll: Callable[[], None] = ignore
         """Called when a segment is full and can be flushed for good."""
         self.surroundings = surroundings
         self._leader_epochs = parts.leader_epochs
@@ -116,7 +111,7 @@ class Log:
         cleaned_offset: int = 0,
         surroundings: Surroundings | None = None,
         make_folder: MakeFolder | None = None,
-        on_scanned: Callable[[int], None] = _uncounted,
+        on_scanned: Callable[[int], None] = ignore,
     ) -> Log:
         """Opens the log in folder `path`, and creates the folder if it does not exist; with `make_folder`, if given.
 
