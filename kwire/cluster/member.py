@@ -5,7 +5,7 @@
     shut_down         others lead; it completes what is under way, and stops
     (controller)      the node that the membership names as the controller fences nodes that have ended
 
-Each step is a decision of `metadata/controller/brokers.py`. `look` compares what the metadata say with what is so, and
+Each step is a decision of `metadata/controller/brokers.py`. `reconcile` compares the metadata with what is so, and
 decides until both agree. So it does not matter which event it was called for, or whether one was missed.
 """
 
@@ -41,7 +41,7 @@ Decide = Callable[[ClusterState], tuple[Records, list[int]]]
 class ClusterMember:
     """`on_replaced` is called, with a sentence, when the metadata say that this process is not the broker any more.
 
-    `on_failed` is called when something could not be recorded: `look` is to be called again in a while. Otherwise,
+    `on_failed` is called when something could not be recorded: `reconcile` is to be called again in a while. Otherwise,
     until something else happens, a node that is alive would stay fenced, one that has ended would stay in service, and
     the replicas of a failed log dir would stay in sync.
     """
@@ -55,8 +55,8 @@ class ClusterMember:
     _given_up: list[tuple[Uuid, int]] = attrs.field(factory=list)
     """Replicas of failed log dirs, by topic id and index: not recorded yet."""
     _is_serving: bool = False
-    _is_looking: bool = False
-    _is_to_look: bool = False
+    _is_reconciling: bool = False
+    _has_news: bool = False
 
     @property
     def broker_epoch(self) -> int:
@@ -75,7 +75,7 @@ class ClusterMember:
     def serve(self) -> None:
         """Clients can connect."""
         self._is_serving = True
-        self.look()
+        self.reconcile()
 
     async def shut_down(self) -> None:
         """Returns when other brokers lead what they can lead. Raises KafkaError if that cannot be recorded."""
@@ -86,7 +86,7 @@ class ClusterMember:
     def give_up_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> None:
         """A log dir with these replicas, given by topic id and index, has failed: others lead them."""
         self._given_up += replicas
-        self.look()
+        self.reconcile()
 
     def balance_leaders(self) -> None:
         """Gives partitions back to their preferred leaders, if this node is the controller."""
@@ -114,22 +114,22 @@ class ClusterMember:
             log.warning("node %d could not record that it stops: %s", node_id, error.message)
         self.membership.leave()
 
-    def look(self) -> None:
+    def reconcile(self) -> None:
         """Something has changed: a life, the controller, or what the metadata say about brokers."""
-        self._is_to_look = True
-        if not self._is_looking:
-            drive(self._look())
+        self._has_news = True
+        if not self._is_reconciling:
+            drive(self._reconcile())
 
     def _follow(self, changes: Changes) -> None:
         self._offline.follow(changes, tells=self.membership.controller_id == self.metadata.node_id)
         if changes.brokers:
-            self.look()
+            self.reconcile()
 
-    async def _look(self) -> None:
-        self._is_looking = True
+    async def _reconcile(self) -> None:
+        self._is_reconciling = True
         try:
-            while self._is_to_look:
-                self._is_to_look = False
+            while self._has_news:
+                self._has_news = False
                 await self._record_given_up()
                 for decide in self._due():
                     fenced = await self.metadata.change(decide)
@@ -139,7 +139,7 @@ class ClusterMember:
             log.error("the cluster's metadata cannot be changed: %s", error.message)
             self.on_failed()
         finally:
-            self._is_looking = False
+            self._is_reconciling = False
 
     async def _record_given_up(self) -> None:
         given_up = tuple(self._given_up)

@@ -35,7 +35,7 @@ class ClusterService(Service):
     async def _stay(self) -> None:
         self.member.serve()
         try:
-            await self.member.membership.run(self.member.look)
+            await self.member.membership.run(self.member.reconcile)
         except MembershipEnded as error:
             self.end(str(error))
 
@@ -52,6 +52,6 @@ async def record_later(member: ClusterMember) -> None:
     while True:
         failed = trio.Event()
         member.on_failed = failed.set
-        member.look()  # before the first wait, too: nobody heard of what has failed by now
+        member.reconcile()  # before the first wait, too: nobody heard of what has failed by now
         await failed.wait()
         await trio.sleep(RECORDED_LATER_S)

@@ -38,7 +38,7 @@ class ToldCluster:
         member = self.members[node_id] = ToldMember(node_id, self, log)
         broker = self.brokers[node_id] = Broker.open(config, dict(disks), clock, membership=member)
         assert broker.member is not None
-        member.on_change = broker.member.look
+        member.on_change = broker.member.reconcile
         if serves:
             broker.member.serve()
         return broker
@@ -54,7 +54,7 @@ class ToldCluster:
         self.brokers.pop(node_id)
         for broker in self.brokers.values():
             assert broker.member is not None
-            broker.member.look()
+            broker.member.reconcile()
 
 
 def create(broker: Broker, name: str, partitions: int, replication_factor: int = 1) -> None:

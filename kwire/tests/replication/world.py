@@ -153,7 +153,7 @@ class World:
             self.cluster.controller_id = min(self.brokers)
         for it in list(self.brokers.values()):
             assert it.member is not None
-            it.member.look()
+            it.member.reconcile()
 
     def hear(self, node_id: int) -> None:
         """The node reads the newest metadata."""
