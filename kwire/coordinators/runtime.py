@@ -209,9 +209,7 @@ class CoordinatorRuntime(Generic[S]):
         """Loads shards and wakes them at their deadlines, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._load_in_slices)
-            while True:
-                self.settle()
-                await self._time.sleep_until(self._next_deadline_ms())
+            await self._time.run(self.settle, self._next_deadline_ms)
 
     def settle(self) -> None:
         """Carries out what is due, and unloads the shards that have to go."""

@@ -17,6 +17,7 @@ While nothing is due to happen the task does not wake up at all.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import trio
 
@@ -59,6 +60,12 @@ class Timekeeper:
     def wake(self) -> None:
         """The task looks again at what is due, and at how long it may sleep."""
         self._wake.set()
+
+    async def run(self, settle: Callable[[], None], next_deadline_ms: Callable[[], int | None]) -> None:
+        """Calls `settle` at each deadline, and whenever `wake` was called, until cancelled."""
+        while True:
+            settle()
+            await self.sleep_until(next_deadline_ms())
 
     async def sleep_until(self, deadline_ms: int | None) -> None:
         """Returns at the deadline, or earlier."""

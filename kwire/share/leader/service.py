@@ -341,9 +341,7 @@ class SharingService(Service):
 
     async def run(self) -> None:
         """Ends locks at their deadlines, until cancelled."""
-        while True:
-            self.settle()
-            await self._time.sleep_until(self._next_deadline_ms())
+        await self._time.run(self.settle, self._next_deadline_ms)
 
     def settle(self) -> None:
         """Carries out what is due."""
