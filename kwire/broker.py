@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import attrs
 from kwire_protocol.kafka_error import KafkaError
@@ -14,7 +15,7 @@ from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.directory.log_dirs import LogDirs, has_owner
 from kwire_storage.directory.openings import OpeningProgress
 from kwire_storage.disk.files import Disk
-from kwire_storage.errors import ForeignFolderError, StorageError, is_passing
+from kwire_storage.errors import ForeignFolderError, StorageError, is_full, is_passing
 from kwire_storage.log.log import Log
 
 from kwire.cluster.member import ClusterMember
@@ -30,6 +31,13 @@ from kwire.logs.cleaner import LogCleaner
 from kwire.logs.disk_room import DiskRoom
 from kwire.logs.housekeeping import Housekeeping
 from kwire.logs.moves import LogMoves
+from kwire.metadata.auto_topic_creation import AutoTopicCreation
+from kwire.metadata.bootstrap import register_alone
+from kwire.metadata.controller.deciding import Decision
+from kwire.metadata.controller.partitions.leader_epochs import epochs_behind, next_epochs
+from kwire.metadata.controller.partitions.placement import move_replicas
+from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.features import SHARE_VERSION
 from kwire.metadata.image import Changes, ConfigResourceType, TopicImage
 from kwire.metadata.log import (
@@ -92,6 +100,7 @@ class Broker:
     clock: Clock
     log_dirs: LogDirs
     metadata: MetadataService
+    auto_topic_creation: AutoTopicCreation
     partitions: PartitionTable
     in_sync: InSyncReplicas
     flusher: Flusher
@@ -264,7 +273,7 @@ class Broker:
         if not log_dirs.online:
             raise StorageError(errno.EIO, "no log dir is usable", ", ".join(config.log_dirs))
         offsets, transaction_state, share_group_state = (
-            InternalTopic(name, partitions, clock, metadata.create_topic_by_itself)
+            InternalTopic(name, partitions, clock, partial(metadata.change, auto_create_topic))
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
         )
         group_settings = GroupSettings(metadata)
@@ -282,7 +291,7 @@ class Broker:
             group_settings,
             persister,
             metadata.loop,
-            metadata.create_topics,
+            partial(metadata.change, create_topics),
         )
         rooms = {folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs}
         for room in rooms.values():
@@ -309,6 +318,7 @@ class Broker:
             clock=clock,
             log_dirs=log_dirs,
             metadata=metadata,
+            auto_topic_creation=AutoTopicCreation(metadata),
             partitions=partitions,
             in_sync=in_sync,
             flusher=flusher,
@@ -357,9 +367,9 @@ class Broker:
         moves.begin_interrupted_anew()
         misplaced = partitions.misplaced(partitions.by_name)
         if misplaced:
-            at_once(metadata.move_partitions(misplaced))
+            at_once(metadata.change(move_replicas, misplaced))
         if member is None:
-            at_once(metadata.begin_epochs_behind(partitions.epochs_ahead()))
+            at_once(metadata.change(epochs_behind, partitions.epochs_ahead()))
             at_once(metadata.shorten_log())
         for service in broker.services:
             service.start()
@@ -480,7 +490,7 @@ class Broker:
 
     async def _record_log_dirs(self, misplaced: Mapping[tuple[Uuid, int], Uuid]) -> None:
         try:
-            await self.metadata.move_partitions(misplaced)
+            await self.metadata.change(move_replicas, misplaced)
         except KafkaError as error:
             log.error("the log dirs of %d replicas cannot be recorded: %s", len(misplaced), error.message)
 
@@ -600,10 +610,20 @@ def _register(metadata: MetadataService, log_dirs: LogDirs, member: ClusterMembe
     for path, error in log_dirs.offline.items():
         log.error("the log dir %s cannot be opened and is out of service: %s", path, error)
     if member is None:
-        at_once(metadata.register(ids))
-        at_once(metadata.begin_next_epochs())
+        at_once(metadata.decide(Decision(register_alone, (ids,))))
+        _begin_next_epochs(metadata)
     else:
         member.register(ids, stopped_epoch=log_dirs.stopped_epoch)
+
+
+def _begin_next_epochs(metadata: MetadataService) -> None:
+    """On a full disk the last epochs go on. Raises other OSErrors."""
+    try:
+        at_once(metadata.decide(Decision(next_epochs)))
+    except OSError as error:
+        if not is_full(error):
+            raise
+        log.warning("the leader epochs of the last start go on, because the metadata log cannot be written: %s", error)
 
 
 def _open_logs(metadata: MetadataService, partitions: PartitionTable, run_all: RunAll) -> None:

@@ -21,8 +21,15 @@ from kwire_protocol.wire import Uuid
 
 from kwire.cluster.membership import Membership
 from kwire.cluster.offline_partitions import OfflinePartitions
-from kwire.metadata.controller.brokers import begin_shutdown, fence, give_up_replicas, unfence
-from kwire.metadata.controller.deciding import ClusterState, Records
+from kwire.metadata.controller.brokers import (
+    begin_shutdown,
+    fence,
+    fence_incarnation,
+    give_up_replicas,
+    register_anew,
+    unfence,
+)
+from kwire.metadata.controller.deciding import Decision
 from kwire.metadata.controller.partitions.leader_elections import balance_leaders
 from kwire.metadata.image import BrokerRegistration, Changes
 from kwire.metadata.service import MetadataService
@@ -32,9 +39,6 @@ from kwire.runtime.futures import at_once, drive
 log = logging.getLogger(__name__)
 
 UNREGISTERED: Final = -1
-
-Decide = Callable[[ClusterState], tuple[Records, list[int]]]
-"""With the nodes that it fences."""
 
 
 @attrs.define(eq=False)
@@ -68,7 +72,7 @@ class ClusterMember:
 
         Raises OSError.
         """
-        self._broker_epoch = at_once(self.metadata.register_in_cluster(log_dirs, stopped_epoch=stopped_epoch))
+        self._broker_epoch = at_once(self.metadata.decide(Decision(register_anew, (log_dirs, stopped_epoch))))
         self._offline = OfflinePartitions.of(self.metadata.image)
         self.metadata.watch(self._follow)
 
@@ -80,8 +84,7 @@ class ClusterMember:
     async def shut_down(self) -> None:
         """Returns when other brokers lead what they can lead. Raises KafkaError if that cannot be recorded."""
         self._is_serving = False
-        node_id, epoch = self.metadata.node_id, self._broker_epoch
-        await self.metadata.change(lambda state: (begin_shutdown(state, node_id, epoch), None))
+        await self.metadata.change(begin_shutdown, self.metadata.node_id, self._broker_epoch)
 
     def give_up_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> None:
         """A log dir with these replicas, given by topic id and index, has failed: others lead them."""
@@ -100,7 +103,7 @@ class ClusterMember:
 
     async def _balance_leaders(self) -> None:
         try:
-            await self.metadata.change(lambda state: (balance_leaders(state), None))
+            await self.metadata.change(balance_leaders)
         except KafkaError as error:
             log.error("the leaders of partitions cannot be balanced: %s", error.message)
 
@@ -109,7 +112,7 @@ class ClusterMember:
         self._is_serving = False
         node_id = self.metadata.node_id
         try:
-            at_once(self.metadata.change(lambda state: fence(state, [node_id] if self._is_current(state) else [])))
+            at_once(self.metadata.change(fence_incarnation, node_id, self._broker_epoch))
         except KafkaError as error:
             log.warning("node %d could not record that it stops: %s", node_id, error.message)
         self.membership.leave()
@@ -131,10 +134,7 @@ class ClusterMember:
             while self._has_news:
                 self._has_news = False
                 await self._record_given_up()
-                for decide in self._due():
-                    fenced = await self.metadata.change(decide)
-                    if fenced:
-                        log.info("fenced nodes that have ended: %s", ", ".join(map(str, fenced)))
+                await self._record_lives()
         except KafkaError as error:
             log.error("the cluster's metadata cannot be changed: %s", error.message)
             self.on_failed()
@@ -144,33 +144,39 @@ class ClusterMember:
     async def _record_given_up(self) -> None:
         given_up = tuple(self._given_up)
         if given_up and self._is_serving:
-            node_id, epoch = self.metadata.node_id, self._broker_epoch
-            await self.metadata.change(lambda state: (give_up_replicas(state, node_id, epoch, given_up), None))
+            await self.metadata.change(give_up_replicas, self.metadata.node_id, self._broker_epoch, given_up)
             del self._given_up[: len(given_up)]
 
-    def _due(self) -> list[Decide]:
-        if not self._is_serving:
-            return []
-        node_id, epoch = self.metadata.node_id, self._broker_epoch
-        brokers = self.metadata.image.brokers
-        registered = brokers.get(node_id)
-        if registered is None or registered.broker_epoch != epoch:
-            self._is_serving = False
-            what = "was unregistered" if registered is None else "was registered by another process"
-            self.on_replaced(f"node {node_id} {what}: this broker is no longer part of the cluster")
-            return []
-        due: list[Decide] = []
-        if registered.fenced:
-            due.append(lambda state: (unfence(state, node_id, epoch), []))
-        if self.membership.controller_id == node_id:
-            due += self._due_as_controller([it for it in brokers.values() if not it.fenced and it.broker_id != node_id])
-        return due
+    async def _record_lives(self) -> None:
+        """Unfences this broker and, if this node is the controller, fences others that have ended."""
+        registration = self._registration() if self._is_serving else None
+        if registration is None:
+            return
+        ended = self._ended()
+        if registration.fenced:
+            await self.metadata.change(unfence, registration.broker_id, registration.broker_epoch)
+        if ended:
+            fenced = await self.metadata.change(fence, ended)
+            if fenced:
+                log.info("fenced nodes that have ended: %s", ", ".join(map(str, fenced)))
 
-    def _due_as_controller(self, others: list[BrokerRegistration]) -> list[Decide]:
-        self.membership.watch([it.broker_id for it in others])
-        ended = [it.broker_id for it in others if not self.membership.is_alive(it.broker_id)]
-        return [lambda state: fence(state, ended)] if ended else []
+    def _registration(self) -> BrokerRegistration | None:
+        """The registration of this start; without one, this broker serves no longer."""
+        node_id = self.metadata.node_id
+        registration = self.metadata.image.brokers.get(node_id)
+        if registration is not None and registration.broker_epoch == self._broker_epoch:
+            return registration
+        self._is_serving = False
+        what = "was unregistered" if registration is None else "was registered by another process"
+        self.on_replaced(f"node {node_id} {what}: this broker is no longer part of the cluster")
+        return None
 
-    def _is_current(self, state: ClusterState) -> bool:
-        registered = state.image.brokers.get(self.metadata.node_id)
-        return registered is not None and registered.broker_epoch == self._broker_epoch
+    def _ended(self) -> list[int]:
+        """The other nodes in service that have ended, if this node is the controller."""
+        node_id = self.metadata.node_id
+        if self.membership.controller_id != node_id:
+            return []
+        brokers = self.metadata.image.brokers.values()
+        others = [it.broker_id for it in brokers if not it.fenced and it.broker_id != node_id]
+        self.membership.watch(others)
+        return [it for it in others if not self.membership.is_alive(it)]

@@ -15,6 +15,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 from kwire.handlers._shared.authorization import check
+from kwire.metadata.controller.partitions.isr_requests import alter_partition
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -25,6 +26,6 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, request: AlterPartitionRequest, context: Context) -> AlterPartitionResponse:
     try:
         check(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-        return await broker.metadata.alter_partition(request)
+        return await broker.metadata.change(alter_partition, request)
     except KafkaError as error:
         return AlterPartitionResponse(error_code=error.code)

@@ -16,6 +16,7 @@ from kwire_protocol.messages.alter_partition_reassignments import (
 )
 
 from kwire.handlers._shared.authorization import check
+from kwire.metadata.controller.partitions.reassignments import reassign_partitions
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -28,6 +29,6 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     try:
         check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        return await broker.metadata.reassign_partitions(request)
+        return await broker.metadata.change(reassign_partitions, request)
     except KafkaError as error:
         return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)

@@ -16,6 +16,7 @@ from kwire_protocol.messages.alter_user_scram_credentials import (
 )
 
 from kwire.handlers._shared.authorization import check
+from kwire.metadata.controller.access.scram_users import alter_scram_credentials
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ async def handle(
 ) -> AlterUserScramCredentialsResponse:
     try:
         check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        return await broker.metadata.alter_scram_credentials(request)
+        return await broker.metadata.change(alter_scram_credentials, request)
     except KafkaError as error:
         # There is no error for the whole request.
         names = dict.fromkeys([*(it.name for it in request.deletions), *(it.name for it in request.upsertions)])

@@ -16,6 +16,7 @@ from kwire_protocol.messages.create_acls import AclCreationResult, CreateAclsReq
 
 from kwire.handlers._shared.acls import check_known, standard_authorizer
 from kwire.handlers._shared.authorization import check
+from kwire.metadata.controller.access.acls import create_acls
 from kwire.security.acls.acl import Acl
 from kwire.security.authorizer import Operation, ResourceType
 
@@ -42,7 +43,7 @@ async def handle(broker: Broker, request: CreateAclsRequest, context: Context) -
     try:
         check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
         standard_authorizer(broker)
-        refusals = await broker.metadata.create_acls(acls)
+        refusals = await broker.metadata.change(create_acls, acls)
     except KafkaError as error:
         return CreateAclsResponse(results=[AclCreationResult(error.code, error.message)] * len(acls))
     return CreateAclsResponse(

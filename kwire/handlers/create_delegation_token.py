@@ -15,7 +15,7 @@ from kwire_protocol.messages.create_delegation_token import CreateDelegationToke
 
 from kwire.handlers._shared.authorization import check
 from kwire.handlers._shared.delegation_tokens import NO_TIME, check_connection, tokens_of
-from kwire.metadata.controller.access.delegation_tokens import check_renewers
+from kwire.metadata.controller.access.delegation_tokens import check_renewers, create_token
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Principal
 
@@ -48,7 +48,7 @@ async def handle(
         # As in Kafka, where the controller refuses the rest.
         response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = 0
         tokens = tokens_of(broker)
-        record = await broker.metadata.create_delegation_token(request, owner=owner, requester=requester)
+        record = await broker.metadata.change(create_token, request, owner=owner, requester=requester)
     except KafkaError as error:
         response.error_code = error.code
         return response

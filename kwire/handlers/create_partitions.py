@@ -19,6 +19,7 @@ from kwire_protocol.messages.create_partitions import (
 
 from kwire.handlers._shared.authorization import divided, named_once, refusal
 from kwire.handlers._shared.mutation_quotas import mutation_quota
+from kwire.metadata.controller.topics.partition_creation import create_partitions
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Cont
     )
     quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
     try:
-        response = await broker.metadata.create_partitions(request, quota)
+        response = await broker.metadata.change(create_partitions, request, quota)
     except KafkaError as error:
         response = CreatePartitionsResponse(
             results=[CreatePartitionsTopicResult(it.name, error.code, error.message) for it in request.topics]

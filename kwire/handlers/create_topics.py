@@ -24,6 +24,7 @@ from kwire_protocol.messages.create_topics import (
 
 from kwire.handlers._shared.authorization import allows, divided, named_once
 from kwire.handlers._shared.mutation_quotas import mutation_quota
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.names.topic_names import CLUSTER_METADATA
 from kwire.security.authorizer import Operation, ResourceType
 
@@ -44,7 +45,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
         )
     quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
     try:
-        response = await broker.metadata.create_topics(request, quota)
+        response = await broker.metadata.change(create_topics, request, quota)
     except KafkaError as error:
         response = CreateTopicsResponse(
             topics=[

@@ -21,6 +21,7 @@ from kwire_protocol.messages.delete_acls import (
 
 from kwire.handlers._shared.acls import check_known, standard_authorizer
 from kwire.handlers._shared.authorization import check
+from kwire.metadata.controller.access.acls import delete_acls
 from kwire.security.acls.filters import AclFilter
 from kwire.security.authorizer import Operation, ResourceType
 
@@ -49,7 +50,7 @@ async def handle(broker: Broker, request: DeleteAclsRequest, context: Context) -
     try:
         check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
         standard_authorizer(broker)
-        deletions = await broker.metadata.delete_acls(filters)
+        deletions = await broker.metadata.change(delete_acls, filters)
     except KafkaError as error:
         return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(error.code, error.message)] * len(filters))
     return DeleteAclsResponse(filter_results=[_result(it) for it in deletions])

@@ -24,6 +24,7 @@ from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.handlers._shared.authorization import allows, refusal
 from kwire.handlers._shared.mutation_quotas import mutation_quota
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context)
     denied = _take_denied(broker, context, request)
     quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
     try:
-        response = await broker.metadata.delete_topics(request, quota, version=context.api_version)
+        response = await broker.metadata.change(delete_topics, request, quota, version=context.api_version)
     except KafkaError as error:
         topics = [*request.topics, *(DeleteTopicState(name) for name in request.topic_names)]
         response = DeleteTopicsResponse(

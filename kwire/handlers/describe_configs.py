@@ -20,6 +20,7 @@ from kwire_protocol.messages.describe_configs import (
 )
 
 from kwire.handlers._shared.authorization import check_configs
+from kwire.metadata.config_description import describe_configs
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) ->
         except KafkaError as error:
             denied.append(DescribeConfigsResult(error.code, error.message, it.resource_type, it.resource_name, []))
     try:
-        response = broker.metadata.describe_configs(request, loggers=_loggers())
+        response = describe_configs(broker.metadata.state, request, loggers=_loggers())
     except KafkaError as error:
         response = DescribeConfigsResponse(
             results=[

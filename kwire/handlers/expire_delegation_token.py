@@ -13,6 +13,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 
 from kwire.handlers._shared.delegation_tokens import NO_TIME, check_connection, tokens_of
+from kwire.metadata.controller.access.delegation_tokens import expire_token
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -26,9 +27,13 @@ async def handle(
     try:
         check_connection(context)
         expires_ms = 0  # As in Kafka, where the controller refuses the rest.
-        tokens_of(broker)
-        expires_ms = await broker.metadata.expire_delegation_token(
-            bytes(request.hmac), period_ms=request.expiry_time_period_ms, requester=context.principal
+        tokens = tokens_of(broker)
+        expires_ms = await broker.metadata.change(
+            expire_token,
+            tokens.id_of,
+            bytes(request.hmac),
+            period_ms=request.expiry_time_period_ms,
+            requester=context.principal,
         )
     except KafkaError as error:
         return ExpireDelegationTokenResponse(error.code, expires_ms)

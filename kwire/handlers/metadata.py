@@ -85,7 +85,7 @@ async def _create(broker: Broker, context: Context, name: str) -> ErrorCode:
     except KafkaError as error:
         return error.code
     if name != CLUSTER_METADATA:
-        await broker.metadata.create_topic_for_client(name)
+        await broker.auto_topic_creation.create(name)
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

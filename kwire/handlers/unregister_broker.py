@@ -11,6 +11,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 from kwire.handlers._shared.authorization import check
+from kwire.metadata.controller.brokers import unregister
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, request: UnregisterBrokerRequest, context: Context) -> UnregisterBrokerResponse:
     try:
         check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        await broker.metadata.unregister_broker(request.broker_id)
+        await broker.metadata.change(unregister, request.broker_id)
     except KafkaError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
     return UnregisterBrokerResponse(error_message=None)

@@ -15,6 +15,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 from kwire.handlers._shared.authorization import check
+from kwire.metadata.controller.feature_updates import update_features
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -25,6 +26,6 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
     try:
         check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        return await broker.metadata.update_features(request)
+        return await broker.metadata.change(update_features, request)
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)

@@ -17,6 +17,7 @@ import trio
 from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.errors import CorruptLogError, is_passing
 
+from kwire.metadata.controller.access.delegation_tokens import remove_expired
 from kwire.runtime import workers
 from kwire.runtime.service import Service
 from kwire.runtime.tasks import Turns, in_this_task
@@ -121,7 +122,8 @@ class Housekeeping(Service):
         """Removes the delegation tokens that have expired."""
         if self.is_controller():
             try:
-                await in_this_task(self.metadata.remove_expired_tokens())
+                while await in_this_task(self.metadata.change(remove_expired)):
+                    pass
             except KafkaError as error:
                 log.error("delegation tokens that have expired cannot be removed: %s", error.message)
 

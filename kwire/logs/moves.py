@@ -24,6 +24,7 @@ from kwire_storage.directory.log_dirs import LogDirs
 from kwire_storage.directory.moving import LogMove, SwapFailedError, begin_anew, finish_interrupted
 from kwire_storage.errors import CorruptLogError, is_passing
 
+from kwire.metadata.controller.partitions.placement import move_replicas
 from kwire.metadata.image import TopicImage
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Partition
@@ -306,7 +307,7 @@ class LogMoves(Service):
         """Records in the metadata that this folder has the partition. Raises KafkaError."""
         partition = self._partitions.find(*move.key)
         directories = {(partition.topic_id, partition.index): folder.meta.directory_id}
-        await self._metadata.move_partitions(directories)
+        await self._metadata.change(move_replicas, directories)
 
     def _swap(self, move: LogMove) -> None:
         """Soon after `_copy`: copies what was appended in between."""

@@ -9,10 +9,10 @@ from kwire_protocol.internal.metadata_brokers import BrokerEndpoint, BrokerFeatu
 from kwire_protocol.internal.metadata_configs import FeatureLevelRecord
 from kwire_protocol.wire import Uuid
 
-from kwire.config.server import Listener, ServerConfig
+from kwire.config.server import Listener
 from kwire.metadata.controller.deciding import ClusterState, Records, min_isr_for_everybody
 from kwire.metadata.features import BEGUN_LATER, INITIAL_LEVELS, METADATA_VERSION, SUPPORTED_FEATURES
-from kwire.metadata.image import BrokerRegistration, MetadataImage
+from kwire.metadata.image import BrokerRegistration
 
 _SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -27,30 +27,26 @@ def bootstrap_records(state: ClusterState) -> Records:
     return [*(FeatureLevelRecord(name, level) for name, level in INITIAL_LEVELS.items()), *min_isr_for_everybody(state)]
 
 
-def registration_records(
-    image: MetadataImage, config: ServerConfig, *, log_dirs: Sequence[Uuid], incarnation_id: Uuid, epoch: int
-) -> Records:
-    """The registration of a broker without a cluster, unless the image already has it; see `registration_record`.
+def register_alone(state: ClusterState, log_dirs: Sequence[Uuid]) -> Records:
+    """Registers a broker without a cluster, unless it is registered like that already.
 
-    The recorded addresses are as configured (including port 0); clients get those of `Broker.endpoints`.
+    `log_dirs` are the directory ids of its log dirs. The recorded addresses are as configured (including port 0);
+    clients get those of `Broker.endpoints`.
     """
-    registration = registration_record(
-        config, log_dirs=log_dirs, incarnation_id=incarnation_id, epoch=epoch, fenced=False
-    )
-    registered = image.brokers.get(config.node_id)
+    registration = registration_record(state, log_dirs, fenced=False)
+    registered = state.image.brokers.get(state.node_id)
     if registered is not None and _is_as_recorded(registered, registration):
         return []
     return [registration]
 
 
-def registration_record(
-    config: ServerConfig, *, log_dirs: Sequence[Uuid], incarnation_id: Uuid, epoch: int, fenced: bool
-) -> RegisterBrokerRecord:
-    """`epoch` is the offset that the record will get, `log_dirs` are the directory ids of the broker's log dirs."""
+def registration_record(state: ClusterState, log_dirs: Sequence[Uuid], *, fenced: bool) -> RegisterBrokerRecord:
+    """The registration of the deciding broker. `log_dirs` are the directory ids of its log dirs."""
+    config = state.config
     return RegisterBrokerRecord(
         broker_id=config.node_id,
-        incarnation_id=incarnation_id,
-        broker_epoch=epoch,
+        incarnation_id=state.new_id(),
+        broker_epoch=state.end_offset,
         end_points=[_endpoint(listener) for listener in config.advertised_listeners or config.listeners],
         features=[BrokerFeature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
         rack=config.broker_rack,

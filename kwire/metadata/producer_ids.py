@@ -7,23 +7,26 @@ a machine that needs an id does not wait. If there is none, it gets COORDINATOR_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
+from kwire.metadata.controller.producer_id_blocks import allocate_producer_ids
 from kwire.runtime.futures import Future, drive
+
+if TYPE_CHECKING:
+    from kwire.metadata.service import MetadataService
 
 NO_IDS = range(0)
 
 
 @attrs.define(eq=False)
 class ProducerIds:
-    """`allocate` records a block of ids as this broker's; raises KafkaError."""
+    """The ids of one broker."""
 
-    allocate: Callable[[], Coroutine[Future[Any], None, range]]
+    metadata: MetadataService
     _block: range = NO_IDS
     """What is left of the present block."""
     _next_block: range = NO_IDS
@@ -77,7 +80,7 @@ class ProducerIds:
     async def _fetch(self) -> None:
         failed: KafkaError | None = None
         try:
-            self._next_block = await self.allocate()
+            self._next_block = await self.metadata.change(allocate_producer_ids)
             if not self._block:
                 self._begin_next_block()
         except KafkaError as error:

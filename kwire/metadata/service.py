@@ -1,14 +1,14 @@
 """This broker's live metadata: the image, and the only way to change it.
 
-    request -> decision (pure) -> records -> log (durable) -> image -> partitions -> watchers -> response
+    rule and request -> decision (pure) -> records -> log (durable) -> image -> partitions -> watchers -> response
 
 Changes are carried out one at a time, in the order of the requests, each decided on the state after the previous one.
 The log may be slow, and others may append to it: if another writer was first, the decision is made again on the new
 state. Only reading the log changes the image. It is read in slices, with requests served in between. A new topic
 becomes visible when its partitions are served. Once a change is answered, every client sees it.
 
-The decision modules are imported when they are first needed, so a broker that only serves producers starts without
-them.
+The service does not know the rules by which changes are decided: they are in `kwire.metadata.controller`, and callers
+pass them (`metadata.change(create_topics, request)`).
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_configs import ProducerIdsRecord
-from kwire_protocol.internal.metadata_topics import PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
+from kwire_protocol.internal.metadata_topics import PartitionRecord, RemoveTopicRecord
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID, Uuid
-from kwire_storage.errors import is_full
 from outcome import Outcome, acapture
 
 from kwire.config.definition import ConfigError, Value, told
 from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
-from kwire.metadata.bootstrap import bootstrap_records, registration_record, registration_records
+from kwire.metadata.bootstrap import bootstrap_records
 from kwire.metadata.controller.deciding import (
-    ANY_MUTATIONS,
     CheckListeners,
     ClusterState,
-    Mutations,
+    Decision,
+    P,
+    PlainRule,
     Records,
+    Rule,
+    T,
     accept_all,
 )
-from kwire.metadata.controller.partitions.placement import Placer, assign_directories
-from kwire.metadata.controller.topics.internal_topics import plan_topic
-from kwire.metadata.controller.topics.new_topics import check_new_name, clamped_replication_factor, topic_records
+from kwire.metadata.controller.partitions.placement import assign_directories
 from kwire.metadata.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
 from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage, TopicImage
 from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
@@ -56,52 +56,16 @@ from kwire.runtime.loop import Loop
 from kwire.runtime.slices import Slices
 
 if TYPE_CHECKING:
-    from kwire_protocol.internal.metadata_security import DelegationTokenRecord
-    from kwire_protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
-    from kwire_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-    from kwire_protocol.messages.alter_partition_reassignments import (
-        AlterPartitionReassignmentsRequest,
-        AlterPartitionReassignmentsResponse,
-    )
-    from kwire_protocol.messages.alter_user_scram_credentials import (
-        AlterUserScramCredentialsRequest,
-        AlterUserScramCredentialsResponse,
-    )
-    from kwire_protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-    from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-    from kwire_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-    from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-    from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-    from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-    from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-
-    from kwire.metadata.controller.access.acls import Deletion
-    from kwire.metadata.controller.access.delegation_tokens import TokenLifetimes
-    from kwire.metadata.controller.configs.config_changes import ConfigChange
-    from kwire.metadata.controller.configs.config_changes import Outcome as ConfigOutcome
     from kwire.metadata.delegation_tokens import DelegationTokens
-    from kwire.security.acls.acl import Acl
-    from kwire.security.acls.filters import AclFilter
-    from kwire.security.principal import Principal
 
 log = logging.getLogger(__name__)
-
-PRODUCER_ID_BLOCK: Final = 1000
-"""How many producer ids a block has; what is left of one at a restart is lost, as in Kafka."""
 
 RECORDS_PER_SLICE: Final = 100
 """How many records are encoded, or applied, before other work has a turn."""
 
-MOST_REFUSED_TOPICS: Final = 1000
-"""The limit on topics whose refused creation is remembered, each with its reason."""
-
-T = TypeVar("T")
-
 Watcher = Callable[[Changes], None]
 Follower = Callable[[Changes], Awaitable[None]]
 CheckRoom = Callable[[int], None]
-Decide = Callable[[ClusterState], tuple[Records, T]]
-"""A decision: the records that carry it out, and what to answer once they are applied. Raises KafkaError."""
 
 
 async def _no_partitions(changes: Changes) -> None: ...
@@ -113,10 +77,7 @@ def _unassigned(count: int) -> list[Uuid]:
 
 @attrs.frozen
 class _Asked(Generic[T]):
-    """A requested change. `needs_room`: it is refused if there is no room for its new partitions."""
-
-    decide: Decide[T]
-    needs_room: bool
+    decision: Decision[T]
     future: Future[Outcome[T]] = attrs.field(factory=Future)
 
 
@@ -164,12 +125,10 @@ class MetadataService:
     _is_working: bool = False
     _has_news: bool = False
     """Since the log was read last."""
-    _refused_topics: dict[str, str] = attrs.field(factory=dict)
-    """The topics that clients requested and that could not be created, with the reason that was logged."""
 
     def __attrs_post_init__(self) -> None:
         self.answers = AnswerCache(self.image)
-        self.producer_ids = ProducerIds(self._allocate_producer_ids)
+        self.producer_ids = ProducerIds(self)
         self._snapshots = SnapshotSchedule(
             self.config.metadata_log_max_record_bytes_between_snapshots,
             self.config.metadata_log_max_snapshot_interval_ms,
@@ -187,7 +146,7 @@ class MetadataService:
         check_room: CheckRoom = ignore,
         loop: Loop | None = None,
     ) -> MetadataService:
-        """Replays the log, or begins it at the first start. Call `register` next.
+        """Replays the log, or begins it at the first start. The broker's registration is next (`bootstrap.register`).
 
         Raises StorageError, CorruptLogError, ProtocolError (a record that this version does not know).
         """
@@ -202,42 +161,8 @@ class MetadataService:
         )
         at_once(service._load())
         log.watch(service._work)
-        at_once(service._in_its_turn(lambda state: (bootstrap_records(state), None)))
+        at_once(service.decide(Decision(bootstrap_records)))
         return service
-
-    async def register(self, log_dirs: Sequence[Uuid]) -> None:
-        """Registers this broker, with the directory ids of its log dirs, unless that is already recorded.
-
-        Raises OSError.
-        """
-
-        def decide(state: ClusterState) -> tuple[Records, None]:
-            records = registration_records(
-                state.image,
-                self.config,
-                log_dirs=log_dirs,
-                incarnation_id=self.clock.uuid(),
-                epoch=self._read_to,
-            )
-            return records, None
-
-        await self._in_its_turn(decide)
-
-    async def register_in_cluster(self, log_dirs: Sequence[Uuid], *, stopped_epoch: int) -> int:
-        """Registers this broker anew, as every start of a cluster's broker does: fenced, until it serves clients.
-
-        `stopped_epoch` is its broker epoch at its last clean stop; see `brokers.register`. Returns the new one. Raises
-        OSError.
-        """
-        from kwire.metadata.controller.brokers import register
-
-        def decide(state: ClusterState) -> tuple[Records, int]:
-            registration = registration_record(
-                self.config, log_dirs=log_dirs, incarnation_id=self.clock.uuid(), epoch=self._read_to, fenced=True
-            )
-            return register(state, registration, stopped_epoch=stopped_epoch), self._read_to
-
-        return await self._in_its_turn(decide)
 
     @property
     def registered_log_dirs(self) -> tuple[Uuid, ...]:
@@ -279,14 +204,6 @@ class MetadataService:
         """The effective value of every topic configuration, by Kafka's names."""
         return self.state.topic_values(topic)
 
-    def describe_configs(
-        self, request: DescribeConfigsRequest, *, loggers: Mapping[str, str]
-    ) -> DescribeConfigsResponse:
-        """Raises KafkaError(INVALID_REQUEST) for an unknown resource type."""
-        from kwire.metadata.config_description import describe_configs
-
-        return describe_configs(self.state, request, loggers=loggers)
-
     async def deleted_topic_ids(self) -> set[Uuid]:
         """The ids of topics deleted since the last snapshot; earlier deletions were already applied to the partitions.
 
@@ -320,225 +237,7 @@ class MetadataService:
             self.watch(lambda changes: tokens.follow(changes.access.delegation_tokens))
         return self._delegation_tokens
 
-    # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then
-
-    async def create_topics(
-        self, request: CreateTopicsRequest, mutations: Mutations = ANY_MUTATIONS
-    ) -> CreateTopicsResponse:
-        from kwire.metadata.controller.topics.topic_creation import create_topics
-
-        return await self.change(lambda state: create_topics(state, request, mutations), needs_room=True)
-
-    async def create_topic_by_itself(self, name: str) -> None:
-        """Creates a topic that a client or the broker needs, with the default settings, or its own if it is internal.
-
-        Raises KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR (no broker).
-        """
-
-        def decide(state: ClusterState) -> tuple[Records, None]:
-            check_new_name(state, name)
-            plan = plan_topic(name, self.config)
-            assignment = Placer.of(state.image).place(
-                count=plan.partitions,
-                replication_factor=clamped_replication_factor(state, plan.replication_factor),
-            )
-            return topic_records(state, name, state.new_id(), plan.configs, assignment), None
-
-        await self.change(decide, needs_room=True)
-
-    async def create_topic_for_client(self, name: str) -> None:
-        """Creates a topic as `create_topic_by_itself` does, for a client, to which no refusal is sent.
-
-        The reason of a refusal is logged instead, once while it stays the same: a client tries again several times a
-        second.
-        """
-        try:
-            await self.create_topic_by_itself(name)
-        except KafkaError as error:
-            reason = str(error)
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS and self._refused_topics.get(name) != reason:
-                if len(self._refused_topics) >= MOST_REFUSED_TOPICS:
-                    del self._refused_topics[next(iter(self._refused_topics))]
-                self._refused_topics[name] = reason
-                log.warning("topic %s, which a client requested, cannot be created: %s", name, reason)
-        else:
-            self._refused_topics.pop(name, None)
-
-    async def delete_topics(
-        self, request: DeleteTopicsRequest, mutations: Mutations = ANY_MUTATIONS, *, version: int
-    ) -> DeleteTopicsResponse:
-        from kwire.metadata.controller.topics.topic_deletion import delete_topics
-
-        enabled = self.config.delete_topic_enable
-        return await self.change(
-            lambda state: delete_topics(state, request, mutations, version=version, enabled=enabled)
-        )
-
-    async def create_partitions(
-        self, request: CreatePartitionsRequest, mutations: Mutations = ANY_MUTATIONS
-    ) -> CreatePartitionsResponse:
-        from kwire.metadata.controller.topics.partition_creation import create_partitions
-
-        return await self.change(lambda state: create_partitions(state, request, mutations), needs_room=True)
-
-    async def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[ConfigOutcome]:
-        from kwire.metadata.controller.configs.config_changes import alter_configs
-
-        return await self.change(lambda state: alter_configs(state, changes, validate_only=validate_only))
-
-    async def alter_client_quotas(self, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-        from kwire.metadata.controller.access.client_quotas import alter_client_quotas
-
-        return await self.change(lambda state: alter_client_quotas(state, request))
-
-    async def create_delegation_token(
-        self, request: CreateDelegationTokenRequest, *, owner: Principal, requester: Principal
-    ) -> DelegationTokenRecord:
-        """Raises KafkaError as `create_token` does."""
-        from kwire.metadata.controller.access.delegation_tokens import create_token
-
-        lifetimes = self._token_lifetimes
-        return await self.change(
-            lambda state: create_token(
-                state, request, owner=owner, requester=requester, lifetimes=lifetimes, now_ms=self.clock.now_ms()
-            )
-        )
-
-    async def renew_delegation_token(self, token_hmac: bytes, *, period_ms: int, requester: Principal) -> int:
-        """Returns when the token expires then. Raises KafkaError as `renew_token` does."""
-        from kwire.metadata.controller.access.delegation_tokens import renew_token
-
-        lifetimes = self._token_lifetimes
-        return await self.change(
-            lambda state: renew_token(
-                state,
-                self._token_id(token_hmac),
-                period_ms=period_ms,
-                requester=requester,
-                lifetimes=lifetimes,
-                now_ms=self.clock.now_ms(),  # when its turn has come
-            )
-        )
-
-    async def expire_delegation_token(self, token_hmac: bytes, *, period_ms: int, requester: Principal) -> int:
-        """Returns when the token expires then. Raises KafkaError as `expire_token` does."""
-        from kwire.metadata.controller.access.delegation_tokens import expire_token
-
-        return await self.change(
-            lambda state: expire_token(
-                state,
-                self._token_id(token_hmac),
-                period_ms=period_ms,
-                requester=requester,
-                now_ms=self.clock.now_ms(),
-            )
-        )
-
-    async def remove_expired_tokens(self) -> None:
-        """Removes the delegation tokens that nobody can log in with any more."""
-        from kwire.metadata.controller.access.delegation_tokens import remove_expired
-
-        now_ms = self.clock.now_ms()
-        while await self.change(lambda state: remove_expired(state, now_ms=now_ms)):
-            pass
-
-    def _token_id(self, token_hmac: bytes) -> str | None:
-        tokens = self.delegation_tokens
-        return None if tokens is None else tokens.id_of(token_hmac)
-
-    @property
-    def _token_lifetimes(self) -> TokenLifetimes:
-        from kwire.metadata.controller.access.delegation_tokens import TokenLifetimes
-
-        config = self.config
-        return TokenLifetimes(config.delegation_token_expiry_time_ms, config.delegation_token_max_lifetime_ms)
-
-    async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-        """Raises KafkaError(INVALID_UPDATE_VERSION) as well: nothing changes then."""
-        from kwire.metadata.controller.feature_updates import update_features
-
-        return await self.change(lambda state: update_features(state, request))
-
-    async def reassign_partitions(
-        self, request: AlterPartitionReassignmentsRequest
-    ) -> AlterPartitionReassignmentsResponse:
-        from kwire.metadata.controller.partitions.reassignments import reassign_partitions
-
-        return await self.change(lambda state: reassign_partitions(state, request))
-
-    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        """Raises KafkaError(INVALID_REQUEST) as well: there is no such type of election."""
-        from kwire.metadata.controller.partitions.leader_elections import elect_leaders
-
-        return await self.change(lambda state: elect_leaders(state, request))
-
-    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """Raises KafkaError(STALE_BROKER_EPOCH) as well."""
-        from kwire.metadata.controller.partitions.isr_requests import alter_partition
-
-        return await self.change(lambda state: alter_partition(state, request))
-
-    async def create_acls(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
-        """Why each was not created. Raises KafkaError as well: POLICY_VIOLATION, UNKNOWN_SERVER_ERROR."""
-        from kwire.metadata.controller.access.acls import create_acls
-
-        return await self.change(lambda state: create_acls(state, acls))
-
-    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[Deletion]:
-        """What each filter deleted. Raises KafkaError(INVALID_REQUEST) as well: there are too many."""
-        from kwire.metadata.controller.access.acls import delete_acls
-
-        return await self.change(lambda state: delete_acls(state, filters))
-
-    async def alter_scram_credentials(
-        self, request: AlterUserScramCredentialsRequest
-    ) -> AlterUserScramCredentialsResponse:
-        """Raises KafkaError(POLICY_VIOLATION) as well: it is too large."""
-        from kwire.metadata.controller.access.scram_users import alter_scram_credentials
-
-        return await self.change(lambda state: alter_scram_credentials(state, request))
-
-    async def unregister_broker(self, broker_id: int) -> None:
-        """Raises KafkaError as well: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service)."""
-        from kwire.metadata.controller.brokers import unregister
-
-        await self.change(lambda state: (unregister(state, broker_id), None))
-
-    async def move_partitions(self, directories: Mapping[tuple[Uuid, int], Uuid]) -> None:
-        """Records which of this broker's log dirs has these partitions from now on, given by topic id and index.
-
-        Partitions of topics that were deleted meanwhile are left out.
-        """
-
-        def decide(state: ClusterState) -> tuple[Records, None]:
-            topics = state.image.topics_by_id
-            return [
-                PartitionChangeRecord(
-                    partition_id=index,
-                    topic_id=topic_id,
-                    directories=topics[topic_id].partitions[index].with_directory(state.node_id, directory_id),
-                )
-                for (topic_id, index), directory_id in directories.items()
-                if topic_id in topics
-            ], None
-
-        await self.change(decide)
-
-    async def begin_next_epochs(self) -> None:
-        """Begins the next leader epoch of each partition, as every start of a broker without a cluster does.
-
-        On a full disk the last epochs go on.
-        """
-        from kwire.metadata.controller.partitions.leader_epochs import next_epochs
-
-        try:
-            await self._in_its_turn(lambda state: (next_epochs(state.image, state.node_id), None))
-        except OSError as error:
-            if not is_full(error):
-                raise
-            log.warning(
-                "the leader epochs of the last start go on, because the metadata log cannot be written: %s", error
-            )
+    # -- changing
 
     async def shorten_log(self) -> None:
         """Writes a snapshot at the end of a start, if the log has become long.
@@ -549,38 +248,27 @@ class MetadataService:
         if self._snapshots.is_long:
             await self._write_snapshot()
 
-    async def begin_epochs_behind(self, latest: Mapping[tuple[Uuid, int], int]) -> None:
-        """Gives partitions, by topic id and index, the leader epoch after the latest of their logs."""
-        if latest:
-            from kwire.metadata.controller.partitions.leader_epochs import epochs_behind
+    @overload
+    async def change(self, rule: Rule[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
-            await self.change(lambda state: (epochs_behind(state.image, latest), None))
+    @overload
+    async def change(self, rule: PlainRule[P], *args: P.args, **kwargs: P.kwargs) -> None: ...
 
-    async def _allocate_producer_ids(self) -> range:
-        def decide(state: ClusterState) -> tuple[Records, range]:
-            first = state.image.next_producer_id
-            registration = state.image.brokers.get(state.node_id)
-            epoch = registration.broker_epoch if registration is not None else -1
-            block = range(first, first + PRODUCER_ID_BLOCK)
-            return [ProducerIdsRecord(state.node_id, epoch, block.stop)], block
+    async def change(self, rule: Any, *args: Any, **kwargs: Any) -> Any:
+        """Carries out a change after all earlier ones: `rule` is called with the cluster's state and these arguments.
 
-        return await self.change(decide, needs_room=True)
-
-    async def change(self, decide: Decide[T], *, needs_room: bool = False) -> T:
-        """Carries out a decision after all earlier ones. When this returns its response, the records are durable and
-        applied, and the watchers have been called. Raises KafkaError as `decide` does.
-
-        The change is carried out even if the caller is cancelled. `decide` is called again if another writer has
-        appended to the log meanwhile. `needs_room`: refused, at once and completely, if there is no room for its new
-        partitions.
+        When this returns the rule's response, the records are durable and applied, and the watchers have been called.
+        The change is carried out even if the caller is cancelled. Raises KafkaError as the rule does, and with
+        KAFKA_STORAGE_ERROR if the log cannot be written, or has no room for new partitions; nothing has changed then.
         """
         try:
-            return await self._in_its_turn(decide, needs_room=needs_room)
+            return await self.decide(Decision(rule, args, kwargs))
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {error}") from error
 
-    async def _in_its_turn(self, decide: Decide[T], *, needs_room: bool = False) -> T:
-        asked = _Asked(decide, needs_room)
+    async def decide(self, decision: Decision[T]) -> T:
+        """Carries out a decision, like `change`. Raises OSError if the log cannot be written."""
+        asked = _Asked(decision)
         self._asked.append(asked)
         self._work()
         return (await asked.future).unwrap()
@@ -597,7 +285,7 @@ class MetadataService:
             while self._asked or self._read_to != self.log.end_offset:
                 if self._asked:
                     asked = self._asked.popleft()
-                    asked.future.set(await acapture(self._carry_out, asked.decide, needs_room=asked.needs_room))
+                    asked.future.set(await acapture(self._carry_out, asked.decision))
                 else:
                     read_to, self._has_news = self._read_to, False
                     await self._follow_others()
@@ -622,14 +310,13 @@ class MetadataService:
         except OSError as error:
             log.error("the partitions of this node cannot follow a change of the metadata: %s", error)
 
-    async def _carry_out(self, decide: Decide[T], *, needs_room: bool) -> T:
+    async def _carry_out(self, decision: Decision[T]) -> T:
         """The only place that appends records, and that handles other writers that were first."""
         while True:
-            records, answer = decide(self.state)
+            records, answer = decision.on(self.state)
             if not records:
                 return answer
-            if needs_room:
-                self._check_room(records)
+            self._check_room(records)
             # In the same append, so that no crash leaves a partition without a log dir. A broker that is separate from
             # its controller has to report where it put its replicas (AssignReplicasToDirs, KIP-858).
             assign_directories(records, self.node_id, self.choose_directories)
@@ -643,8 +330,12 @@ class MetadataService:
             return answer
 
     def _check_room(self, records: Records) -> None:
+        """Refuses what takes room for good. Deletions, and changes of leaders, may use the reserve."""
+        new_partitions = sum(isinstance(it, PartitionRecord) and it.partition_epoch == 0 for it in records)
+        if not new_partitions and not isinstance(records[0], ProducerIdsRecord):
+            return
         try:
-            self.check_room(sum(isinstance(record, PartitionRecord) for record in records))
+            self.check_room(new_partitions)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror) from error
 
@@ -657,14 +348,14 @@ class MetadataService:
 
     @property
     def state(self) -> ClusterState:
-        """The input of a controller's decision."""
+        """The input of the controller's rules."""
         return ClusterState(
             image=self.image,
+            config=self.config,
             configs=self.configs,
-            node_id=self.node_id,
-            num_partitions=self.config.num_partitions,
-            default_replication_factor=self.config.default_replication_factor,
             new_id=self.clock.uuid,
+            now_ms=self.clock.now_ms(),
+            end_offset=self._read_to,
             is_alone=self.is_alone,
             check_listeners=self.check_listeners,
         )

@@ -20,7 +20,6 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change_isrs, is_eligible
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Partition
@@ -134,12 +133,8 @@ class InSyncReplicas:
     async def _decide_on(self, taken: list[tuple[Partition, IsrProposal]]) -> bool:
         """Returns whether it is known what became of the proposals. If not, the next look asks again."""
         proposals = [proposal for _, proposal in taken]
-
-        def decide(state: ClusterState) -> tuple[Records, list[ErrorCode]]:
-            return change_isrs(state, state.node_id, proposals)
-
         try:
-            errors = await self.metadata.change(decide)
+            errors = await self.metadata.change(change_isrs, self.metadata.node_id, proposals)
         except KafkaError as error:
             # It may have been recorded all the same, so they hold back the high watermark until it is known.
             log.error("changes of the ISR of %d partitions cannot be recorded: %s", len(taken), error)

@@ -15,6 +15,7 @@ from kwire_protocol.messages.alter_user_scram_credentials import (
 )
 
 from kwire.broker import Broker
+from kwire.metadata.controller.access.scram_users import alter_scram_credentials
 from kwire.runtime.clock import secret_of
 from kwire.runtime.futures import at_once
 from kwire.security.sasl.jaas import PLAIN_MODULE
@@ -62,6 +63,6 @@ def put_users(broker: Broker, users: Mapping[str, str]) -> None:
             salted = mechanism.salted_password(password, salt, MIN_ITERATIONS)
             upsertion = ScramCredentialUpsertion(name, mechanism.number, MIN_ITERATIONS, salt, salted)
             request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
-            (result,) = at_once(broker.metadata.alter_scram_credentials(request)).results
+            (result,) = at_once(broker.metadata.change(alter_scram_credentials, request)).results
             if result.error_code:
                 raise ValueError(f"user {name!r} cannot be added: {result.error_message}")

@@ -30,6 +30,7 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.handlers import alter_replica_log_dirs, describe_log_dirs
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
@@ -84,7 +85,7 @@ class Countdown:
 def create(broker: Broker, name: str, partitions: int = 1, /, **configs: str) -> list[Partition]:
     settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
     request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], settings)], 1000)
-    assert [it.error_code for it in at_once(broker.metadata.create_topics(request)).topics] == [0]
+    assert [it.error_code for it in at_once(broker.metadata.change(create_topics, request)).topics] == [0]
     return replicas(broker, name)
 
 

@@ -30,6 +30,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.network.listener_security import securities_of
 from kwire.network.server import Server
 from kwire.replicas.partition import Partition
@@ -194,7 +195,7 @@ def with_server(
     async def main() -> None:
         broker = Broker.open(config, folders, wall_clock or TrioClock(), loop=loop)
         try:
-            at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
+            at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
             create_internal_topics(broker)
             securities = securities_of(broker)  # before there is a socket that would stay open
             listeners = bind_all(config)

@@ -21,6 +21,7 @@ from kwire_storage.disk.files import RealDisk
 from kwire.admin.users import NewCredential
 from kwire.client.errors import error_name
 from kwire.config.server import ConfigError, load_config
+from kwire.metadata.controller.access.scram_users import alter_scram_credentials
 from kwire.running import BrokerEnded, StartError, close_broker, open_broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
@@ -42,7 +43,7 @@ def put_user_into(
             for it in credentials:
                 upsertion = ScramCredentialUpsertion(name, it.mechanism, it.iterations, it.salt, it.salted_password)
                 request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
-                _check(name, at_once(broker.metadata.alter_scram_credentials(request)))
+                _check(name, at_once(broker.metadata.change(alter_scram_credentials, request)))
         finally:
             close_broker(broker)
     except (StartError, BrokerEnded, ConfigError) as error:

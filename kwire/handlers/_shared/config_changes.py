@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 
 from kwire.handlers._shared.authorization import check_configs
-from kwire.metadata.controller.configs.config_changes import ConfigChange, Outcome
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Outcome, alter_configs
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ async def alter(broker: Broker, context: Context, changes: list[ConfigChange], *
             denied[number] = Outcome(error.code, error.message)
     allowed = [change for number, change in enumerate(changes) if number not in denied]
     try:
-        decided = await broker.metadata.alter_configs(allowed, validate_only=validate_only)
+        decided = await broker.metadata.change(alter_configs, allowed, validate_only=validate_only)
     except KafkaError as error:
         decided = [Outcome(error.code, error.message)] * len(allowed)
     left = iter(decided)

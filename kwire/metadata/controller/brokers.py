@@ -12,7 +12,7 @@ is made on the state that it changes: a broker registers itself, and the control
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kwire_protocol.errors import ErrorCode
@@ -24,6 +24,7 @@ from kwire_protocol.internal.metadata_brokers import (
 from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
 from kwire_protocol.kafka_error import KafkaError
 
+from kwire.metadata.bootstrap import registration_record
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.partitions.elections import Election, MayLead
 from kwire.metadata.controller.partitions.partition_changes import partition_change
@@ -54,11 +55,26 @@ def register(state: ClusterState, registration: RegisterBrokerRecord, *, stopped
     return [registration, *_without(state, {broker_id}, unclean)]
 
 
+def register_anew(state: ClusterState, log_dirs: Sequence[Uuid], stopped_epoch: int) -> tuple[Records, int]:
+    """Registers the deciding broker, as `register` does, at its start in a cluster. Returns its broker epoch.
+
+    `log_dirs` are the directory ids of its log dirs.
+    """
+    registration = registration_record(state, log_dirs, fenced=True)
+    return register(state, registration, stopped_epoch=stopped_epoch), registration.broker_epoch
+
+
 def fence(state: ClusterState, broker_ids: Collection[int]) -> tuple[Records, list[int]]:
     """These brokers have ended. Returns the ones that are fenced by this; the others were fenced already."""
     ended = {it for it in broker_ids if (known := state.image.brokers.get(it)) is not None and not known.fenced}
     changes: Records = [_change(state.image.brokers[it], fenced=_SO) for it in sorted(ended)]
     return [*changes, *_without(state, ended)], sorted(ended)
+
+
+def fence_incarnation(state: ClusterState, broker_id: int, broker_epoch: int) -> tuple[Records, list[int]]:
+    """Fences a broker that has ended, unless it has begun anew since it had this epoch. Returns what `fence` does."""
+    registered = state.image.brokers.get(broker_id)
+    return fence(state, [broker_id] if registered is not None and registered.broker_epoch == broker_epoch else [])
 
 
 def unfence(state: ClusterState, broker_id: int, broker_epoch: int) -> Records:

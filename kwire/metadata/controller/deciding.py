@@ -1,14 +1,14 @@
-"""What the controller's decisions share: their input, their result, and a limit on their size.
+"""What the controller's rules share: their input, their result, and a limit on their size.
 
-A decision is a pure function of the cluster's state and a request. It returns the records that carry it out and the
-response. The caller appends the records (all or none) and responds once they are applied. With `validate_only` the
-records are discarded. Ids are arguments.
+A rule is a pure function of the cluster's state and a request. It returns the records that carry the request out and
+the response. Who applies it appends the records (all or none) and responds once they are applied. With `validate_only`
+the records are discarded. A `Decision` is a rule with its arguments: the value that is passed to who decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -18,6 +18,7 @@ from kwire_protocol.wire import Uuid
 
 from kwire.config.definition import Value, to_text
 from kwire.config.resolution import ConfigResolver
+from kwire.config.server import ServerConfig
 from kwire.metadata.features import ELR_VERSION
 from kwire.metadata.image import ConfigResourceType, MetadataImage
 from kwire.metadata.records import MetadataRecord
@@ -30,6 +31,9 @@ UNCLEAN: Final = "unclean.leader.election.enable"
 
 Records = list[MetadataRecord]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 CheckListeners = Callable[[Mapping[str, str]], None]
 """Takes the configurations of this broker that would be in force. Raises ConfigError if its listeners refuse them."""
 
@@ -40,17 +44,24 @@ def accept_all(configs: Mapping[str, str]) -> None:
 
 @attrs.frozen
 class ClusterState:
-    """The input of a decision. `new_id` makes topic ids."""
+    """The input of a rule. `config` and `configs` are those of the deciding node, `new_id` makes ids.
+
+    `end_offset` is the offset in the metadata log that the next record gets.
+    """
 
     image: MetadataImage
+    config: ServerConfig
     configs: ConfigResolver
-    node_id: int
-    num_partitions: int
-    default_replication_factor: int
     new_id: Callable[[], Uuid]
+    now_ms: int
+    end_offset: int
     is_alone: bool = True
     """Whether the deciding broker is the whole cluster, and always will be."""
     check_listeners: CheckListeners = accept_all
+
+    @property
+    def node_id(self) -> int:
+        return self.config.node_id
 
     def topic_values(self, topic: str) -> Mapping[str, Value]:
         """The effective value of every topic configuration, by Kafka's names."""
@@ -76,6 +87,30 @@ class ClusterState:
         if name in overrides:
             return self.configs.topic_values({name: overrides[name]})[name]
         return self.configs.topic_defaults()[name]
+
+
+Rule = Callable[Concatenate[ClusterState, P], tuple[Records, T]]
+"""Raises KafkaError if the request is refused."""
+
+PlainRule = Callable[Concatenate[ClusterState, P], Records]
+"""A rule without a response."""
+
+
+@attrs.frozen
+class Decision(Generic[T]):
+    """A requested change of the metadata: a rule, and its arguments behind the cluster's state.
+
+    The rule is called when all earlier changes are applied, and again if another writer was first.
+    """
+
+    rule: Callable[..., tuple[Records, T] | Records]
+    arguments: tuple[Any, ...] = ()
+    named_arguments: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def on(self, state: ClusterState) -> tuple[Records, T]:
+        """Returns the records and the response. Raises KafkaError."""
+        decided: Any = self.rule(state, *self.arguments, **self.named_arguments)
+        return decided if isinstance(decided, tuple) else (decided, None)
 
 
 class Mutations(Protocol):

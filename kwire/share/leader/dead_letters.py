@@ -35,6 +35,7 @@ from kwire_protocol.records import Record, build_batch
 from kwire.client.errors import ClientError
 from kwire.groups.config import SharePartitionSettings
 from kwire.groups.settings import GroupSettings
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import TopicImage
 from kwire.peers.peers import Peers
 from kwire.peers.sending import TIMEOUT_S, on_set
@@ -204,8 +205,8 @@ class DeadLetters:
             # A letter has the time at which it was written. So it has with LogAppendTime, but Kafka asks for this.
             CreatableTopicConfig("message.timestamp.type", "CreateTime"),
         ]
-        response = await self._metadata.create_topics(
-            CreateTopicsRequest([CreatableTopic(name, _DEFAULT, _DEFAULT, configs=configs)])
+        response = await self._metadata.change(
+            create_topics, CreateTopicsRequest([CreatableTopic(name, _DEFAULT, _DEFAULT, configs=configs)])
         )
         (result,) = response.topics
         # Another letter may have created it at the same time.

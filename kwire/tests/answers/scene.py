@@ -22,6 +22,7 @@ from kwire.apis import APIS, Api, served_versions
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import CloseAfterResponse, CloseConnection, Context
+from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.metadata.records import MetadataRecord
 from kwire.runtime.futures import Future, at_once
 from kwire.security.authorizer import Operation, ResourceType
@@ -178,7 +179,7 @@ def opened() -> Iterator[Scene]:
     create_internal_topics(broker)
     at_once(broker.share_state.runtime.topic.ensure())
     at_once(broker.metadata.change(lambda _: (records, None)))
-    at_once(broker.metadata.create_topic_by_itself(TOPIC))
+    at_once(broker.metadata.change(auto_create_topic, TOPIC))
     append(broker.partitions.find(TOPIC, 0), b"value")
     named = Named(broker.metadata.image.topics[TOPIC].topic_id, 0, b"")
     scene = Scene(broker, clock, named)

@@ -16,7 +16,7 @@ from kwire.config.server import load_config
 from kwire.config.tables.broker import HONOURED_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.coordinators.internal_topic import InternalTopic
-from kwire.metadata.controller.topics.internal_topics import plan_topic
+from kwire.metadata.controller.topics.auto_created_topics import plan_topic
 from kwire.metadata.image import ConfigResourceType
 from kwire.names.topic_names import INTERNAL_TOPICS, internal_replication_factors
 from kwire.runtime.futures import at_once

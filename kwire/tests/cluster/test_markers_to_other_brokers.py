@@ -20,6 +20,7 @@ from kwire_protocol.records import Record, build_batch
 
 from kwire.client.producing import _FIRST_PRODUCE_THAT_ADDS
 from kwire.coordinators.runtime import java_hash
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.names.topic_names import TRANSACTION_STATE
 from kwire.replicas.partition import Partition
 from kwire.runtime.futures import Future
@@ -224,7 +225,9 @@ def test_a_topic_that_was_deleted_needs_no_marker(scene: Scene) -> None:
     scene.write()
     scene.end()
     lost = scene.cluster.taken(WriteTxnMarkersRequest)
-    at_once(scene.cluster.brokers[2].metadata.delete_topics(DeleteTopicsRequest([DeleteTopicState("t")]), version=6))
+    at_once(
+        scene.cluster.brokers[2].metadata.change(delete_topics, DeleteTopicsRequest([DeleteTopicState("t")]), version=6)
+    )
     answer = lost.handle().value
     assert answer.markers[0].topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     lost.tell(answer)

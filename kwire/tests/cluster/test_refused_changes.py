@@ -26,11 +26,11 @@ class Refusing:
     metadata: MetadataService
     refusals: int
 
-    async def change(self, decide: Callable[..., Any]) -> Any:
+    async def change(self, *request: Any) -> Any:
         if self.refusals:
             self.refusals -= 1
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "refused")
-        return await self.metadata.change(decide)
+        return await self.metadata.change(*request)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.metadata, name)

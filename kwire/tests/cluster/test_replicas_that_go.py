@@ -16,6 +16,8 @@ from outcome import Outcome, capture
 
 from kwire.broker import Broker
 from kwire.coordinators.runtime import CoordinatorRuntime
+from kwire.metadata.controller.partitions.reassignments import reassign_partitions
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.runtime.futures import Future, drive
 from kwire.runtime.loop import Loop
@@ -65,9 +67,9 @@ def test_there_is_no_coordinator_from_the_turn_on_in_which_its_replica_goes(topi
     assert runtime.shard_at(0) is not None
     held = coordinator.partitions.loop = HeldLoop()
     if is_deleted:
-        drive(other.metadata.delete_topics(DeleteTopicsRequest(topic_names=[topic]), version=5))
+        drive(other.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=[topic]), version=5))
     else:
-        drive(other.metadata.reassign_partitions(_leaves_to(other_id, topic)))
+        drive(other.metadata.change(reassign_partitions, _leaves_to(other_id, topic)))
     assert held.held, "the log is about to be removed"
     assert runtime.shard_at(0) is None
     runtime.settle()
@@ -86,9 +88,9 @@ def test_a_replica_is_not_moved_to_another_log_dir_any_more_when_it_leaves_the_n
     broker.moves.request("t", 0, target.path)
     assert target.futures
     if is_deleted:
-        at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+        at_once(broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5))
     else:
-        at_once(broker.metadata.reassign_partitions(_leaves_to(2, "t")))
+        at_once(broker.metadata.change(reassign_partitions, _leaves_to(2, "t")))
     assert broker.moves.moves == []
     broker.moves.close()
     assert not target.futures

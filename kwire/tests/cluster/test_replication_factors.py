@@ -6,6 +6,7 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
+from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.names.topic_names import INTERNAL_TOPICS
 from kwire.runtime.futures import at_once
 from kwire.tests.cluster.told_cluster import ToldCluster
@@ -37,7 +38,7 @@ def test_an_internal_topic_is_created_while_one_of_three_brokers_is_away(name: s
     cluster = ToldCluster()
     brokers = {node_id: cluster.open(node_id) for node_id in (1, 2, 3)}
     brokers[3].close()
-    at_once(brokers[1].metadata.create_topic_by_itself(name))
+    at_once(brokers[1].metadata.change(auto_create_topic, name))
     partitions = brokers[1].metadata.image.topics[name].partitions
     assert {frozenset(it.replicas) for it in partitions} == {frozenset((1, 2, 3))}
     assert {frozenset(it.isr) for it in partitions} == {frozenset((1, 2))}

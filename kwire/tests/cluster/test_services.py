@@ -12,6 +12,10 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.config.server import ServerConfig
+from kwire.metadata.bootstrap import register_alone
+from kwire.metadata.controller.topics.partition_creation import create_partitions
+from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.metadata.service import MetadataService
 from kwire.tests.futures import at_once
@@ -27,19 +31,19 @@ class Node:
         # Nodes draw different ids.
         clock = FakeClock(ids=node_id << 32)
         self.service = MetadataService.open(config, cluster_id=CLUSTER_ID, log=self.log, clock=clock)
-        at_once(self.service.register([bytes([node_id]) * 16]))
+        at_once(self.service.change(register_alone, [bytes([node_id]) * 16]))
 
     def create(self, *names: str) -> list[int]:
         request = CreateTopicsRequest([CreatableTopic(name, 2, 1) for name in names])
-        return [it.error_code for it in at_once(self.service.create_topics(request)).topics]
+        return [it.error_code for it in at_once(self.service.change(create_topics, request)).topics]
 
     def delete(self, name: str) -> list[int]:
         request = DeleteTopicsRequest(topic_names=[name])
-        return [it.error_code for it in at_once(self.service.delete_topics(request, version=5)).responses]
+        return [it.error_code for it in at_once(self.service.change(delete_topics, request, version=5)).responses]
 
     def grow(self, name: str, count: int) -> list[int]:
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)])
-        return [it.error_code for it in at_once(self.service.create_partitions(request)).results]
+        return [it.error_code for it in at_once(self.service.change(create_partitions, request)).results]
 
     def hear(self) -> None:
         at_once(self.log.look())

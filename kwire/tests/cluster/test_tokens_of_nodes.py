@@ -7,6 +7,7 @@ from kwire_protocol.internal.metadata_security import DelegationTokenRecord
 from kwire_protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 
 from kwire.broker import Broker
+from kwire.metadata.controller.access.delegation_tokens import create_token, expire_token
 from kwire.security.delegation_tokens import hmac_of
 from kwire.security.principal import Principal
 from kwire.tests.cluster.told_cluster import ToldCluster
@@ -19,7 +20,7 @@ KEY = "delegation.token.secret.key=key"
 def made_at(broker: Broker) -> tuple[str, bytes]:
     """The id and the secret of a new token."""
     request = CreateDelegationTokenRequest()
-    record = at_once(broker.metadata.create_delegation_token(request, owner=ALICE, requester=ALICE))
+    record = at_once(broker.metadata.change(create_token, request, owner=ALICE, requester=ALICE))
     return record.token_id, hmac_of("key", record.token_id)
 
 
@@ -32,7 +33,7 @@ def test_a_token_that_one_node_made_is_known_to_the_other_by_its_secret() -> Non
     assert tokens.id_of(first) == first_id
     second_id, second = made_at(one)
     assert tokens.id_of(second) == second_id
-    at_once(other.metadata.expire_delegation_token(second, period_ms=-1, requester=ALICE))
+    at_once(other.metadata.change(expire_token, tokens.id_of, second, period_ms=-1, requester=ALICE))
     assert list(one.metadata.image.access.delegation_tokens) == list(tokens.tokens) == [first_id]
     assert tokens.id_of(second) is None
 

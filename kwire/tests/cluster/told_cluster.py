@@ -12,6 +12,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.broker import Broker
 from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.config.server import load_config
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.runtime.clock import SystemClock
 from kwire.tests.futures import at_once
 from kwire.tests.metadata.harness import CLUSTER_ID
@@ -59,7 +60,7 @@ class ToldCluster:
 
 def create(broker: Broker, name: str, partitions: int, replication_factor: int = 1) -> None:
     request = CreateTopicsRequest([CreatableTopic(name, partitions, replication_factor)])
-    assert [it.error_code for it in at_once(broker.metadata.create_topics(request)).topics] == [0]
+    assert [it.error_code for it in at_once(broker.metadata.change(create_topics, request)).topics] == [0]
 
 
 def _ignore() -> None: ...

@@ -12,6 +12,7 @@ from kwire_protocol.letter_headers import PREFIX
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_protocol.records import Record, iter_records
 
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.share.leader.dead_letters import ENABLED
 from kwire.tests.share.leader.members import Member, ShareGroup, finished, initialize
@@ -112,7 +113,9 @@ async def _create_for_letters(scene: Scene, topic: str) -> None:
     if topic not in scene.broker.metadata.image.topics:
         configs = [CreatableTopicConfig(ENABLED, "true")]
         await finished(
-            scene.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic(topic, 1, 1, configs=configs)]))
+            scene.broker.metadata.change(
+                create_topics, CreateTopicsRequest([CreatableTopic(topic, 1, 1, configs=configs)])
+            )
         )
 
 

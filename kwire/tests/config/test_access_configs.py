@@ -7,6 +7,7 @@ from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, Des
 
 from kwire.config.server import ConfigError, load_config
 from kwire.config.tables.access import STANDARD_AUTHORIZER
+from kwire.metadata.config_description import describe_configs
 from kwire.metadata.image import ConfigResourceType
 from kwire.tests.metadata.harness import open_service
 
@@ -60,7 +61,7 @@ def test_what_only_the_authorizer_knows_is_described_if_it_is_set() -> None:
     def described(settings: dict[str, str]) -> dict[str, str | None]:
         service, _ = open_service(settings=settings)
         request = DescribeConfigsRequest([DescribeConfigsResource(ConfigResourceType.BROKER, "1", None)])
-        [result] = service.describe_configs(request, loggers={}).results
+        [result] = describe_configs(service.state, request, loggers={}).results
         return {it.name: it.value for it in result.configs}
 
     assert described({})["authorizer.class.name"] == ""

@@ -7,6 +7,7 @@ from kwire_protocol.errors import ErrorCode
 
 from kwire.config.suggestions import did_you_mean, listed, nearest
 from kwire.config.tables.broker import BROKER_NAMES_OF_TOPIC_CONFIGS, broker_configs
+from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.runtime.futures import at_once
 from kwire.tests.metadata.config_requests import BROKER, GROUP, METRICS, SET, TOPIC, incremental
 from kwire.tests.metadata.harness import service
@@ -54,7 +55,7 @@ def test_a_client_that_gives_an_unknown_name_is_told_the_nearest(
     resource: int, name: str, config: str, meant: str
 ) -> None:
     metadata = service()
-    at_once(metadata.create_topic_by_itself("t"))
+    at_once(metadata.change(auto_create_topic, "t"))
     code, message = incremental(metadata, resource, name, (config, SET, "1"))
     assert code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)
     assert message is not None

@@ -9,6 +9,7 @@ from kwire.config.definition import ConfigError, ConfigType
 from kwire.config.server import load_config
 from kwire.config.tables.broker import broker_config
 from kwire.config.zookeeper import ZooKeeperConfig
+from kwire.metadata.config_description import describe_configs
 from kwire.tests.metadata.harness import open_service
 
 
@@ -88,6 +89,6 @@ def test_passwords_are_neither_shown_nor_described() -> None:
     service, _ = open_service(settings=settings)
     assert "secret" not in repr(service.config.zookeeper)
     request = DescribeConfigsRequest([DescribeConfigsResource(4, "1", names)], include_synonyms=True)
-    described = service.describe_configs(request, loggers={})
+    described = describe_configs(service.state, request, loggers={})
     assert [it.is_sensitive for it in described.results[0].configs] == [True, True]
     assert "secret" not in repr(described)

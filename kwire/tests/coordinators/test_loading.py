@@ -41,6 +41,7 @@ from kwire_protocol.messages.write_txn_markers import (
 from kwire_storage.disk.files import Disk
 
 from kwire.coordinators.loading import Active, Elsewhere, Loading, Slice, Unavailable
+from kwire.metadata.controller.partitions.leader_epochs import epochs_behind
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader
 from kwire.runtime.futures import at_once
@@ -319,7 +320,7 @@ def elect(kwire: InTrio) -> None:
     """The partition of the group begins another leader epoch."""
     partition = group_partition(kwire)
     epochs = {(partition.topic_id, partition.index): partition.leader().leader_epoch}
-    at_once(kwire.broker.metadata.begin_epochs_behind(epochs))
+    at_once(kwire.broker.metadata.change(epochs_behind, epochs))
 
 
 async def answer_of_one_who_waits(kwire: InTrio, happens: Callable[[], None]) -> int:

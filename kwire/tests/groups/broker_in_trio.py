@@ -23,6 +23,7 @@ from kwire.apis import APIS
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.runtime.futures import Future, at_once
 from kwire.tests.internal_topics import create_internal_topics
 
@@ -83,7 +84,7 @@ class InTrio:
             await was_set.wait()
 
     def create_topic(self, name: str, partitions: int = 2) -> Uuid:
-        at_once(self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic(name, partitions, 1)])))
+        at_once(self.broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic(name, partitions, 1)])))
         return self.broker.metadata.image.topics[name].topic_id
 
 

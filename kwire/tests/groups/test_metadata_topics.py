@@ -8,17 +8,20 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
 from kwire.groups.metadata_topics import MetadataTopics
 from kwire.groups.topics import metadata_hash
+from kwire.metadata.controller.topics.partition_creation import create_partitions
+from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.service import MetadataService
 from kwire.runtime.futures import at_once
 from kwire.tests.metadata.harness import open_service
 
 
 def create(service: MetadataService, name: str, partitions: int = 2) -> None:
-    at_once(service.create_topics(CreateTopicsRequest([CreatableTopic(name, partitions, 1)])))
+    at_once(service.change(create_topics, CreateTopicsRequest([CreatableTopic(name, partitions, 1)])))
 
 
 def delete(service: MetadataService, name: str) -> None:
-    at_once(service.delete_topics(DeleteTopicsRequest(topic_names=[name]), version=5))
+    at_once(service.change(delete_topics, DeleteTopicsRequest(topic_names=[name]), version=5))
 
 
 def test_topics_are_found_by_name_and_named_by_id() -> None:
@@ -43,7 +46,7 @@ def test_the_version_changes_with_the_topics_and_with_nothing_else() -> None:
     create(service, "t")
     versions.append(topics.version)
     request = CreatePartitionsRequest([CreatePartitionsTopic("t", 3, assignments=None)])
-    at_once(service.create_partitions(request))
+    at_once(service.change(create_partitions, request))
     versions.append(topics.version)
     found = topics.find("t")
     assert found is not None

@@ -26,7 +26,9 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.logs import cleaner as log_cleaner
 from kwire.logs.cleaner import LogCleaner
-from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, Outcome
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, Outcome, alter_configs
+from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
@@ -54,7 +56,7 @@ class Scene:
 
     def create_topic(self) -> None:
         topic = CreatableTopic(TOPIC, 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")])
-        at_once(self.broker.metadata.create_topics(CreateTopicsRequest([topic], 1000)))
+        at_once(self.broker.metadata.change(create_topics, CreateTopicsRequest([topic], 1000)))
 
     def put(self, *keys: str) -> None:
         """A batch with these keys, and a new segment after it."""
@@ -68,8 +70,8 @@ class Scene:
     def set_rate(self, bytes_per_s: str) -> None:
         change = ("log.cleaner.io.max.bytes.per.second", Operation.SET, bytes_per_s)
         assert at_once(
-            self.broker.metadata.alter_configs(
-                [ConfigChange(ConfigResourceType.BROKER, "", [change])], validate_only=False
+            self.broker.metadata.change(
+                alter_configs, [ConfigChange(ConfigResourceType.BROKER, "", [change])], validate_only=False
             )
         ) == [Outcome()]
 
@@ -238,7 +240,7 @@ def test_a_topic_of_the_same_name_gets_nothing_of_the_one_that_is_being_cleaned(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(scene.cleaner.clean_all)
             await scene.until_it_writes()
-            at_once(scene.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5))
+            at_once(scene.broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=[TOPIC]), version=5))
             scene.create_topic()
             scene.put("b")
             scene.set_rate("1e9")
@@ -264,7 +266,9 @@ def test_a_deletion_ends_the_cleaning_and_its_folder_is_removed_after_that(tmp_p
                 nursery.start_soon(scene.cleaner.clean_all)
                 await scene.until_it_writes()
                 scene.set_rate("1")
-                at_once(scene.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5))
+                at_once(
+                    scene.broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=[TOPIC]), version=5)
+                )
                 await scene.broker.housekeeping.remove_deleted()
                 assert len(doomed()) == 1
                 assert scene.leftovers() != []
@@ -280,8 +284,8 @@ def test_a_process_without_work_ends_and_work_starts_it_again(tmp_path: Path, mo
     async def scenario(scene: Scene) -> None:
         change = ("log.cleaner.backoff.ms", Operation.SET, "300")
         at_once(
-            scene.broker.metadata.alter_configs(
-                [ConfigChange(ConfigResourceType.BROKER, "", [change])], validate_only=False
+            scene.broker.metadata.change(
+                alter_configs, [ConfigChange(ConfigResourceType.BROKER, "", [change])], validate_only=False
             )
         )
         async with trio.open_nursery() as nursery:

@@ -32,6 +32,7 @@ from kwire_storage.log.log import Log
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.log import FileMetadataLog
 from kwire.metadata.records import encode_record
 from kwire.running import StartError, open_broker
@@ -250,7 +251,11 @@ def test_retention_can_be_lowered_on_a_full_disk_and_makes_room() -> None:
 def test_the_room_of_the_reserve_is_not_for_cleaning() -> None:
     async def scenario(it: InTrio, disk: SmallDisk) -> None:
         configs = [CreatableTopicConfig("cleanup.policy", "compact")]
-        at_once(it.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("table", 1, 1, configs=configs)])))
+        at_once(
+            it.broker.metadata.change(
+                create_topics, CreateTopicsRequest([CreatableTopic("table", 1, 1, configs=configs)])
+            )
+        )
         table = it.broker.partitions.find("table", 0)
         for _ in range(3):
             batch = memoryview(bytearray(build_batch([Record(0, 1000, b"key", bytes(100))])))

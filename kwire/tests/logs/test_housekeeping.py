@@ -19,6 +19,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.logs.housekeeping import _every
+from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.runtime.tasks import TURN_S
@@ -49,7 +51,7 @@ def test_a_chore_that_the_disk_refuses_is_tried_again_and_told_of_once(caplog: p
 def test_the_high_watermark_of_a_lone_replica_is_not_worth_a_sync() -> None:
     disk = MemoryDisk()
     broker = Broker.open(load_config(), disk, SystemClock())
-    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
+    at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
     trio.run(broker.housekeeping.write_checkpoints)
     operations: list[tuple[str, str]] = []
     disk.before_operation = lambda operation, path: operations.append((operation, path))
@@ -75,7 +77,7 @@ class MovingClock(SystemClock):
 def broker_with(partitions: int, disk: MemoryDisk) -> Broker:
     """Each partition has a record in a segment that is full."""
     broker = Broker.open(load_config(), disk, MovingClock())
-    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", partitions, 1)], 1000)))
+    at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", partitions, 1)], 1000)))
     for partition in broker.partitions:
         batch = memoryview(bytearray(build_batch([Record(timestamp=1_000_000, value=b"x")])))
         partition.append(batch, read_header(batch), acks=1, now_ms=1_000_000)
@@ -162,7 +164,7 @@ def test_a_topic_that_goes_during_a_round_is_passed_over() -> None:
             nursery.start_soon(broker.housekeeping.apply_retention)
             request = DeleteTopicsRequest(topic_names=["t"])
             await trio.lowlevel.checkpoint()
-            at_once(broker.metadata.delete_topics(request, version=5))
+            at_once(broker.metadata.change(delete_topics, request, version=5))
 
     later(broker, 10**10)
     trio.run(main)
@@ -195,8 +197,8 @@ def test_files_of_deleted_segments_are_removed_when_their_time_has_come_and_not_
 def test_what_could_not_be_removed_is_removed_the_next_time(code: int) -> None:
     disk = MemoryDisk()
     broker = Broker.open(load_config(), disk, SystemClock())
-    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
-    at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+    at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
+    at_once(broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5))
     disk.before_operation = failing("remove", "t-0", code)
     with suppress(OSError):
         trio.run(broker.housekeeping.remove_deleted)
@@ -210,8 +212,8 @@ def test_what_could_not_be_removed_is_removed_the_next_time(code: int) -> None:
 def test_deleted_files_are_removed_as_soon_as_log_segment_delete_delay_ms_says() -> None:
     disk = MemoryDisk()
     broker = Broker.open(load_config(settings=["log.segment.delete.delay.ms=20"]), disk, SystemClock())
-    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
-    at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+    at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
+    at_once(broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5))
     assert any(name.endswith("-delete") for name in disk.listdir(""))
 
     async def main() -> None:

@@ -21,7 +21,9 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.logs.cleaner import LogCleaner
-from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, Outcome
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, Outcome, alter_configs
+from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
@@ -79,10 +81,11 @@ def with_broker(scenario: Callable[[Scene], Awaitable[None]], **settings: str) -
     broker = Broker.open(load_config(), disk, StandingClock())
     configs = {"cleanup.policy": "compact", **{name.replace("_", "."): value for name, value in settings.items()}}
     at_once(
-        broker.metadata.create_topics(
+        broker.metadata.change(
+            create_topics,
             CreateTopicsRequest(
                 [CreatableTopic(TOPIC, 1, 1, configs=[CreatableTopicConfig(*it) for it in configs.items()])], 1000
-            )
+            ),
         )
     )
 
@@ -186,7 +189,7 @@ def test_what_a_cleaning_took_is_no_loss_after_a_kill_and_a_change_of_the_policy
             scene.put("a")
         assert await scene.cleaner.clean_all() == 1
         no_more = ConfigChange(ConfigResourceType.TOPIC, TOPIC, [("cleanup.policy", Operation.SET, "delete")])
-        assert at_once(scene.broker.metadata.alter_configs([no_more], validate_only=False)) == [Outcome()]
+        assert at_once(scene.broker.metadata.change(alter_configs, [no_more], validate_only=False)) == [Outcome()]
         again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
         partition = again.partitions.find(TOPIC, 0)
         assert partition.log.segments[0].size == 0, "there is a segment of which nothing is left"
@@ -282,7 +285,7 @@ def test_a_topic_that_is_deleted_meanwhile_stays_deleted() -> None:
             if operation == "append" and path.endswith(".cleaned"):
                 scene.disk.before_operation = None
                 request = DeleteTopicsRequest(topic_names=[TOPIC])
-                scene.in_loop(lambda: at_once(scene.broker.metadata.delete_topics(request, version=5)))
+                scene.in_loop(lambda: at_once(scene.broker.metadata.change(delete_topics, request, version=5)))
 
         scene.disk.before_operation = delete
         await scene.cleaner.clean_all()
@@ -305,9 +308,9 @@ def test_a_topic_that_is_made_again_under_the_same_name_meanwhile_keeps_what_it_
 
         def make_again() -> None:
             metadata = scene.broker.metadata
-            at_once(metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5))
+            at_once(metadata.change(delete_topics, DeleteTopicsRequest(topic_names=[TOPIC]), version=5))
             compacted = CreatableTopic(TOPIC, 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")])
-            at_once(metadata.create_topics(CreateTopicsRequest([compacted], 1000)))
+            at_once(metadata.change(create_topics, CreateTopicsRequest([compacted], 1000)))
             for _ in range(3):
                 scene.put("b")
 
@@ -361,7 +364,7 @@ def test_one_that_the_disk_has_no_room_for_does_not_keep_the_others_from_being_c
         create = CreateTopicsRequest(
             [CreatableTopic("other", 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")])], 1000
         )
-        at_once(scene.broker.metadata.create_topics(create))
+        at_once(scene.broker.metadata.change(create_topics, create))
         scene.put("a")
         scene.put("a")
         other = scene.broker.partitions.find("other", 0)
@@ -393,7 +396,9 @@ def test_new_settings_are_acted_on_at_once() -> None:
             set_backoff = ConfigChange(
                 ConfigResourceType.BROKER, "", [("log.cleaner.backoff.ms", Operation.SET, "3600000")]
             )
-            assert at_once(scene.broker.metadata.alter_configs([set_backoff], validate_only=False)) == [Outcome()]
+            assert at_once(scene.broker.metadata.change(alter_configs, [set_backoff], validate_only=False)) == [
+                Outcome()
+            ]
             with trio.fail_after(3000):
                 while scene.cleaned == 0:
                     await trio.sleep(0.1)
@@ -409,7 +414,7 @@ def test_a_cleaning_that_is_held_back_ends_at_once_when_it_is_to() -> None:
         slow = ConfigChange(
             ConfigResourceType.BROKER, "", [("log.cleaner.io.max.bytes.per.second", Operation.SET, "1")]
         )
-        assert at_once(scene.broker.metadata.alter_configs([slow], validate_only=False)) == [Outcome()]
+        assert at_once(scene.broker.metadata.change(alter_configs, [slow], validate_only=False)) == [Outcome()]
         with trio.move_on_after(1) as scope:
             await scene.cleaner.clean_all()
         assert scope.cancelled_caught

@@ -22,6 +22,7 @@ from kwire_storage.errors import StorageError
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.coordinators.runtime import java_hash
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.testing import Broker as BrokerInThread
@@ -168,7 +169,7 @@ def test_a_folder_that_is_left_out_of_log_dirs_keeps_its_partitions_out_of_servi
     alone = open_broker({"/a": disks["/a"]})
     assert refusal(lambda: alone.partitions.find("t", 1)) == STORAGE
     # That is also the way to go on without it: a topic that is deleted may be made again, and a new folder is taken.
-    at_once(alone.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+    at_once(alone.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5))
     alone.close()
     renewed = open_broker({"/a": disks["/a"], "/b": FaultyDisk()})
     assert [folder_path(renewed, it) for it in create(renewed, "t", 2)] == ["/a", "/b"]
@@ -211,7 +212,7 @@ def test_one_folder_fails_and_the_other_serves_on(caplog: pytest.LogCaptureFixtu
     assert broker.fatal is None
     assert "the log dir /b is out of service" in caplog.text
     assert {folder_path(broker, it) for it in create(broker, "new", 2)} == {"/a"}
-    at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+    at_once(broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5))
     broker.close()
     assert disks["/a"].exists(names.CLEAN_SHUTDOWN)
     assert not disks["/b"].exists(names.CLEAN_SHUTDOWN)

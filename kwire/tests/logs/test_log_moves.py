@@ -15,6 +15,8 @@ from kwire_storage.errors import StorageError
 from trio.testing import MockClock
 
 from kwire.broker import Broker
+from kwire.metadata.controller.partitions.leader_epochs import epochs_behind
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.runtime.futures import at_once
@@ -74,7 +76,7 @@ def test_what_batches_do_not_tell_is_moved_too(broker: Broker) -> None:
     assert [idempotent(7, 0), idempotent(7, 1), idempotent(8, 0)] == [4, 5, 6]
     # In the middle of a batch, so that no file's name tells it.
     partition.delete_records_before(2, now_ms=0)
-    at_once(broker.metadata.begin_epochs_behind({(partition.topic_id, 0): 4}))
+    at_once(broker.metadata.change(epochs_behind, {(partition.topic_id, 0): 4}))
     partition.log.leader_epochs.assign(5, partition.log.log_end_offset)
     epochs = partition.log.leader_epochs.entries
     move(broker, "/b")
@@ -250,7 +252,7 @@ def test_a_stop_at_any_operation_leaves_one_log_with_every_record(loses_power: b
 def test_deleting_the_topic_ends_its_move(broker: Broker, disks: Disks) -> None:
     filled(broker)
     move(broker, "/b")
-    at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+    at_once(broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5))
     assert broker.moves.moves == []
 
 
@@ -471,6 +473,6 @@ def test_a_move_ends_before_the_log_of_its_deleted_topic_goes(broker: Broker, mo
         close(self)
 
     monkeypatch.setattr(Partition, "close", noted)
-    at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+    at_once(broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5))
     assert moving == []
     assert not broker.partitions.by_name

@@ -13,6 +13,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.config.server import ServerConfig
 from kwire.context import Context
+from kwire.metadata.auto_topic_creation import AutoTopicCreation
+from kwire.metadata.bootstrap import register_alone
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
 from kwire.metadata.records import MetadataRecord
 from kwire.metadata.service import MetadataService
@@ -68,7 +70,7 @@ def open_service(
         log=FileMetadataLog(log, config.node_id, clock.now_ms),
         clock=clock,
     )
-    at_once(service.register([folder.meta.directory_id]))
+    at_once(service.change(register_alone, [folder.meta.directory_id]))
     return service, folder
 
 
@@ -82,7 +84,7 @@ def distant_service(
     opened = MetadataService.open(
         ServerConfig.from_properties(settings or {}), cluster_id=CLUSTER_ID, log=log, clock=clock
     )
-    at_once(opened.register([DIRECTORY_ID]))
+    at_once(opened.change(register_alone, [DIRECTORY_ID]))
     log.is_slow = True
     return opened, log
 
@@ -126,6 +128,11 @@ class FakeBroker:
     client_quotas: ClientQuotas = attrs.field(
         factory=lambda: ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
     )
+
+    auto_topic_creation: AutoTopicCreation = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.auto_topic_creation = AutoTopicCreation(self.metadata)
 
     @property
     def clock(self) -> Clock:

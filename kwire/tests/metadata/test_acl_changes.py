@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kwire_protocol.internal.metadata_security import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
+from kwire.metadata.controller.access.acls import create_acls, delete_acls
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.metadata.snapshots import difference_records, image_records
 from kwire.security.acls.acl import Acl
@@ -18,8 +19,8 @@ def acl(name: str = "t", principal: str = "User:alice") -> Acl:
 
 def test_each_acl_is_recorded_once() -> None:
     it = service()
-    assert answered(it.create_acls([acl(), acl("u"), acl()])) == [None] * 3
-    assert answered(it.create_acls([acl("u"), acl("v")])) == [None] * 2
+    assert answered(it.change(create_acls, [acl(), acl("u"), acl()])) == [None] * 3
+    assert answered(it.change(create_acls, [acl("u"), acl("v")])) == [None] * 2
     recorded = it.image.access.acls
     assert sorted(each.resource_name for each in recorded.values()) == ["t", "u", "v"]
     assert all(key == each.id for key, each in recorded.items())
@@ -28,11 +29,11 @@ def test_each_acl_is_recorded_once() -> None:
 
 def test_what_is_deleted_may_be_created_again() -> None:
     it = service()
-    answered(it.create_acls([acl(), acl("u")]))
-    [deleted] = answered(it.delete_acls([AclFilter(name="t")]))
+    answered(it.change(create_acls, [acl(), acl("u")]))
+    [deleted] = answered(it.change(delete_acls, [AclFilter(name="t")]))
     assert deleted.acls == [acl()]
-    assert answered(it.delete_acls([AclFilter(name="t")]))[0].acls == []
-    answered(it.create_acls([acl()]))
+    assert answered(it.change(delete_acls, [AclFilter(name="t")]))[0].acls == []
+    answered(it.change(create_acls, [acl()]))
     assert set(it.image.access.existing_acls) == {acl(), acl("u")}
 
 
@@ -40,7 +41,7 @@ def test_an_acl_that_was_recorded_twice_is_deleted_completely() -> None:
     it = service()
     record(it, acl().record(b"1" * 16), acl().record(b"2" * 16))
     assert it.image.access.existing_acls == {acl(): 2}
-    [deleted] = answered(it.delete_acls([AclFilter()]))
+    [deleted] = answered(it.change(delete_acls, [AclFilter()]))
     assert deleted.acls == [acl(), acl()]
     assert not it.image.access.acls
     assert not it.image.access.existing_acls
@@ -55,7 +56,7 @@ def test_an_acl_that_another_node_creates_meanwhile_is_not_created_twice() -> No
             log.record_as_other(theirs.pop())
 
     log.others = first_somebody_else
-    assert answered(it.create_acls([acl()])) == [None]
+    assert answered(it.change(create_acls, [acl()])) == [None]
     assert not theirs
     assert list(it.image.access.acls) == [b"x" * 16]
 

@@ -13,6 +13,7 @@ from kwire_protocol.internal.metadata_configs import ConfigRecord
 from kwire_protocol.internal.metadata_topics import PartitionRecord, TopicRecord
 
 from kwire.config.resolution import ConfigResolver
+from kwire.config.server import ServerConfig
 from kwire.metadata.controller import brokers
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.partitions.elections import Elected, Election, elect
@@ -35,7 +36,8 @@ class Cluster:
 
     @property
     def state(self) -> ClusterState:
-        return ClusterState(self.image, ConfigResolver(self.static), 1, 1, 1, lambda: TOPIC_ID)
+        config = ServerConfig.from_properties(self.static)
+        return ClusterState(self.image, config, ConfigResolver(self.static), lambda: TOPIC_ID, now_ms=0, end_offset=0)
 
     @property
     def partitions(self) -> list[PartitionRegistration]:

@@ -20,9 +20,10 @@ from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kwire_protocol.wire import NULL_UUID, Reader, Uuid, Writer
 
-import kwire.metadata.service
+import kwire.metadata.auto_topic_creation
 from kwire.handlers import describe_cluster, describe_topic_partitions, init_producer_id, metadata
 from kwire.metadata.answers import EncodedResponse
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import CLUSTER_ID, FakeBroker, context, service
@@ -42,7 +43,7 @@ def as_sent(response: Any, kind: type[R], version: int) -> R:
 
 def with_topics(*topics: CreatableTopic, **settings: str) -> MetadataService:
     opened = service({name.replace("_", "."): value for name, value in settings.items()})
-    answered(opened.create_topics(CreateTopicsRequest(list(topics))))
+    answered(opened.change(create_topics, CreateTopicsRequest(list(topics))))
     return opened
 
 
@@ -53,7 +54,7 @@ def in_a_cluster(**settings: str) -> MetadataService:
 
 
 def ask(
-    opened: MetadataService,
+    opened: MetadataService | FakeBroker,
     topics: list[str | Uuid] | None,
     *,
     version: int = 13,
@@ -66,7 +67,7 @@ def ask(
         for it in topics or []
     ]
     request = MetadataRequest(None if topics is None else asked, create, operations, operations)
-    broker: Any = FakeBroker(opened)
+    broker: Any = FakeBroker(opened) if isinstance(opened, MetadataService) else opened
     answer = metadata.handle(broker, request, context(version, port=port))
     return as_sent(answered(answer) if isinstance(answer, Coroutine) else answer, MetadataResponse, version)
 
@@ -127,8 +128,9 @@ def test_a_topic_that_cannot_be_created_is_tried_each_time_and_the_reason_logged
             raise errors.pop(0)
 
     opened.check_room = check_room
+    broker = FakeBroker(opened)
     for logged in (1, 1, 2, 2):
-        assert ask(opened, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+        assert ask(broker, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
         assert len(caplog.records) == logged
     assert ask(opened, ["new"], create=True).topics[0].error_code == E.NONE
     first, second = caplog.messages
@@ -144,10 +146,10 @@ def test_a_factor_that_the_brokers_cannot_meet_is_an_unknown_topic(caplog: pytes
 
 
 def test_refused_topics_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kwire.metadata.service, "MOST_REFUSED_TOPICS", 2)
-    opened = in_a_cluster(default_replication_factor="2")
-    ask(opened, ["a", "b", "c"], create=True)
-    assert list(opened._refused_topics) == ["b", "c"]
+    monkeypatch.setattr(kwire.metadata.auto_topic_creation, "MOST_REFUSED_TOPICS", 2)
+    broker = FakeBroker(in_a_cluster(default_replication_factor="2"))
+    ask(broker, ["a", "b", "c"], create=True)
+    assert list(broker.auto_topic_creation._refused) == ["b", "c"]
 
 
 def test_the_metadata_log_is_no_topic_that_is_created() -> None:
@@ -218,7 +220,7 @@ def test_same_question_same_bytes_until_something_changes() -> None:
     first = answer()
     assert answer() is first
     assert answer(11) is not first
-    answered(opened.create_topics(CreateTopicsRequest([CreatableTopic("u", 1, 1)])))
+    answered(opened.change(create_topics, CreateTopicsRequest([CreatableTopic("u", 1, 1)])))
     second = answer()
     assert second is not first
     assert second == first

@@ -11,6 +11,7 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 
 from kwire.config.definition import ConfigSource
 from kwire.handlers import incremental_alter_configs as incremental_alter_configs_handler
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import Changes
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.config_requests import (
@@ -36,7 +37,7 @@ from kwire.tests.metadata.harness import FakeBroker, context, lacks, service
 @pytest.fixture
 def metadata() -> MetadataService:
     opened = service({"log.retention.hours": "100", "ssl.keystore.password": "secret", "my.plugin.key": "secret"})
-    answered(opened.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
+    answered(opened.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     return opened
 
 

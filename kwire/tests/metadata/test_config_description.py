@@ -7,6 +7,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 from kwire.config.definition import ConfigSource, ConfigType
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.config_requests import (
     BROKER,
@@ -28,7 +29,7 @@ from kwire.tests.metadata.harness import lacks, service
 @pytest.fixture
 def metadata() -> MetadataService:
     opened = service({"log.retention.hours": "100", "ssl.keystore.password": "secret", "my.plugin.key": "secret"})
-    answered(opened.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
+    answered(opened.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     return opened
 
 
@@ -46,8 +47,9 @@ def test_a_topic_is_described_whole(metadata: MetadataService) -> None:
 
 def test_topic_overrides_are_told_from_defaults(metadata: MetadataService) -> None:
     answered(
-        metadata.create_topics(
-            CreateTopicsRequest([CreatableTopic("u", 1, 1, [], [CreatableTopicConfig("segment.bytes", "2097152")])])
+        metadata.change(
+            create_topics,
+            CreateTopicsRequest([CreatableTopic("u", 1, 1, [], [CreatableTopicConfig("segment.bytes", "2097152")])]),
         )
     )
     entries = described(metadata, TOPIC, "u")

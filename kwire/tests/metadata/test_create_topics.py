@@ -15,6 +15,8 @@ from kwire_protocol.messages.create_topics import (
 )
 
 from kwire.config.definition import ConfigSource
+from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.distant_log import answered
@@ -263,7 +265,7 @@ def test_a_recreated_topic_has_a_new_id_and_no_old_configuration() -> None:
 
     metadata = service()
     (first,) = create(metadata, topic(configs={"retention.ms": "5"}))
-    answered(metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+    answered(metadata.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5))
     (second,) = create(metadata, topic())
     assert first.topic_id != second.topic_id
     assert metadata.image.config(ConfigResourceType.TOPIC, "t") == {}
@@ -272,8 +274,8 @@ def test_a_recreated_topic_has_a_new_id_and_no_old_configuration() -> None:
 
 def test_internal_topics_have_their_own_sizes_and_configurations() -> None:
     metadata = service({"offsets.topic.num.partitions": "5", "transaction.state.log.segment.bytes": "1000"})
-    answered(metadata.create_topic_by_itself("__consumer_offsets"))
-    answered(metadata.create_topic_by_itself("__transaction_state"))
+    answered(metadata.change(auto_create_topic, "__consumer_offsets"))
+    answered(metadata.change(auto_create_topic, "__transaction_state"))
     assert len(metadata.image.topics["__consumer_offsets"].partitions) == 5
     assert metadata.image.config(ConfigResourceType.TOPIC, "__consumer_offsets") == {
         "cleanup.policy": "compact",

@@ -34,6 +34,7 @@ from kwire.handlers import (
     renew_delegation_token,
 )
 from kwire.metadata.controller.access import delegation_tokens as rules
+from kwire.metadata.controller.access.delegation_tokens import remove_expired
 from kwire.metadata.delegation_tokens import DelegationTokens
 from kwire.metadata.service import MetadataService
 from kwire.security.authorizer import Operation, ResourceType
@@ -217,9 +218,9 @@ def test_a_token_that_expires_while_its_renewal_waits_for_its_turn_is_not_renewe
     token = scene.create()
     change = MetadataService.change
 
-    def late(metadata: MetadataService, decide: Any) -> Any:
+    def late(metadata: MetadataService, *request: Any, **named: Any) -> Any:
         scene.clock.time_ms += DAY + 1
-        return change(metadata, decide)
+        return change(metadata, *request, **named)
 
     monkeypatch.setattr(MetadataService, "change", late)
     assert scene.renew(token.hmac)[0] == E.DELEGATION_TOKEN_EXPIRED
@@ -380,10 +381,10 @@ def test_tokens_that_expired_are_removed() -> None:
     scene = Scene.begin()
     short, long = scene.create(max_lifetime_ms=HOUR), scene.create()
     scene.clock.time_ms += HOUR
-    answered(scene.metadata.remove_expired_tokens())
+    answered(scene.metadata.change(remove_expired))
     assert scene.ids == {short.token_id, long.token_id}
     scene.clock.time_ms += 1
-    answered(scene.metadata.remove_expired_tokens())
+    answered(scene.metadata.change(remove_expired))
     assert scene.ids == {long.token_id}
 
 
@@ -393,8 +394,8 @@ def test_very_many_tokens_that_expired_are_removed_in_several_changes(monkeypatc
     for _ in range(5):
         scene.create()
     scene.clock.time_ms += DAY + 1
-    assert rules.remove_expired(scene.metadata.state, now_ms=scene.clock.time_ms)[1]
-    answered(scene.metadata.remove_expired_tokens())
+    assert rules.remove_expired(scene.metadata.state)[1]
+    assert [answered(scene.metadata.change(remove_expired)) for _ in range(3)] == [True, True, False]
     assert scene.ids == set()
 
 
@@ -467,7 +468,7 @@ def test_whatever_is_asked_tokens_live_by_the_rules(steps: list[tuple[str, Princ
                 else:
                     model.expires_ms = min(model.ends_ms, now_ms + period_ms)
         elif step == "remove":
-            answered(scene.metadata.remove_expired_tokens())
+            answered(scene.metadata.change(remove_expired))
             models = {key: it for key, it in models.items() if min(it.ends_ms, it.expires_ms) >= now_ms}
         else:
             scene.clock.time_ms += max(0, period_ms)

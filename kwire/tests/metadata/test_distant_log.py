@@ -15,6 +15,9 @@ from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, C
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
+from kwire.metadata.controller.topics.partition_creation import create_partitions
+from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import Changes, ConfigResourceType
 from kwire.metadata.service import MetadataService
 from kwire.runtime.futures import Future, drive
@@ -48,7 +51,7 @@ def theirs(name: str) -> list[TopicRecord | PartitionRecord]:
 
 def test_nobody_is_answered_before_the_log_has_it() -> None:
     service, _ = distant_service()
-    answers = in_flight(service.create_topics(creation("t")))
+    answers = in_flight(service.change(create_topics, creation("t")))
     assert answers == []
     assert service.image.topics == {}
     settle()
@@ -59,11 +62,11 @@ def test_requests_in_flight_are_decided_one_after_the_other_on_what_the_one_befo
     service, _ = distant_service()
     more = CreatePartitionsRequest([CreatePartitionsTopic("t", 3, None)])
     answers = in_flight(
-        service.create_topics(creation("t", 2)),
-        service.create_topics(creation("t", 5)),
-        service.create_partitions(more),
-        service.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5),
-        service.create_partitions(more),
+        service.change(create_topics, creation("t", 2)),
+        service.change(create_topics, creation("t", 5)),
+        service.change(create_partitions, more),
+        service.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5),
+        service.change(create_partitions, more),
     )
     settle()
     assert [answers[it].topics[0].error_code for it in (0, 1)] == [E.NONE, E.TOPIC_ALREADY_EXISTS]
@@ -77,7 +80,7 @@ def test_whoever_was_slower_decides_again_on_what_the_other_left() -> None:
     service, log = distant_service()
     log.others = lambda: None if log.appends > 1 else log.record_as_other(*theirs("t"))
     log.appends = 0
-    (refused,) = answered(service.create_topics(creation("t"))).topics
+    (refused,) = answered(service.change(create_topics, creation("t"))).topics
     assert refused.error_code == E.TOPIC_ALREADY_EXISTS
     assert service.image.topics["t"].topic_id == THEIRS
     assert log.appends == 1
@@ -87,7 +90,7 @@ def test_whoever_was_slower_and_finds_it_still_possible_comes_next() -> None:
     service, log = distant_service()
     log.appends = 0
     log.others = lambda: None if log.appends > 3 else log.record_as_other(ConfigRecord(2, "x", str(log.appends), ""))
-    (created,) = answered(service.create_topics(creation("t"))).topics
+    (created,) = answered(service.change(create_topics, creation("t"))).topics
     assert created.error_code == E.NONE
     assert log.appends == 4
     assert service.image.configs[ConfigResourceType.TOPIC, "x"].keys() == {"1", "2", "3"}
@@ -107,16 +110,16 @@ def test_a_log_that_refuses_is_told_to_whom_it_concerns_and_the_next_goes_on() -
     service, log = distant_service()
     log.refuses = OSError(errno.EIO, "the connection is lost")
     with pytest.raises(KafkaError) as refused:
-        answered(service.create_topics(creation("t")))
+        answered(service.change(create_topics, creation("t")))
     assert refused.value.code == E.KAFKA_STORAGE_ERROR
     assert "the connection is lost" in (refused.value.message or "")
     log.refuses = None
-    assert answered(service.create_topics(creation("t"))).topics[0].error_code == E.NONE
+    assert answered(service.change(create_topics, creation("t"))).topics[0].error_code == E.NONE
 
 
 def test_a_change_whose_client_hangs_up_is_carried_out_all_the_same() -> None:
     service, _ = distant_service()
-    request = service.create_topics(creation("t"))
+    request = service.change(create_topics, creation("t"))
     request.send(None)
     request.close()
     settle()
@@ -129,10 +132,10 @@ def test_a_bug_in_one_decision_reaches_whoever_asked_and_nobody_else() -> None:
     def broken(_: object) -> tuple[list[Any], None]:
         raise ZeroDivisionError
 
-    answers = in_flight(service.create_topics(creation("a")))
+    answers = in_flight(service.change(create_topics, creation("a")))
     with pytest.raises(ZeroDivisionError):
         answered(service.change(broken))
-    answers += in_flight(service.create_topics(creation("b")))
+    answers += in_flight(service.change(create_topics, creation("b")))
     settle()
     assert sorted(service.image.topics) == ["a", "b"]
 
@@ -146,7 +149,7 @@ def test_a_new_topic_is_seen_when_its_partitions_are_served_and_not_before() -> 
             await opened
 
     service.follow = follow
-    answers = in_flight(service.create_topics(creation("t", 3)))
+    answers = in_flight(service.change(create_topics, creation("t", 3)))
     settle()
     assert "t" not in service.image.topics
     epoch = service.image.epoch

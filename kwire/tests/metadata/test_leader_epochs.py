@@ -14,6 +14,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.log import FileMetadataLog
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
@@ -39,7 +40,7 @@ def append(broker: Broker) -> None:
 def carried_here(disk: MemoryDisk) -> None:
     """Leaves partition 1 of topic t with a log whose latest epoch is 4."""
     broker = opened(disk)
-    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 2, 1)], 1000)))
+    at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 2, 1)], 1000)))
     append(broker)
     append(broker)
     broker.close()

@@ -14,6 +14,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import Log
 
 from devtools.apache_kafka import dump_log
+from kwire.metadata.controller.partitions.leader_epochs import next_epochs
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.log import AppendConflict, FileMetadataLog
 from kwire.metadata.records import encode_record
 from kwire.runtime.futures import at_once
@@ -77,12 +79,13 @@ def test_a_batch_is_there_whole_or_not_at_all() -> None:
 def test_kafkas_dump_tool_reads_what_we_wrote(tmp_path: Path) -> None:
     service, folder = open_service(RealDisk(str(tmp_path)))  # type: ignore[arg-type]
     at_once(
-        service.create_topics(
-            CreateTopicsRequest([CreatableTopic("t", 2, 1, [], [CreatableTopicConfig("segment.bytes", "2097152")])])
+        service.change(
+            create_topics,
+            CreateTopicsRequest([CreatableTopic("t", 2, 1, [], [CreatableTopicConfig("segment.bytes", "2097152")])]),
         )
     )
     at_once(service.producer_ids.draw())
-    at_once(service.begin_next_epochs())
+    at_once(service.change(next_epochs))
     folder.close()
     dumped = dump_log(tmp_path / LOG_FILE, "--cluster-metadata-decoder")
     for expected in (

@@ -14,6 +14,7 @@ from kwire_protocol.messages.describe_user_scram_credentials import CredentialIn
 
 from kwire.metadata.controller.access.scram_users import (
     MAX_CHANGES_PER_REQUEST,
+    alter_scram_credentials,
     credential_record,
     describe_scram_credentials,
 )
@@ -47,7 +48,7 @@ def alter(metadata: MetadataService, *changes: Change) -> dict[str, tuple[int, s
         [it for it in changes if isinstance(it, ScramCredentialDeletion)],
         [it for it in changes if isinstance(it, ScramCredentialUpsertion)],
     )
-    response = answered(metadata.alter_scram_credentials(request))
+    response = answered(metadata.change(alter_scram_credentials, request))
     return {it.user: (it.error_code, it.error_message) for it in response.results}
 
 
@@ -130,7 +131,7 @@ def test_a_request_has_a_bounded_number_of_changes() -> None:
     metadata = service()
     request = AlterUserScramCredentialsRequest([deletion(str(it)) for it in range(MAX_CHANGES_PER_REQUEST + 1)])
     with pytest.raises(KafkaError) as refused:
-        answered(metadata.alter_scram_credentials(request))
+        answered(metadata.change(alter_scram_credentials, request))
     assert refused.value.code == ErrorCode.POLICY_VIOLATION
 
 

@@ -15,7 +15,10 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, alter_configs
+from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
+from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage
 from kwire.metadata.service import MetadataService
 from kwire.runtime.futures import at_once
@@ -31,11 +34,13 @@ def forget_count(image: MetadataImage) -> MetadataImage:
 
 
 def busy(service: MetadataService) -> None:
-    at_once(service.create_topics(CreateTopicsRequest([CreatableTopic("a", 3, 1), CreatableTopic("b.c", 1, 1)])))
-    at_once(service.delete_topics(DeleteTopicsRequest(topic_names=["a"]), version=5))
     at_once(
-        service.alter_configs(
-            [ConfigChange(BROKER, "1", [("log.retention.ms", Operation.SET, "5")])], validate_only=False
+        service.change(create_topics, CreateTopicsRequest([CreatableTopic("a", 3, 1), CreatableTopic("b.c", 1, 1)]))
+    )
+    at_once(service.change(delete_topics, DeleteTopicsRequest(topic_names=["a"]), version=5))
+    at_once(
+        service.change(
+            alter_configs, [ConfigChange(BROKER, "1", [("log.retention.ms", Operation.SET, "5")])], validate_only=False
         )
     )
     at_once(service.producer_ids.draw())
@@ -82,9 +87,9 @@ def test_what_was_answered_survives_a_power_cut_at_any_moment() -> None:
     disk = FaultyDisk()
     service, _ = open_service(disk)
     for step in range(6):
-        at_once(service.create_topics(CreateTopicsRequest([CreatableTopic(f"t{step}", 2, 1)])))
+        at_once(service.change(create_topics, CreateTopicsRequest([CreatableTopic(f"t{step}", 2, 1)])))
         if step % 2:
-            at_once(service.delete_topics(DeleteTopicsRequest(topic_names=[f"t{step - 1}"]), version=5))
+            at_once(service.change(delete_topics, DeleteTopicsRequest(topic_names=[f"t{step - 1}"]), version=5))
         after, _ = open_service(disk.crash(), ids_from=1000)
         assert forget_count(after.image) == forget_count(service.image)
 
@@ -111,14 +116,14 @@ def test_a_disk_that_refuses_changes_nothing_and_is_told() -> None:
 
     disk.before_operation = full
     with pytest.raises(KafkaError) as error:
-        at_once(service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
+        at_once(service.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert service.image.offset == before
     assert service.image.topics == {}
     assert told == []
     # And when there is room again, it goes on by itself.
     disk.before_operation = None
-    at_once(service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
+    at_once(service.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     assert [it.name for it in told[0].topics_created] == ["t"]
 
 
@@ -127,15 +132,15 @@ def test_watchers_see_the_image_already_changed() -> None:
     seen: list[list[str]] = []
     service.watch(lambda changes: seen.append([it.name for it in changes.topics_created]))
     service.watch(lambda changes: seen.append(sorted(service.image.topics)))
-    at_once(service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
+    at_once(service.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     assert seen == [["t"], ["t"]]
 
 
 def test_a_topic_that_exists_is_not_created_again() -> None:
     service, _ = open_service()
-    at_once(service.create_topic_by_itself("t"))
+    at_once(service.change(auto_create_topic, "t"))
     with pytest.raises(KafkaError) as error:
-        at_once(service.create_topic_by_itself("t"))
+        at_once(service.change(auto_create_topic, "t"))
     assert error.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
@@ -201,7 +206,7 @@ def test_what_does_not_fit_in_the_log_is_set_right_one_by_one() -> None:
 def test_what_does_not_fit_of_a_topic_or_a_group_in_the_log_is_named(caplog: pytest.LogCaptureFixture) -> None:
     disk = FaultyDisk()
     service, folder = open_service(disk)
-    at_once(service.create_topic_by_itself("t"))
+    at_once(service.change(auto_create_topic, "t"))
     record(service, ConfigRecord(ConfigResourceType.TOPIC, "t", "min.compaction.lag.ms", "10"))
     record(service, ConfigRecord(ConfigResourceType.TOPIC, "t", "max.compaction.lag.ms", "9"))
     record(service, ConfigRecord(ConfigResourceType.GROUP, "g", "consumer.session.timeout.ms", "x"))
@@ -222,7 +227,7 @@ def test_what_does_not_fit_of_a_topic_or_a_group_in_the_log_is_named(caplog: pyt
 def test_an_unclean_election_is_logged_when_it_happens(caplog: pytest.LogCaptureFixture) -> None:
     disk = FaultyDisk()
     service, folder = open_service(disk)
-    at_once(service.create_topic_by_itself("t"))
+    at_once(service.change(auto_create_topic, "t"))
     topic_id = service.image.topics["t"].topic_id
     record(service, PartitionChangeRecord(0, topic_id, leader=-1, isr=[], last_known_elr=[1]))
     assert caplog.messages == []

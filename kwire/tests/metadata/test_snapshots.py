@@ -27,7 +27,10 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
 
 from devtools.apache_kafka import dump_log
-from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, alter_configs
+from kwire.metadata.controller.partitions.leader_epochs import epochs_behind
+from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType, MetadataImage
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 from kwire.metadata.service import MetadataService
@@ -52,12 +55,12 @@ def comparable(image: MetadataImage) -> MetadataImage:
 def busy(opened: MetadataService) -> None:
     short = [CreatableTopicConfig("retention.ms", "5")]
     topics = [CreatableTopic("a", 3, 1), CreatableTopic("b.c", 2, 1, configs=short), CreatableTopic("gone", 1, 1)]
-    at_once(opened.create_topics(CreateTopicsRequest(topics)))
-    at_once(opened.delete_topics(DeleteTopicsRequest(topic_names=["gone"]), version=5))
+    at_once(opened.change(create_topics, CreateTopicsRequest(topics)))
+    at_once(opened.change(delete_topics, DeleteTopicsRequest(topic_names=["gone"]), version=5))
     changes = [ConfigChange(ConfigResourceType.BROKER, "1", [("log.retention.ms", Operation.SET, "5")])]
-    at_once(opened.alter_configs(changes, validate_only=False))
+    at_once(opened.change(alter_configs, changes, validate_only=False))
     at_once(opened.producer_ids.draw())
-    at_once(opened.begin_epochs_behind({(opened.image.topics["a"].topic_id, 1): 6}))
+    at_once(opened.change(epochs_behind, {(opened.image.topics["a"].topic_id, 1): 6}))
 
 
 ALICE = EntityData("user", "alice")
@@ -219,7 +222,7 @@ def test_a_start_takes_the_snapshot_and_what_follows_and_the_log_before_it_is_go
     assert names.parse_metadata_snapshot(name) == (opened.log.end_offset, 1)
     assert segments_on(disk) == [names.offset_name(opened.log.end_offset, ".log")]
     opened.writes_snapshots = False
-    at_once(opened.create_topics(CreateTopicsRequest([CreatableTopic("after", 1, 1)])))
+    at_once(opened.change(create_topics, CreateTopicsRequest([CreatableTopic("after", 1, 1)])))
     again, _ = open_service(disk.crash(), EACH_CHANGE, ids_from=1000)
     assert comparable(again.image) == comparable(opened.image)
     assert again.image.offset == opened.image.offset
@@ -245,7 +248,7 @@ def test_a_power_cut_at_any_moment_loses_nothing_that_was_answered() -> None:
         disk.before_operation = stop
         try:
             for step in range(3):
-                at_once(opened.create_topics(CreateTopicsRequest([CreatableTopic(f"t{step}", 2, 1)])))
+                at_once(opened.change(create_topics, CreateTopicsRequest([CreatableTopic(f"t{step}", 2, 1)])))
                 images.append(comparable(opened.image))
             is_over = True
         except Stop:
@@ -258,7 +261,7 @@ def test_a_power_cut_at_any_moment_loses_nothing_that_was_answered() -> None:
             assert found >= set(answered_to.topics), number
             assert len(found) <= len(answered_to.topics) + 1, number
             again.writes_snapshots = True
-            at_once(again.create_topics(CreateTopicsRequest([CreatableTopic("more", 1, 1)])))
+            at_once(again.change(create_topics, CreateTopicsRequest([CreatableTopic("more", 1, 1)])))
             [_] = snapshots_on(after)
             last, _ = open_service(after.crash(), EACH_CHANGE, ids_from=2000)
             assert comparable(last.image) == comparable(again.image), number
@@ -283,7 +286,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_log_and_is_told(caplog: py
     assert snapshots_on(disk) == []
     assert "no snapshot of the metadata can be written" in caplog.text
     disk.before_operation = None
-    at_once(opened.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
+    at_once(opened.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     assert len(snapshots_on(disk)) == 1
 
 
@@ -297,7 +300,7 @@ def test_a_damaged_snapshot_is_not_used_and_without_the_log_before_it_there_is_n
     assert comparable(again.image) == comparable(opened.image)
 
     opened.writes_snapshots = True
-    at_once(opened.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
+    at_once(opened.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     [name] = snapshots_on(disk)
     after = disk.kill()
     after.remove(f"{FOLDER}/{name}")
@@ -309,8 +312,8 @@ def test_what_is_asked_for_while_a_snapshot_is_written_comes_after_it() -> None:
     opened, log = distant_service(EACH_CHANGE)
     opened.writes_snapshots = True
     record(opened, RegisterBrokerRecord(broker_id=2, rack=None, fenced=False, log_dirs=[bytes(16)]))
-    answered(opened.create_topics(CreateTopicsRequest([CreatableTopic("a", 1, 1)])))
-    answered(opened.create_topics(CreateTopicsRequest([CreatableTopic("b", 1, 1)])))
+    answered(opened.change(create_topics, CreateTopicsRequest([CreatableTopic("a", 1, 1)])))
+    answered(opened.change(create_topics, CreateTopicsRequest([CreatableTopic("b", 1, 1)])))
     settle()
     assert log.snapshot is not None
     again, _ = distant_service(EACH_CHANGE, log=log)
@@ -323,8 +326,8 @@ def test_ten_thousand_topics_that_came_and_went_leave_a_small_log() -> None:
     opened.writes_snapshots = True
     for first in range(0, 10_000, 100):
         topics = [f"t{number}" for number in range(first, first + 100)]
-        at_once(opened.create_topics(CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in topics])))
-        at_once(opened.delete_topics(DeleteTopicsRequest(topic_names=topics), version=5))
+        at_once(opened.change(create_topics, CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in topics])))
+        at_once(opened.change(delete_topics, DeleteTopicsRequest(topic_names=topics), version=5))
     deleted = folder.take_deleted(1 << 50)
     assert deleted is not None
     folder.remove(deleted)

@@ -15,6 +15,8 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
 
+from kwire.metadata.controller.topics.partition_creation import create_partitions
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import Changes
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.distant_log import answered
@@ -26,7 +28,7 @@ OTHER_ID = b"o" * 16
 
 def with_topics(*topics: CreatableTopic, brokers: int = 1, **settings: str) -> MetadataService:
     metadata = service({name.replace("_", "."): value for name, value in settings.items()}, brokers=brokers)
-    answered(metadata.create_topics(CreateTopicsRequest(list(topics))))
+    answered(metadata.change(create_topics, CreateTopicsRequest(list(topics))))
     return metadata
 
 
@@ -176,7 +178,7 @@ def test_partitions_validate_only_changes_nothing() -> None:
 def test_duplicate_topics_add_nothing() -> None:
     metadata = with_topics(CreatableTopic("t", 2, 1))
     wanted = CreatePartitionsTopic("t", 3, None)
-    (result,) = answered(metadata.create_partitions(CreatePartitionsRequest([wanted, wanted]))).results
+    (result,) = answered(metadata.change(create_partitions, CreatePartitionsRequest([wanted, wanted]))).results
     assert result.error_code == E.INVALID_REQUEST
     assert lacks(result.error_message, "'t'", "more than once") == []
     assert len(metadata.image.topics["t"].partitions) == 2

@@ -24,6 +24,8 @@ from kwire_storage.log.log import Log
 from kwire.broker import Broker
 from kwire.config.server import ServerConfig
 from kwire.context import Context
+from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.names.topic_names import is_internal
 from kwire.replicas.partition import ALL_IN_SYNC, Partition
 from kwire.runtime.futures import at_once
@@ -122,7 +124,7 @@ class BrokerTrace:
         asked = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
         with self._appending():
             request = CreateTopicsRequest([CreatableTopic(name, 1, 1, configs=asked)])
-            response = at_once(self.broker.metadata.create_topics(request))
+            response = at_once(self.broker.metadata.change(create_topics, request))
             assert response.topics[0].error_code == ErrorCode.NONE, response
         self.topics[response.topics[0].topic_id] = TopicStory(created=self._now)
 
@@ -131,7 +133,7 @@ class BrokerTrace:
         story = self.topics[topic.topic_id]
         story.deletion_began = self._now
         with self._appending():
-            at_once(self.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[name]), version=5))
+            at_once(self.broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=[name]), version=5))
         story.deleted = self._now
 
     def produce(self, name: str, *counts: int, producer_id: int = 7, flushed: bool = False) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from devtools.suite.tiers import small_and_full
-from kwire.metadata.service import Decide, MetadataService
+from kwire.metadata.controller.deciding import Decision
+from kwire.metadata.service import MetadataService
 from kwire.tests.power_cuts.broker_traces import BROKER_TRACES, broker_trace
 from kwire.tests.power_cuts.transaction_traces import TRANSACTION_TRACES, transaction_trace
 from kwire.tests.replay_mistakes import MARKERS_ABORT, PENDING_OFFSETS_COUNT, REPLAY, RESUME
@@ -21,8 +23,6 @@ TRANSACTION_BOUNDS = Bounds(states=3, states_again=1, lives=500)
 SMALL_TRANSACTION_BOUNDS = Bounds(states=1, states_again=1, lives=500, every=8, every_again=6)
 """Less is pending at each moment, and a state takes longer to look at."""
 
-T = TypeVar("T")
-
 HELD_FROM = "kwire.replicas.flush_gate:FlushGate.held_from"
 NEVER = 1 << 62
 """An offset that no log reaches."""
@@ -34,8 +34,8 @@ async def at_once(_topic: object, _index: int) -> None: ...
 async def nothing(_log: object) -> None: ...
 
 
-async def only_decide(service: MetadataService, decide: Decide[T], **_: object) -> T:
-    return decide(service.state)[1]
+async def only_decide(service: MetadataService, rule: Callable[..., Any], *arguments: Any) -> Any:
+    return Decision(rule, arguments).on(service.state)[1]
 
 
 MUTANTS = [
@@ -77,7 +77,7 @@ MUTANTS = [
         instead(
             "kwire.metadata.service:MetadataService.change",
             lambda _: only_decide,
-            seen_by="kwire.metadata.service:MetadataService._allocate_producer_ids",
+            seen_by="kwire.metadata.producer_ids:ProducerIds._fetch",
         ),
     ),
     Mutant(

@@ -17,6 +17,7 @@ from kwire.config.definition import ConfigError
 from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.handlers import fetch
+from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.replicas.closest import closest_follower
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Leader, role_of
@@ -83,7 +84,7 @@ def test_of_several_the_one_that_has_most_is_preferred_then_the_latest_then_the_
 
 def opened(*settings: str) -> Broker:
     broker = Broker.open(load_config(settings=["broker.rack=here", *settings]), MemoryDisk(), SystemClock())
-    at_once(broker.metadata.create_topic_by_itself("t"))
+    at_once(broker.metadata.change(auto_create_topic, "t"))
     this = broker.metadata.image.brokers[THIS]
     broker.metadata.image.brokers[SECOND] = attrs.evolve(this, broker_id=SECOND, rack="there")
     return broker

@@ -18,6 +18,7 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.handlers import fetch, list_offsets, produce
+from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.replicas.roles import role_of
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
@@ -29,7 +30,7 @@ EPOCH = 5
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     opened = Broker.open(load_config(), MemoryDisk(), SystemClock())
-    at_once(opened.metadata.create_topic_by_itself("t"))
+    at_once(opened.metadata.change(auto_create_topic, "t"))
     partition = opened.partitions.find("t", 0)
     partition.take_role(
         role_of(1, leader_id=OTHER_NODE, leader_epoch=EPOCH, replicas=[OTHER_NODE, 1], isr=[OTHER_NODE])

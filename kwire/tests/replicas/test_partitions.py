@@ -10,6 +10,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import Changes, PartitionRegistration, TopicImage
 from kwire.replicas.roles import Follower, Leader, NotLeaderError
 from kwire.replicas.table import TopicRef
@@ -23,7 +24,7 @@ def test_a_broker_that_died_while_it_created_a_partition_starts_and_finishes_it(
     """The folder is there, and what should tell its topic's id is not, or has nothing in it yet."""
     disk = MemoryDisk()
     broker = Broker.open(load_config(), disk, SystemClock())
-    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
+    at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
     topic_id = broker.metadata.image.topics["t"].topic_id
     broker.log_dirs.metadata.abandon()
     if left is None:
@@ -71,7 +72,7 @@ def test_a_log_is_there_exactly_where_this_node_holds_a_replica() -> None:
 def test_the_high_watermark_of_the_last_checkpoint_is_read_back() -> None:
     disk = MemoryDisk()
     broker = Broker.open(load_config(), disk, SystemClock())
-    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
+    at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
     partition = broker.partitions.find("t", 0)
     image = broker.metadata.image.topics["t"]
     shared = TopicImage("t", image.topic_id, [registered(1, 1, 2, epoch=1)])
@@ -91,7 +92,7 @@ def test_the_high_watermark_of_the_last_checkpoint_is_read_back() -> None:
 
 def test_an_unknown_partition_is_told_by_how_it_was_named() -> None:
     broker = Broker.open(load_config(), MemoryDisk(), SystemClock())
-    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
+    at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
     topic_id = broker.metadata.image.topics["t"].topic_id
     asked: list[tuple[TopicRef, int, ErrorCode]] = [
         ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

@@ -16,6 +16,9 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.metadata.controller.topics.partition_creation import create_partitions
+from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 
@@ -34,7 +37,7 @@ def refusing(broker: Broker, disk: MemoryDisk, *partitions: int) -> None:
 
 
 def create(broker: Broker, count: int) -> None:
-    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic(TOPIC, count, 1)], 1000)))
+    at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic(TOPIC, count, 1)], 1000)))
 
 
 def states(broker: Broker) -> list[ErrorCode]:
@@ -71,7 +74,7 @@ def test_a_partition_without_a_descriptor_does_not_keep_the_others_from_being_ma
         create(broker, 4)
     else:
         more = CreatePartitionsRequest([CreatePartitionsTopic(TOPIC, 4, None)], 1000)
-        at_once(broker.metadata.create_partitions(more))
+        at_once(broker.metadata.change(create_partitions, more))
     refused = ErrorCode.KAFKA_STORAGE_ERROR
     assert states(broker) == [ErrorCode.NONE, refused, refused, ErrorCode.NONE]
     assert broker.log_dirs.online
@@ -87,7 +90,7 @@ def test_a_partition_without_a_descriptor_does_not_keep_the_others_from_being_ma
 
 def delete(broker: Broker) -> None:
     request = DeleteTopicsRequest(topic_names=[TOPIC])
-    (answer,) = at_once(broker.metadata.delete_topics(request, version=5)).responses
+    (answer,) = at_once(broker.metadata.change(delete_topics, request, version=5)).responses
     assert answer.error_code == ErrorCode.NONE
 
 
@@ -124,7 +127,7 @@ def test_a_new_topic_has_nothing_of_one_whose_deletion_was_refused(broker: Broke
 def test_a_partition_that_is_deleted_meanwhile_is_not_made(broker: Broker, disk: MemoryDisk) -> None:
     refusing(broker, disk, 0)
     create(broker, 1)
-    at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5))
+    at_once(broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=[TOPIC]), version=5))
     refusing(broker, disk)
     broker.partitions.make_refused()
     assert not disk.exists(f"{TOPIC}-0")

@@ -20,6 +20,7 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.handlers import fetch
+from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import ALL_IN_SYNC, Partition, read_bound
 from kwire.replicas.roles import Absent, Follower, FollowerState, LastFetch, Leader, NotLeaderError, role_of
@@ -306,7 +307,7 @@ def fetched(broker: Broker, replica_id: int, offset: int) -> Any:
 
 def test_a_follower_reads_to_the_end_of_the_log_and_moves_the_high_watermark_by_that() -> None:
     broker = Broker.open(load_config(), MemoryDisk(), SystemClock())
-    at_once(broker.metadata.create_topic_by_itself("t"))
+    at_once(broker.metadata.change(auto_create_topic, "t"))
     partition = broker.partitions.find("t", 0)
     partition.take_role(leader(THIS, SECOND, replicas=(THIS, SECOND)))
     partition.note_fetch(SECOND, 0)

@@ -7,6 +7,7 @@ import trio
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
 from kwire.broker import Broker
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.runtime.futures import at_once
 from kwire.tests.folder_scene import Countdown, Disks, Stop, append, create, new_disks, open_broker, replicas, values
 
@@ -14,7 +15,7 @@ UNIQUE = "a" * 32
 
 
 def delete(broker: Broker, name: str = "t") -> None:
-    at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[name]), version=5))
+    at_once(broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=[name]), version=5))
 
 
 def delete_with_files(broker: Broker) -> None:

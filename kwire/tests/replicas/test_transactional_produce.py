@@ -24,6 +24,7 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import CloseConnection
 from kwire.handlers import produce
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.runtime.futures import Future, at_once
@@ -41,7 +42,7 @@ class Scene:
     def __init__(self) -> None:
         self.broker = Broker.open(load_config(), MemoryDisk(), FakeClock())
         self.transactions = FakeTransactions().stand_in(self.broker)
-        at_once(self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 3, 1)], 1000)))
+        at_once(self.broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 3, 1)], 1000)))
 
     def partition(self, index: int = 0) -> Partition:
         return self.broker.partitions.find("t", index)

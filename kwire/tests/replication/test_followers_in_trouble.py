@@ -14,7 +14,9 @@ from kwire_storage import names
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.medium import EVERYTHING, NOTHING_UNSYNCED, Fate
 
-from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, alter_configs
+from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Follower
 from kwire.runtime.futures import at_once
@@ -32,7 +34,7 @@ def configure(world: World, **values: str) -> None:
     operations = [(name.replace("_", "."), Operation.SET, value) for name, value in values.items()]
     change = ConfigChange(ConfigResourceType.TOPIC, TOPIC, operations)
     node_id = min(world.brokers)
-    [outcome] = at_once(world.brokers[node_id].metadata.alter_configs([change], validate_only=False))
+    [outcome] = at_once(world.brokers[node_id].metadata.change(alter_configs, [change], validate_only=False))
     assert outcome.code == ErrorCode.NONE, outcome.message
     for it in world.brokers:
         world.hear(it)
@@ -322,9 +324,11 @@ def test_a_log_of_a_deleted_topic_of_the_same_name_is_set_aside(caplog: pytest.L
     world.produced.clear()
     world.kill(3)
     metadata = world.brokers[1].metadata
-    at_once(metadata.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(TOPIC)]), version=6))
+    at_once(metadata.change(delete_topics, DeleteTopicsRequest(topics=[DeleteTopicState(TOPIC)]), version=6))
     wanted = CreatableTopic(TOPIC, -1, -1, assignments=[CreatableReplicaAssignment(0, [1, 2, 3])])
-    assert [it.error_code for it in at_once(metadata.create_topics(CreateTopicsRequest([wanted]))).topics] == [0]
+    assert [it.error_code for it in at_once(metadata.change(create_topics, CreateTopicsRequest([wanted]))).topics] == [
+        0
+    ]
     world.produce(1, b"of the new topic")
     world.open(3)
     world.settle()

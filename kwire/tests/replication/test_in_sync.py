@@ -8,7 +8,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_brokers import FenceBrokerRecord
 
 from kwire.metadata.controller.brokers import fence
-from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, alter_configs
 from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change_isrs
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
@@ -127,7 +127,7 @@ def test_a_smaller_isr_does_not_commit_more_under_the_min_insync_replicas_of_bef
     world.produce(leader, b"only the leader has it", acks=1)
     asked = ConfigChange(ConfigResourceType.TOPIC, TOPIC, [("min.insync.replicas", Operation.SET, "2")])
     metadata = world.brokers[others[0]].metadata
-    at_once(metadata.alter_configs([asked], validate_only=False))
+    at_once(metadata.change(alter_configs, [asked], validate_only=False))
     at_once(metadata.change(lambda state: fence(state, others)))
     assert (world.registered.isr, {*world.registered.eligible_leader_replicas}) == ((leader,), {*others})
     world.hear(leader)

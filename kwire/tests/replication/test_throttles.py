@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from kwire_protocol.errors import ErrorCode
 
-from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, alter_configs
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Leader
 from kwire.runtime.futures import at_once
@@ -22,7 +22,7 @@ LEADER, FOLLOWER = "leader", "follower"
 def configure(world: World, node_id: int, kind: int, resource: str, name: str, value: str | None) -> None:
     operation = (name, Operation.DELETE if value is None else Operation.SET, value)
     change = ConfigChange(kind, resource, [operation])
-    [outcome] = at_once(world.brokers[node_id].metadata.alter_configs([change], validate_only=False))
+    [outcome] = at_once(world.brokers[node_id].metadata.change(alter_configs, [change], validate_only=False))
     assert outcome.code == ErrorCode.NONE, outcome.message
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.replicas.table import MANY_PARTITIONS
 from kwire.runtime.futures import at_once
 from kwire.runtime.garbage import lasting
@@ -59,6 +60,6 @@ def test_deleted_partitions_go_without_the_garbage_collector() -> None:
     assert len(parts) >= 6
     del partitions, partition
     gc.disable()
-    at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+    at_once(broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5))
     assert [it() for it in parts] == [None] * len(parts)
     broker.close()

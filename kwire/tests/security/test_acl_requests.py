@@ -22,6 +22,7 @@ from kwire.config.server import load_config
 from kwire.config.tables.access import STANDARD_AUTHORIZER
 from kwire.context import CloseConnection, Context
 from kwire.metadata.controller.access import acls as decisions
+from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.runtime.clock import SystemClock
 from kwire.security.authorizer import CLUSTER_NAME, AllowAll, Operation, ResourceType
 from kwire.security.principal import Principal, Requester
@@ -44,7 +45,7 @@ def opened(disk: MemoryDisk, *settings: str) -> Broker:
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     it = opened(MemoryDisk())
-    at_once(it.metadata.create_topic_by_itself("t"))
+    at_once(it.metadata.change(auto_create_topic, "t"))
     yield it
     it.close()
 

@@ -90,6 +90,8 @@ from kwire.apis import APIS
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
+from kwire.metadata.controller.topics import topic_deletion
+from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
@@ -145,7 +147,7 @@ def open_broker() -> Iterator[Broker]:
     opened = Broker.open(load_config(settings=settings), MemoryDisk(), SystemClock())
     at_once(opened.metadata.change(lambda _: ([TOKEN], None)))
     create_internal_topics(opened)
-    at_once(opened.metadata.create_topic_by_itself(TOPIC))
+    at_once(opened.metadata.change(auto_create_topic, TOPIC))
     append(opened.partitions.find(TOPIC, 0), b"secret-value")
     ask(opened, "offset_commit", REQUESTS["offset_commit"][0](opened))
     ask(opened, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
@@ -798,7 +800,11 @@ def test_a_topic_may_be_created_by_whoever_may_create_that_topic(broker: Broker)
     (created,) = ask(broker, "create_topics", REQUESTS["create_topics"][0](broker)).topics
     assert (created.error_code, created.topic_config_error_code) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert (created.configs, created.num_partitions, created.replication_factor) == ([], -1, -1)
-    at_once(broker.metadata.delete_topics(delete_topics.DeleteTopicsRequest(topic_names=["new"]), version=5))
+    at_once(
+        broker.metadata.change(
+            topic_deletion.delete_topics, delete_topics.DeleteTopicsRequest(topic_names=["new"]), version=5
+        )
+    )
     assert "new" not in broker.metadata.image.topics
     ask(broker, "metadata", REQUESTS["metadata"][2](broker))
     assert "new" in broker.metadata.image.topics

@@ -20,7 +20,7 @@ from kwire_protocol.records import Record, build_batch
 from kwire.broker import Broker
 from kwire.config.definition import ConfigError
 from kwire.config.server import load_config
-from kwire.metadata.controller.configs.config_changes import ConfigChange
+from kwire.metadata.controller.configs.config_changes import ConfigChange, alter_configs
 from kwire.metadata.controller.configs.config_changes import Operation as ConfigOperation
 from kwire.metadata.image import ConfigResourceType
 from kwire.security.authorizer import Operation, ResourceType
@@ -77,7 +77,7 @@ def test_a_login_module_is_no_class_that_is_loaded(broker: Broker) -> None:
             settings=["listeners=SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms=PLAIN", f"{name}={JNDI}"]
         )
     change = ConfigChange(ConfigResourceType.BROKER, "1", [("sasl.jaas.config", ConfigOperation.SET, JNDI)])
-    at_once(broker.metadata.alter_configs([change], validate_only=False))
+    at_once(broker.metadata.change(alter_configs, [change], validate_only=False))
     assert not broker.config.sasl
 
 

@@ -234,7 +234,7 @@ IN_CLUSTERS: dict[str, Change] = {
         "kwire.metadata.controller.brokers:register", always_in_good_order
     ),
     "a clean stop passes for an unclean one": instead("kwire_storage.checkpoints:decode_clean_shutdown", always(-1)),
-    "a controller fences nobody": instead(f"{MEMBER}._due_as_controller", always([])),
+    "a controller fences nobody": instead(f"{MEMBER}._ended", always([])),
     "a node that starts again stays fenced": instead("kwire.metadata.controller.brokers:unfence", always([])),
     "a proposal of an earlier epoch is accepted": instead(
         "kwire.metadata.controller.partitions.isr_changes:_refusal", always(ErrorCode.NONE)

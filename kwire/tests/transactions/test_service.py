@@ -14,6 +14,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.coordinators.backoff import LONGEST_PAUSE_MS
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import NO_LEADER, Follower
 from kwire.runtime.futures import Future
@@ -40,7 +41,9 @@ class Scene:
         create_internal_topics(self.broker)
         config = CreatableTopicConfig("flush.messages", "2")
         at_once(
-            self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1, configs=[config])], 1000))
+            self.broker.metadata.change(
+                create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1, configs=[config])], 1000)
+            )
         )
         self.partition = self.broker.partitions.find("t", 0)
         service = self.broker.transactions

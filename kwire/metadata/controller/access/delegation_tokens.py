@@ -14,9 +14,9 @@ create tokens of others. That is the handlers' concern, as is which connections 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_security import DelegationTokenRecord, RemoveDelegationTokenRecord
 from kwire_protocol.kafka_error import KafkaError
@@ -35,12 +35,8 @@ MAX_REMOVED_AT_ONCE: Final = 1000
 _MAX_LONG: Final = (1 << 63) - 1
 
 
-@attrs.frozen
-class TokenLifetimes:
-    """Of all tokens, by the configuration of the node that decides."""
-
-    expiry_time_ms: int
-    max_lifetime_ms: int
+IdOf = Callable[[bytes], str | None]
+"""Returns the id of the token whose HMAC this is, if there is one."""
 
 
 def check_renewers(request: CreateDelegationTokenRequest) -> None:
@@ -57,12 +53,11 @@ def create_token(
     *,
     owner: Principal,
     requester: Principal,
-    lifetimes: TokenLifetimes,
-    now_ms: int,
 ) -> tuple[Records, DelegationTokenRecord]:
     """The renewers are checked before (`check_renewers`). Raises KafkaError(UNSUPPORTED_VERSION)."""
     _check_version(state)
-    lifetime_ms = lifetimes.max_lifetime_ms
+    now_ms = state.now_ms
+    lifetime_ms = state.config.delegation_token_max_lifetime_ms
     if request.max_lifetime_ms > 0:
         lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)
     ends_ms = _sum(now_ms, lifetime_ms)
@@ -72,37 +67,33 @@ def create_token(
         renewers=[str(Principal(it.principal_type, it.principal_name)) for it in request.renewers],
         issue_timestamp=now_ms,
         max_timestamp=ends_ms,
-        expiration_timestamp=min(ends_ms, _sum(now_ms, lifetimes.expiry_time_ms)),
+        expiration_timestamp=min(ends_ms, _sum(now_ms, state.config.delegation_token_expiry_time_ms)),
         token_id=uuid_to_text(state.new_id()),
     )
     return [record], record
 
 
 def renew_token(
-    state: ClusterState,
-    token_id: str | None,
-    *,
-    period_ms: int,
-    requester: Principal,
-    lifetimes: TokenLifetimes,
-    now_ms: int,
+    state: ClusterState, id_of: IdOf, token_hmac: bytes, *, period_ms: int, requester: Principal
 ) -> tuple[Records, int]:
-    """Returns when it expires then. `token_id` is None if nobody has the secret that was sent. Raises KafkaError:
-    UNSUPPORTED_VERSION, DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH."""
-    token = _found(state, token_id)
-    if is_expired(token, now_ms):
+    """Returns the new expiration timestamp, in ms. Raises KafkaError: UNSUPPORTED_VERSION, DELEGATION_TOKEN_NOT_FOUND,
+    DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH."""
+    token = _found(state, id_of(token_hmac))
+    if is_expired(token, state.now_ms):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
     _check_renewer(token, requester)
-    if period_ms <= 0 or period_ms > lifetimes.expiry_time_ms:
-        period_ms = lifetimes.expiry_time_ms
-    return _expiring(token, _sum(now_ms, period_ms))
+    longest_ms = state.config.delegation_token_expiry_time_ms
+    if period_ms <= 0 or period_ms > longest_ms:
+        period_ms = longest_ms
+    return _expiring(token, _sum(state.now_ms, period_ms))
 
 
 def expire_token(
-    state: ClusterState, token_id: str | None, *, period_ms: int, requester: Principal, now_ms: int
+    state: ClusterState, id_of: IdOf, token_hmac: bytes, *, period_ms: int, requester: Principal
 ) -> tuple[Records, int]:
-    """As `renew_token`. A token that has expired can still be removed at once."""
-    token = _found(state, token_id)
+    """Returns and raises what `renew_token` does. A token that has expired can still be removed at once."""
+    token = _found(state, id_of(token_hmac))
+    now_ms = state.now_ms
     _check_renewer(token, requester)
     if period_ms < 0:
         return [RemoveDelegationTokenRecord(token.token_id)], now_ms
@@ -111,11 +102,11 @@ def expire_token(
     return _expiring(token, _sum(now_ms, period_ms))
 
 
-def remove_expired(state: ClusterState, *, now_ms: int) -> tuple[Records, bool]:
-    """Returns whether there may be more."""
+def remove_expired(state: ClusterState) -> tuple[Records, bool]:
+    """Removes tokens with which nobody can log in any more. Returns True if there may be more."""
     removed: Records = []
     for token in state.image.access.delegation_tokens.values():
-        if is_expired(token, now_ms):
+        if is_expired(token, state.now_ms):
             if len(removed) == MAX_REMOVED_AT_ONCE:
                 return removed, True
             removed.append(RemoveDelegationTokenRecord(token.token_id))

@@ -15,25 +15,24 @@ from collections.abc import Mapping
 from kwire_protocol.internal.metadata_topics import PartitionChangeRecord, PartitionRecord
 from kwire_protocol.wire import Uuid
 
-from kwire.metadata.controller.deciding import Records
-from kwire.metadata.image import MetadataImage
+from kwire.metadata.controller.deciding import ClusterState, Records
 
 
-def next_epochs(image: MetadataImage, node_id: int) -> Records:
-    """Begins the next epoch of each partition that this node leads."""
+def next_epochs(state: ClusterState) -> Records:
+    """Begins the next epoch of each partition that the deciding node leads."""
     return [
-        PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=node_id)
-        for topic in image.topics.values()
+        PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=state.node_id)
+        for topic in state.image.topics.values()
         for index, known in enumerate(topic.partitions)
-        if known.leader == node_id
+        if known.leader == state.node_id
     ]
 
 
-def epochs_behind(image: MetadataImage, latest: Mapping[tuple[Uuid, int], int]) -> Records:
+def epochs_behind(state: ClusterState, latest: Mapping[tuple[Uuid, int], int]) -> Records:
     """Begins the epoch after the log's latest, for each of these partitions, given by topic id and index."""
     records: Records = []
     for (topic_id, index), epoch in latest.items():
-        known = image.topics_by_id[topic_id].partitions[index]
+        known = state.image.topics_by_id[topic_id].partitions[index]
         records.append(
             PartitionRecord(
                 partition_id=index,

@@ -14,16 +14,17 @@ them when it is back. Like Kafka's `StripedReplicaPlacer`, which counts all regi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final, Self
 
 import attrs
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.internal.metadata_topics import PartitionRecord
+from kwire_protocol.internal.metadata_topics import PartitionChangeRecord, PartitionRecord
 from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.wire import NULL_UUID, Uuid
 
+from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration
 from kwire.metadata.records import MetadataRecord
 
@@ -188,6 +189,23 @@ def assign_directories(
     if unassigned:
         for (record, place), directory_id in zip(unassigned, choose(len(unassigned)), strict=True):
             record.directories[place] = directory_id
+
+
+def move_replicas(state: ClusterState, directories: Mapping[tuple[Uuid, int], Uuid]) -> Records:
+    """Records which log dirs of the deciding broker have these partitions from now on, given by topic id and index.
+
+    Partitions of topics that were deleted meanwhile are left out.
+    """
+    topics = state.image.topics_by_id
+    return [
+        PartitionChangeRecord(
+            partition_id=index,
+            topic_id=topic_id,
+            directories=topics[topic_id].partitions[index].with_directory(state.node_id, directory_id),
+        )
+        for (topic_id, index), directory_id in directories.items()
+        if topic_id in topics
+    ]
 
 
 def _directory(image: MetadataImage, broker_id: int) -> Uuid:

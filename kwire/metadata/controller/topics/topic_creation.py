@@ -76,7 +76,7 @@ def _check_partition_count(state: ClusterState, topics: Sequence[CreatableTopic]
         if topic.assignments:
             count += len(topic.assignments)
         else:
-            count += state.num_partitions if topic.num_partitions == DEFAULT else max(topic.num_partitions, 0)
+            count += state.config.num_partitions if topic.num_partitions == DEFAULT else max(topic.num_partitions, 0)
     if count > MAX_PARTITIONS_PER_REQUEST:
         raise too_many(count, "partitions", MAX_PARTITIONS_PER_REQUEST)
 
@@ -123,11 +123,11 @@ def _assignment(state: ClusterState, topic: CreatableTopic, placer: Placer) -> l
             f"Number of partitions was set to an invalid non-positive value: topic {topic.name!r} cannot have "
             f"{topic.num_partitions}. Give 1 or more, or -1 to use the broker's num.partitions.",
         )
-    count = state.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
+    count = state.config.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
     replicas = topic.replication_factor
     if replicas == DEFAULT:
         # A default of three must not keep a single broker from working; who asks for three gets three or an error.
-        replicas = clamped_replication_factor(state, state.default_replication_factor)
+        replicas = clamped_replication_factor(state, state.config.default_replication_factor)
     return placer.place(count=count, replication_factor=replicas)
 
 

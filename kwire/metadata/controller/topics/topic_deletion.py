@@ -32,11 +32,10 @@ def delete_topics(
     mutations: Mutations = ANY_MUTATIONS,
     *,
     version: int,
-    enabled: bool,
 ) -> tuple[Records, DeleteTopicsResponse]:
-    """`enabled` is delete.topic.enable. Names and ids that occur twice delete nothing."""
+    """Names and ids that occur twice delete nothing."""
     mutations.begin()
-    if not enabled:
+    if not state.config.delete_topic_enable:
         return [], _disabled(request, version)
     results: list[DeletableTopicResult] = []
     names: Counter[str] = Counter(request.topic_names)

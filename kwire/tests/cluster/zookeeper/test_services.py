@@ -7,6 +7,8 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 
 from kwire.cluster.zookeeper.metadata_log import ZooKeeperLog
 from kwire.config.server import ServerConfig
+from kwire.metadata.bootstrap import register_alone
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.service import MetadataService
 from kwire.tests.cluster.test_services import EACH_CHANGE, comparable
 from kwire.tests.cluster.zookeeper.fake_keeper import FakeKeeper, FakeZooKeeper, Loss, losing
@@ -21,11 +23,11 @@ class Node:
         self.log = ZooKeeperLog.open(self.keeper, lambda: NOW_MS, clock.uuid)
         config = ServerConfig.from_properties({"node.id": str(node_id), **EACH_CHANGE})
         self.service = MetadataService.open(config, cluster_id=CLUSTER_ID, log=self.log, clock=clock)
-        at_once(self.service.register([bytes([node_id]) * 16]))
+        at_once(self.service.change(register_alone, [bytes([node_id]) * 16]))
 
     def create(self, *names: str) -> list[int]:
         request = CreateTopicsRequest([CreatableTopic(name, 2, 1) for name in names])
-        return [it.error_code for it in at_once(self.service.create_topics(request)).topics]
+        return [it.error_code for it in at_once(self.service.change(create_topics, request)).topics]
 
 
 @pytest.mark.parametrize("writes_snapshots", [False, True])

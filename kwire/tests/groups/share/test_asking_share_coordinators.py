@@ -15,6 +15,7 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.groups.group import MemberContext
 from kwire.groups.share_states import Outcome, ToDelete
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.runtime.futures import Future, at_once
 from kwire.tests.metadata.harness import FakeClock
 
@@ -43,7 +44,7 @@ def test_a_state_is_not_asked_for_again_while_the_question_is_under_way() -> Non
     clock = FakeClock()
     settings = [f"group.share.initialize.retry.interval.ms={RETRY_MS}", "group.share.assignment.interval.ms=0"]
     broker = Broker.open(load_config(settings=settings), MemoryDisk(), clock)
-    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
+    at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     at_once(broker.groups.runtime.topic.ensure())
     coordinators = broker.groups._persister = SlowCoordinators()
     epoch = 0

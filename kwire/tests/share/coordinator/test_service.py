@@ -23,6 +23,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.apis import APIS
 from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.names.topic_names import SHARE_GROUP_STATE
 from kwire.replicas.partition import Acknowledgement, Partition
@@ -186,7 +187,7 @@ def test_a_log_that_must_not_be_cut_is_left_alone(scene: Scene, caplog: pytest.L
 def test_the_states_of_a_deleted_topic_do_not_come_back(scene: Scene) -> None:
     scene.initialize()
     asked = READ.request("g", {scene.topic_id: [ReadData(0, -1)]})
-    at_once(scene.broker.metadata.delete_topics(DeleteTopicsRequest([DeleteTopicState("t")]), version=6))
+    at_once(scene.broker.metadata.change(delete_topics, DeleteTopicsRequest([DeleteTopicState("t")]), version=6))
     for _ in range(2):
         (topic,) = at_once(scene.broker.share_state.answer(READ, asked)).results
         assert topic.partitions[0].error_code == E.INVALID_REQUEST
@@ -196,7 +197,7 @@ def test_the_states_of_a_deleted_topic_do_not_come_back(scene: Scene) -> None:
 def test_if_the_topic_of_states_is_deleted_all_begin_anew(scene: Scene) -> None:
     scene.initialize()
     request = DeleteTopicsRequest([DeleteTopicState(SHARE_GROUP_STATE)])
-    at_once(scene.broker.metadata.delete_topics(request, version=6))
+    at_once(scene.broker.metadata.change(delete_topics, request, version=6))
     assert scene.read()[0] is E.NOT_COORDINATOR
     at_once(scene.broker.share_state.runtime.topic.ensure())
     assert scene.read()[0] is E.INVALID_REQUEST

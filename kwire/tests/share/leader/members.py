@@ -19,6 +19,7 @@ from kwire_protocol.wire import NULL_UUID
 from kwire_storage.disk.files import Disk
 
 from kwire.broker import Broker
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.runtime import workers
 from kwire.runtime.futures import Future, begun
@@ -56,7 +57,7 @@ async def stored(broker: Broker, partition: int = 0, *, topic: str = "t") -> Sha
 
 
 async def create_topic(broker: Broker, name: str, partitions: int) -> None:
-    await finished(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic(name, partitions, 1)])))
+    await finished(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic(name, partitions, 1)])))
 
 
 async def set_group_config(client: TrioClient, **values: str) -> None:

@@ -21,6 +21,7 @@ from kwire_protocol.messages.incremental_alter_configs import (
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Follower
 from kwire.runtime import workers
@@ -67,7 +68,9 @@ class DeadLetterScene:
         topic = CreatableTopic(
             name, 1, 1, configs=[CreatableTopicConfig(key, value) for key, value in settings.items()]
         )
-        (result,) = (await finished(self.group.broker.metadata.create_topics(CreateTopicsRequest([topic])))).topics
+        (result,) = (
+            await finished(self.group.broker.metadata.change(create_topics, CreateTopicsRequest([topic])))
+        ).topics
         assert result.error_code == 0, result.error_message
 
     def lead(self, leads: bool) -> None:

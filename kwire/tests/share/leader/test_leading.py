@@ -8,6 +8,7 @@ from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.share.coordinator.state import ShareState, StateBatch
 from kwire.share.leader.states import ACKNOWLEDGED, AVAILABLE
 from kwire.tests.server_in_trio import ServerInTrio
@@ -69,7 +70,7 @@ def test_a_fetch_that_waits_learns_that_the_topic_is_deleted() -> None:
         await member.send_fetch(max_wait_ms=60_000)
         await trio.testing.wait_all_tasks_blocked()
         before = trio.current_time()
-        await finished(group.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+        await finished(group.broker.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5))
         answer = await member.answer()
         assert trio.current_time() - before < 30
         data = partition_of(answer)

@@ -1,4 +1,4 @@
-"""How topics are made that brokers create by themselves: internal ones, and those that a client has named first."""
+"""The topics that brokers create without a CreateTopics request: internal ones, and those that a client has named."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import attrs
 
 from kwire.config.server import ServerConfig
 from kwire.config.tables.topic import SEGMENT_BYTES_MIN
+from kwire.metadata.controller.deciding import ClusterState, Records
+from kwire.metadata.controller.partitions.placement import Placer
+from kwire.metadata.controller.topics.new_topics import check_new_name, clamped_replication_factor, topic_records
 from kwire.names.topic_names import INTERNAL_TOPICS
 
 
@@ -16,6 +19,20 @@ class TopicPlan:
     partitions: int
     replication_factor: int
     configs: dict[str, str]
+
+
+def auto_create_topic(state: ClusterState, name: str) -> Records:
+    """Creates a topic with the default settings, or its own if it is internal.
+
+    Raises KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR (no broker).
+    """
+    check_new_name(state, name)
+    plan = plan_topic(name, state.config)
+    assignment = Placer.of(state.image).place(
+        count=plan.partitions,
+        replication_factor=clamped_replication_factor(state, plan.replication_factor),
+    )
+    return topic_records(state, name, state.new_id(), plan.configs, assignment)
 
 
 def plan_topic(name: str, config: ServerConfig) -> TopicPlan:
