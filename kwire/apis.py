@@ -8,24 +8,26 @@ a broker that only serves producers never loads the group messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
+from inspect import signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.wire import Reader
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
 
 API_VERSIONS = 18
 
+T = TypeVar("T")
+
 Read = Callable[[Reader, int], Any]
-Handler = Callable[["Broker", Any, "Context"], Any]
-"""Returns the response, or None if there is none. A handler that has to wait returns a coroutine that does so.
+Handler = Callable[[Any, "Context"], Any]
+"""Returns the response to a request, or None if there is none. One that has to wait returns a coroutine that does so.
 
 Raises CloseConnection if the request can have no response. The handler of ApiVersions is called with None for a request
 in a version that is not served."""
@@ -44,6 +46,8 @@ class UnsupportedRequest(Exception):
 class Api:
     """One API. `versions` are those that kwire serves, which may be fewer than kwire_protocol can decode.
 
+    `node` has the services that the handler uses; see `bound`.
+
     `repeats`: clients send the same request again and again (Produce with other records), so the decoded request is
     cached (`kwire.network.decoding`). Its handler must not change the request.
     """
@@ -52,15 +56,26 @@ class Api:
     name: str
     versions: range
     repeats: bool = False
-    functions: tuple[Read, Handler] | None = None
+    node: object = None
+    functions: tuple[Read, Handler] | None = attrs.field(default=None, init=False)
 
     def load(self) -> tuple[Read, Handler]:
         """Imports the messages and the handler; called by the connection before the first request is decoded."""
-        self.functions = (
-            MESSAGES[self.key].request_class.read,
-            import_module(f"kwire.handlers.{self.name}").handle,
-        )
+        self.functions = MESSAGES[self.key].request_class.read, self.handler(self.node)
         return self.functions
+
+    def handler(self, node: object) -> Handler:
+        """Imports the handler, and binds it to the services of that node."""
+        return bound(import_module(f"kwire.handlers.{self.name}").handle, node)
+
+
+def bound(handle: Callable[..., T], node: object) -> Callable[[Any, Context], T]:
+    """Binds a handler to the services that it uses.
+
+    Its parameters before the request and the context are services: attributes of the node, by their names.
+    """
+    services = [*signature(handle).parameters][:-2]
+    return partial(handle, *[getattr(node, name) for name in services])
 
 
 def _api(key: int, name: str, first: int, last: int, *, repeats: bool = False) -> tuple[int, Api]:
@@ -151,6 +166,11 @@ APIS: dict[int, Api] = dict(
 def served_apis(*, unstable: bool) -> dict[int, Api]:
     """The table. Without `unstable` it lacks the versions that Kafka serves only with unstable.api.versions.enable."""
     return dict(APIS) if unstable else {key: _stable(api) for key, api in APIS.items()}
+
+
+def bound_apis(node: object, *, unstable: bool) -> dict[int, Api]:
+    """The same table with handlers that use this node's services."""
+    return {key: attrs.evolve(api, node=node) for key, api in served_apis(unstable=unstable).items()}
 
 
 @lru_cache

@@ -20,13 +20,14 @@ from kwire_storage.log.log import Log
 
 from kwire.cluster.member import ClusterMember
 from kwire.cluster.membership import Membership
+from kwire.cluster.nodes import Nodes
 from kwire.cluster.service import ClusterService
 from kwire.config.server import ServerConfig
-from kwire.context import Context
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.groups.metadata_topics import MetadataTopics
 from kwire.groups.service import GroupService
 from kwire.groups.settings import GroupSettings
+from kwire.handlers.authorization import Authorization
 from kwire.logs.cleaner import LogCleaner
 from kwire.logs.disk_room import DiskRoom
 from kwire.logs.housekeeping import Housekeeping
@@ -64,7 +65,7 @@ from kwire.runtime.futures import at_once, drive
 from kwire.runtime.loop import Loop
 from kwire.runtime.service import Service
 from kwire.security.audit import Audited, AuditLog
-from kwire.security.authorizer import AllowAll, Authorizer
+from kwire.security.authorizer import AllowAll
 from kwire.share.coordinator.persister import CoordinatorPersister, Persister
 from kwire.share.coordinator.service import ShareStateService
 from kwire.share.leader.counts import SharingCounts
@@ -83,16 +84,6 @@ def _in_turn(tasks: list[Callable[[], None]], progress: Callable[[], str], threa
         task()
 
 
-@attrs.frozen
-class NodeEndpoint:
-    """Where a client finds a broker."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
-
-
 @attrs.define(eq=False)
 class Broker:
     """One node of a cluster, which may be the only one. Create it with `Broker.open`."""
@@ -100,6 +91,7 @@ class Broker:
     clock: Clock
     log_dirs: LogDirs
     metadata: MetadataService
+    nodes: Nodes
     auto_topic_creation: AutoTopicCreation
     partitions: PartitionTable
     in_sync: InSyncReplicas
@@ -121,7 +113,7 @@ class Broker:
     client_quotas: ClientQuotas
     cleaner: LogCleaner
     housekeeping: Housekeeping
-    authorizer: Authorizer
+    authorization: Authorization
     audit: AuditLog
     services: Sequence[Service]
     """The parts of the broker that follow what happens to it and have tasks, in the order in which they are called."""
@@ -296,15 +288,17 @@ class Broker:
         rooms = {folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs}
         for room in rooms.values():
             room.watch()
+        nodes = Nodes(metadata, member)
         housekeeping = Housekeeping(
             metadata,
             log_dirs,
             partitions,
             clock,
             rooms,
-            (lambda: True) if member is None else lambda: member.is_controller,
+            nodes,
         )
         cleaner = LogCleaner(metadata, partitions, log_dirs, moves, flusher, clock)
+        audit = AuditLog(Audited(config.kwire_audit_log), config.kwire_audit_log_format == "json", clock.now_ms)
         sharing_counts = SharingCounts()
         sharing = SharingService(
             persister,
@@ -318,6 +312,7 @@ class Broker:
             clock=clock,
             log_dirs=log_dirs,
             metadata=metadata,
+            nodes=nodes,
             auto_topic_creation=AutoTopicCreation(metadata),
             partitions=partitions,
             in_sync=in_sync,
@@ -341,8 +336,8 @@ class Broker:
             ),
             leader_quota=_replication_quota(config, lambda: metadata.config.leader_replication_throttled_rate),
             follower_quota=_replication_quota(config, lambda: metadata.config.follower_replication_throttled_rate),
-            authorizer=AllowAll(),
-            audit=AuditLog(Audited(config.kwire_audit_log), config.kwire_audit_log_format == "json", clock.now_ms),
+            authorization=Authorization(AllowAll(), audit, metadata, partitions),
+            audit=audit,
             client_quotas=ClientQuotas(
                 Window.of(config.quota_window_num, config.quota_window_size_seconds),
                 Window.of(config.controller_quota_window_num, config.controller_quota_window_size_seconds),
@@ -379,37 +374,6 @@ class Broker:
     def config(self) -> ServerConfig:
         """The current configuration, including changes made at run time."""
         return self.metadata.config
-
-    @property
-    def controller_id(self) -> int:
-        """The node that reacts to the life and death of others: this one, if it is alone; -1 if none is known."""
-        return self.config.node_id if self.member is None else self.member.membership.controller_id
-
-    @property
-    def is_controller(self) -> bool:
-        """Whether this node does what one of the nodes has to do."""
-        return self.member is None or self.member.is_controller
-
-    def endpoints(self, context: Context) -> list[NodeEndpoint]:
-        """The address of every broker in service, as advertised on the listener that the client of `context` uses.
-
-        If nothing is advertised, this node's address is the one that the client dialled. If no broker is in service, it
-        is this one, which has just started or is about to end: a client that hears of no broker may never come back.
-        """
-        image, node_id = self.metadata.image, self.config.node_id
-        brokers = image.live_brokers() or [it for it in (image.brokers.get(node_id),) if it is not None]
-        return [
-            NodeEndpoint(node_id, context.local_host, context.local_port, self.config.broker_rack)
-            if broker.broker_id == node_id and not self.config.advertised_listeners
-            else NodeEndpoint(
-                broker.broker_id,
-                broker.endpoints[context.listener_name].host,
-                broker.endpoints[context.listener_name].port,
-                broker.rack,
-            )
-            for broker in brokers
-            if context.listener_name in broker.endpoints
-        ]
 
     def take_offline(self, folder: LogDir, error: OSError) -> None:
         """Handles a failed disk: the partitions of its log dir return KAFKA_STORAGE_ERROR until a restart.
@@ -527,7 +491,7 @@ class Broker:
                 authorizer.change(map(Acl.of_record, added), map(Acl.of_record, removed))
                 self.fetch_sessions.read_all_anew()
 
-        self.authorizer = authorizer
+        self.authorization.authorizer = authorizer
         self.metadata.watch(follow)
 
     def _follow_quotas(self, changes: Changes) -> None:

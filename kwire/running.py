@@ -242,7 +242,7 @@ def serve(
                 securities=securities,
                 descriptors=Budget.of(broker.config),
             )
-            await run(server, connect=connect, on_ready=on_ready)
+            await run(broker, server, connect=connect, on_ready=on_ready)
 
     try:
         listen_all(broker.config, listeners if metrics is None else [*listeners, metrics])
@@ -259,12 +259,13 @@ def serve(
         raise BrokerEnded(broker.fatal)
 
 
-async def run(server: Server, *, connect: Connect | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
-    """Runs a server and the services of its broker until it is cancelled, then closes the connections.
+async def run(
+    broker: Broker, server: Server, *, connect: Connect | None = None, on_ready: Callable[[], None] = lambda: None
+) -> None:
+    """Runs the services of a broker and its server until it is cancelled, then closes the connections.
 
     `on_ready` is called when clients can connect; `connect` as in `serve`.
     """
-    broker = server.broker
     # What goes on beside the requests has a nursery of its own, which is open until the last connection is closed: a
     # request may come when all services have ended.
     async with trio.open_nursery() as tasks:

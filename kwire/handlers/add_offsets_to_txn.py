@@ -15,22 +15,29 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.handlers._shared.transactions import older_error
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.transactions.service import TransactionService
 
 
-async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxnResponse:
+async def handle(
+    authorization: Authorization,
+    groups: GroupService,
+    transactions: TransactionService,
+    request: AddOffsetsToTxnRequest,
+    context: Context,
+) -> AddOffsetsToTxnResponse:
     try:
-        check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
-        broker.transactions.runtime.find(request.transactional_id)  # before the group's topic is created
-        partition = await broker.groups.partition_of(request.group_id)
-        error = await broker.transactions.add_partitions(
+        authorization.check(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        authorization.check(context, Operation.READ, ResourceType.GROUP, request.group_id)
+        transactions.runtime.find(request.transactional_id)  # before the group's topic is created
+        partition = await groups.partition_of(request.group_id)
+        error = await transactions.add_partitions(
             request.transactional_id, request.producer_id, request.producer_epoch, [partition], transaction_version=0
         )
     except KafkaError as refused:

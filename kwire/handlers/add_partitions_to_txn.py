@@ -25,28 +25,37 @@ from kwire_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-from kwire.handlers._shared.authorization import allows
 from kwire.handlers._shared.transactions import older_error
 from kwire.names.topic_names import is_internal
 from kwire.runtime.futures import begun
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.transactions.service import TransactionService
 
 FIRST_VERSION_WITH_SEVERAL = 4
 
 Errors = dict[tuple[str, int], ErrorCode]
 
 
-async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Context) -> AddPartitionsToTxnResponse:
+async def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    transactions: TransactionService,
+    request: AddPartitionsToTxnRequest,
+    context: Context,
+) -> AddPartitionsToTxnResponse:
     if context.api_version >= FIRST_VERSION_WITH_SEVERAL:
         # Only brokers send these versions, for producers that they have checked.
-        if not allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        if not authorization.allows(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         # All are begun before the first is waited for, so that they wait for the replicas together.
-        answers = [(each, begun(_add(broker, each, context))) for each in request.transactions]
+        answers = [
+            (each, begun(_add(metadata, authorization, transactions, each, context))) for each in request.transactions
+        ]
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(each.transactional_id, _results(each.topics, (await answer).unwrap()))
@@ -59,44 +68,53 @@ async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Co
         request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    if not allows(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, alone.transactional_id):
+    if not authorization.allows(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, alone.transactional_id):
         errors = {
             (topic.name, index): ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             for topic in alone.topics
             for index in topic.partitions
         }
     else:
-        errors = await _add(broker, alone, context)
+        errors = await _add(metadata, authorization, transactions, alone, context)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(alone.topics, errors))
 
 
-async def _add(broker: Broker, wanted: AddPartitionsToTxnTransaction, context: Context) -> Errors:
-    errors = _unfit(broker, wanted.topics, context)
+async def _add(
+    metadata: MetadataService,
+    authorization: Authorization,
+    transactions: TransactionService,
+    wanted: AddPartitionsToTxnTransaction,
+    context: Context,
+) -> Errors:
+    errors = _unfit(metadata, authorization, wanted.topics, context)
     if any(error is not ErrorCode.NONE for error in errors.values()):
         return {key: error or ErrorCode.OPERATION_NOT_ATTEMPTED for key, error in errors.items()}
     transaction = (wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
     try:
         if wanted.verify_only:
-            errors = broker.transactions.verify_partitions(*transaction, list(errors))
+            errors = transactions.verify_partitions(*transaction, list(errors))
         else:
             version = 2 if context.api_version >= FIRST_VERSION_WITH_SEVERAL else 0
-            error = await broker.transactions.add_partitions(*transaction, list(errors), transaction_version=version)
+            error = await transactions.add_partitions(*transaction, list(errors), transaction_version=version)
             errors = dict.fromkeys(errors, error)
     except KafkaError as refused:
         errors = dict.fromkeys(errors, refused.code)
     return {key: ErrorCode(older_error(error, context.api_version)) for key, error in errors.items()}
 
 
-def _unfit(broker: Broker, topics: Iterable[AddPartitionsToTxnTopic], context: Context) -> Errors:
+def _unfit(
+    metadata: MetadataService, authorization: Authorization, topics: Iterable[AddPartitionsToTxnTopic], context: Context
+) -> Errors:
     """Each partition once, with its error: NONE, UNKNOWN_TOPIC_OR_PARTITION, or TOPIC_AUTHORIZATION_FAILED for a client
     that wants to write to an internal topic.
     """
     errors: Errors = {}
     for topic in topics:
-        image = broker.metadata.topic(topic.name)
+        image = metadata.topic(topic.name)
         count = 0 if image is None else len(image.partitions)
         is_closed = context.api_version < FIRST_VERSION_WITH_SEVERAL and (
-            is_internal(topic.name) or not allows(broker, context, Operation.WRITE, ResourceType.TOPIC, topic.name)
+            is_internal(topic.name)
+            or not authorization.allows(context, Operation.WRITE, ResourceType.TOPIC, topic.name)
         )
         for index in topic.partitions:
             if is_closed:

@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.controller.access.client_quotas import alter_client_quotas, refused
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-async def handle(broker: Broker, request: AlterClientQuotasRequest, context: Context) -> AlterClientQuotasResponse:
+async def handle(
+    metadata: MetadataService, authorization: Authorization, request: AlterClientQuotasRequest, context: Context
+) -> AlterClientQuotasResponse:
     try:
-        check(broker, context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
-        return await broker.metadata.change(alter_client_quotas, request)
+        authorization.check(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
+        return await metadata.change(alter_client_quotas, request)
     except KafkaError as error:
         return refused(request, error)

@@ -19,11 +19,14 @@ from kwire.handlers._shared.config_changes import alter
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-async def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
+async def handle(
+    metadata: MetadataService, authorization: Authorization, request: AlterConfigsRequest, context: Context
+) -> AlterConfigsResponse:
     changes = [
         ConfigChange(
             resource.resource_type,
@@ -33,7 +36,7 @@ async def handle(broker: Broker, request: AlterConfigsRequest, context: Context)
         )
         for resource in request.resources
     ]
-    outcomes = await alter(broker, context, changes, validate_only=request.validate_only)
+    outcomes = await alter(metadata, authorization, context, changes, validate_only=request.validate_only)
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(outcome.code, outcome.message, change.resource_type, change.resource_name)

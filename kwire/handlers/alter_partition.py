@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.controller.partitions.isr_requests import alter_partition
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-async def handle(broker: Broker, request: AlterPartitionRequest, context: Context) -> AlterPartitionResponse:
+async def handle(
+    metadata: MetadataService, authorization: Authorization, request: AlterPartitionRequest, context: Context
+) -> AlterPartitionResponse:
     try:
-        check(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-        return await broker.metadata.change(alter_partition, request)
+        authorization.check(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        return await metadata.change(alter_partition, request)
     except KafkaError as error:
         return AlterPartitionResponse(error_code=error.code)

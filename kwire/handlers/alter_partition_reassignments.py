@@ -15,20 +15,23 @@ from kwire_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
 )
 
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.controller.partitions.reassignments import reassign_partitions
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
 async def handle(
-    broker: Broker, request: AlterPartitionReassignmentsRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    request: AlterPartitionReassignmentsRequest,
+    context: Context,
 ) -> AlterPartitionReassignmentsResponse:
     try:
-        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        return await broker.metadata.change(reassign_partitions, request)
+        authorization.check(context, Operation.ALTER, ResourceType.CLUSTER)
+        return await metadata.change(reassign_partitions, request)
     except KafkaError as error:
         return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)

@@ -19,15 +19,17 @@ from kwire_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-from kwire.handlers._shared.authorization import check
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.logs.moves import LogMoves
 
 
-def handle(broker: Broker, request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:
+def handle(
+    authorization: Authorization, moves: LogMoves, request: AlterReplicaLogDirsRequest, context: Context
+) -> AlterReplicaLogDirsResponse:
     # As in Kafka, a partition that is named for several folders goes to the last of them.
     wanted = {
         (topic.name, index): log_dir.path
@@ -38,14 +40,18 @@ def handle(broker: Broker, request: AlterReplicaLogDirsRequest, context: Context
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for (name, index), path in wanted.items():
         result = results.setdefault(name, AlterReplicaLogDirTopicResult(name))
-        result.partitions.append(AlterReplicaLogDirPartitionResult(index, _move(broker, context, name, index, path)))
+        result.partitions.append(
+            AlterReplicaLogDirPartitionResult(index, _move(authorization, moves, context, name, index, path))
+        )
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 
-def _move(broker: Broker, context: Context, topic: str, index: int, path: str) -> ErrorCode:
+def _move(
+    authorization: Authorization, moves: LogMoves, context: Context, topic: str, index: int, path: str
+) -> ErrorCode:
     try:
-        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        broker.moves.request(topic, index, path)
+        authorization.check(context, Operation.ALTER, ResourceType.CLUSTER)
+        moves.request(topic, index, path)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

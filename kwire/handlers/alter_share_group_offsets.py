@@ -16,23 +16,29 @@ from kwire_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponseTopic,
 )
 
-from kwire.handlers._shared.authorization import MAY_NOT_READ, check, divided
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
+from kwire.handlers.authorization import MAY_NOT_READ
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
 async def handle(
-    broker: Broker, request: AlterShareGroupOffsetsRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: AlterShareGroupOffsetsRequest,
+    context: Context,
 ) -> AlterShareGroupOffsetsResponse:
     try:
-        check_protocol(broker, SHARE)
-        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
-        allowed, refused = divided(broker, context, Operation.READ, request.topics, lambda it: it.topic_name)
-        answers = await broker.groups.alter_share_offsets(request.replace(topics=allowed))
+        check_protocol(metadata, SHARE)
+        authorization.check(context, Operation.READ, ResourceType.GROUP, request.group_id)
+        allowed, refused = authorization.divided(context, Operation.READ, request.topics, lambda it: it.topic_name)
+        answers = await groups.alter_share_offsets(request.replace(topics=allowed))
     except KafkaError as error:
         return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
     return AlterShareGroupOffsetsResponse(

@@ -15,21 +15,21 @@ from kwire_protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResult,
 )
 
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.controller.access.scram_users import alter_scram_credentials
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
 async def handle(
-    broker: Broker, request: AlterUserScramCredentialsRequest, context: Context
+    metadata: MetadataService, authorization: Authorization, request: AlterUserScramCredentialsRequest, context: Context
 ) -> AlterUserScramCredentialsResponse:
     try:
-        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        return await broker.metadata.change(alter_scram_credentials, request)
+        authorization.check(context, Operation.ALTER, ResourceType.CLUSTER)
+        return await metadata.change(alter_scram_credentials, request)
     except KafkaError as error:
         # There is no error for the whole request.
         names = dict.fromkeys([*(it.name for it in request.deletions), *(it.name for it in request.upsertions)])

@@ -32,8 +32,8 @@ from kwire.runtime.futures import Future
 from kwire.security.sasl.exchange import IllegalSaslState
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.metadata.service import MetadataService
 
 PRODUCE = 0
 FIRST_VERSION_WITH_SOFTWARE_NAME = 3
@@ -41,7 +41,7 @@ SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(
-    broker: Broker, request: ApiVersionsRequest | None, context: Context
+    metadata: MetadataService, request: ApiVersionsRequest | None, context: Context
 ) -> ApiVersionsResponse | Coroutine[Future[Any], None, ApiVersionsResponse]:
     if context.sasl is not None:
         try:
@@ -49,19 +49,19 @@ def handle(
         except IllegalSaslState as error:
             if not error.is_answered:
                 raise CloseConnection(str(error)) from None
-            return _refused(broker, str(error))
-    response = _answer(broker, request, context)
+            return _refused(metadata, str(error))
+    response = _answer(metadata, request, context)
     if context.sasl is not None and response.error_code == ErrorCode.NONE:
         context.sasl.versions_are_known()
     return response
 
 
-async def _refused(broker: Broker, reason: str) -> ApiVersionsResponse:
-    await failed_authentication_is_over(broker)
+async def _refused(metadata: MetadataService, reason: str) -> ApiVersionsResponse:
+    await failed_authentication_is_over(metadata)
     raise CloseAfterResponse(reason, ApiVersionsResponse(ErrorCode.ILLEGAL_SASL_STATE))
 
 
-def _answer(broker: Broker, request: ApiVersionsRequest | None, context: Context) -> ApiVersionsResponse:
+def _answer(metadata: MetadataService, request: ApiVersionsRequest | None, context: Context) -> ApiVersionsResponse:
     if request is None:
         return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, _listed(context.served_versions))
     version = context.api_version
@@ -70,14 +70,14 @@ def _answer(broker: Broker, request: ApiVersionsRequest | None, context: Context
         and SOFTWARE_NAME.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if _is_another_broker(broker, request):
+    if _is_another_broker(metadata, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-    image = broker.metadata.image
+    image = metadata.image
     return ApiVersionsResponse(
         api_keys=_listed(context.served_versions),
         supported_features=[
             SupportedFeatureKey(name, lowest, highest)
-            for name, (lowest, highest) in broker.metadata.supported_features.items()
+            for name, (lowest, highest) in metadata.supported_features.items()
             if version > FIRST_VERSION_WITH_SOFTWARE_NAME or lowest > 0
         ],
         finalized_features_epoch=image.offset,
@@ -94,7 +94,7 @@ def _listed(served_versions: Mapping[int, range]) -> list[ApiVersion]:
     ]
 
 
-def _is_another_broker(broker: Broker, request: ApiVersionsRequest) -> bool:
-    return (request.cluster_id is not None and request.cluster_id != broker.metadata.cluster_id) or (
-        request.node_id != -1 and request.node_id != broker.config.node_id
+def _is_another_broker(metadata: MetadataService, request: ApiVersionsRequest) -> bool:
+    return (request.cluster_id is not None and request.cluster_id != metadata.cluster_id) or (
+        request.node_id != -1 and request.node_id != metadata.config.node_id
     )

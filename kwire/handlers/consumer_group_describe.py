@@ -19,21 +19,30 @@ from kwire.handlers._shared.described_groups import described_groups
 from kwire.handlers._shared.group_protocols import CONSUMER
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-def handle(broker: Broker, request: ConsumerGroupDescribeRequest, context: Context) -> ConsumerGroupDescribeResponse:
-    groups = described_groups(
-        broker,
+def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: ConsumerGroupDescribeRequest,
+    context: Context,
+) -> ConsumerGroupDescribeResponse:
+    described = described_groups(
+        metadata,
+        authorization,
         request,
         context,
         protocol=CONSUMER,
-        describe=broker.groups.describe_consumer,
+        describe=groups.describe_consumer,
         topics_of=_topics,
         empty=DescribedGroup,
     )
-    return ConsumerGroupDescribeResponse(groups=groups)
+    return ConsumerGroupDescribeResponse(groups=described)
 
 
 def _topics(group: DescribedGroup) -> set[str]:

@@ -18,30 +18,35 @@ from kwire_protocol.messages.consumer_group_heartbeat import (
 )
 
 from kwire.groups.consumer.member import JOINING_EPOCH, LEAVING_EPOCH, STATIC_LEAVING_EPOCH
-from kwire.handlers._shared.authorization import allows, check
 from kwire.handlers._shared.group_protocols import CONSUMER, check_protocol
 from kwire.handlers._shared.members import member_context
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 FIRST_VERSION_WITH_CHOSEN_MEMBER_ID: Final = 1
 
 
 def handle(
-    broker: Broker, request: ConsumerGroupHeartbeatRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: ConsumerGroupHeartbeatRequest,
+    context: Context,
 ) -> ConsumerGroupHeartbeatResponse | Coroutine[Future[Any], None, ConsumerGroupHeartbeatResponse]:
     try:
-        check_protocol(broker, CONSUMER)
-        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        check_protocol(metadata, CONSUMER)
+        authorization.check(context, Operation.READ, ResourceType.GROUP, request.group_id)
         for name in request.subscribed_topic_names or ():
-            if not allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            if not authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        _check(request, broker.config.group_consumer_assignors, context.api_version)
-        answer = broker.groups.consumer_heartbeat(request, member_context(broker, context))
+        _check(request, metadata.config.group_consumer_assignors, context.api_version)
+        answer = groups.consumer_heartbeat(request, member_context(authorization, context))
     except KafkaError as error:
         return _refused(error)
     return answer if isinstance(answer, ConsumerGroupHeartbeatResponse) else _answered(answer)

@@ -15,17 +15,19 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 from kwire.handlers._shared.acls import check_known, standard_authorizer
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.controller.access.acls import create_acls
 from kwire.security.acls.acl import Acl
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-async def handle(broker: Broker, request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+async def handle(
+    metadata: MetadataService, authorization: Authorization, request: CreateAclsRequest, context: Context
+) -> CreateAclsResponse:
     acls = [
         Acl(
             it.resource_type,
@@ -41,9 +43,9 @@ async def handle(broker: Broker, request: CreateAclsRequest, context: Context) -
     for acl in acls:
         check_known(acl.resource_type, acl.pattern_type, acl.operation, acl.permission)
     try:
-        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        standard_authorizer(broker)
-        refusals = await broker.metadata.change(create_acls, acls)
+        authorization.check(context, Operation.ALTER, ResourceType.CLUSTER)
+        standard_authorizer(authorization)
+        refusals = await metadata.change(create_acls, acls)
     except KafkaError as error:
         return CreateAclsResponse(results=[AclCreationResult(error.code, error.message)] * len(acls))
     return CreateAclsResponse(

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.handlers._shared.delegation_tokens import NO_TIME, check_connection, tokens_of
 from kwire.metadata.controller.access.delegation_tokens import check_renewers, create_token
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Principal
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
 async def handle(
-    broker: Broker, request: CreateDelegationTokenRequest, context: Context
+    metadata: MetadataService, authorization: Authorization, request: CreateDelegationTokenRequest, context: Context
 ) -> CreateDelegationTokenResponse:
     requester = owner = context.principal
     if request.owner_principal_name:
@@ -43,12 +43,12 @@ async def handle(
     try:
         check_connection(context)
         if owner != requester:
-            check(broker, context, Operation.CREATE_TOKENS, ResourceType.USER, str(owner))
+            authorization.check(context, Operation.CREATE_TOKENS, ResourceType.USER, str(owner))
         check_renewers(request)
         # As in Kafka, where the controller refuses the rest.
         response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = 0
-        tokens = tokens_of(broker)
-        record = await broker.metadata.change(create_token, request, owner=owner, requester=requester)
+        tokens = tokens_of(metadata)
+        record = await metadata.change(create_token, request, owner=owner, requester=requester)
     except KafkaError as error:
         response.error_code = error.code
         return response

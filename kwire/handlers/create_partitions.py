@@ -17,27 +17,37 @@ from kwire_protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-from kwire.handlers._shared.authorization import divided, named_once, refusal
 from kwire.handlers._shared.mutation_quotas import mutation_quota
+from kwire.handlers.authorization import named_once, refusal
 from kwire.metadata.controller.topics.partition_creation import create_partitions
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.quotas.client_quotas import ClientQuotas
+    from kwire.runtime.clock import Clock
 
 
 STRICT_SINCE: Final = 3
 
 
-async def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
+async def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    client_quotas: ClientQuotas,
+    clock: Clock,
+    request: CreatePartitionsRequest,
+    context: Context,
+) -> CreatePartitionsResponse:
     possible = named_once(it.name for it in request.topics)
-    request.topics, denied = divided(
-        broker, context, Operation.ALTER, request.topics, lambda it: it.name if it.name in possible else None
+    request.topics, denied = authorization.divided(
+        context, Operation.ALTER, request.topics, lambda it: it.name if it.name in possible else None
     )
-    quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
+    quota = mutation_quota(client_quotas, clock, context, strict_since=STRICT_SINCE)
     try:
-        response = await broker.metadata.change(create_partitions, request, quota)
+        response = await metadata.change(create_partitions, request, quota)
     except KafkaError as error:
         response = CreatePartitionsResponse(
             results=[CreatePartitionsTopicResult(it.name, error.code, error.message) for it in request.topics]

@@ -22,30 +22,40 @@ from kwire_protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-from kwire.handlers._shared.authorization import allows, divided, named_once
 from kwire.handlers._shared.mutation_quotas import mutation_quota
+from kwire.handlers.authorization import named_once
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.names.topic_names import CLUSTER_METADATA
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.quotas.client_quotas import ClientQuotas
+    from kwire.runtime.clock import Clock
 
 
 STRICT_SINCE: Final = 6
 
 
-async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+async def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    client_quotas: ClientQuotas,
+    clock: Clock,
+    request: CreateTopicsRequest,
+    context: Context,
+) -> CreateTopicsResponse:
     denied: list[CreatableTopic] = []
-    if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
+    if not authorization.allows(context, Operation.CREATE, ResourceType.CLUSTER):
         possible = named_once(it.name for it in request.topics) - {CLUSTER_METADATA}
-        request.topics, denied = divided(
-            broker, context, Operation.CREATE, request.topics, lambda it: it.name if it.name in possible else None
+        request.topics, denied = authorization.divided(
+            context, Operation.CREATE, request.topics, lambda it: it.name if it.name in possible else None
         )
-    quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
+    quota = mutation_quota(client_quotas, clock, context, strict_since=STRICT_SINCE)
     try:
-        response = await broker.metadata.change(create_topics, request, quota)
+        response = await metadata.change(create_topics, request, quota)
     except KafkaError as error:
         response = CreateTopicsResponse(
             topics=[
@@ -55,7 +65,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
         )
     response.throttle_time_ms = quota.throttle_ms
     for created in response.topics:
-        if not allows(broker, context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, created.name):
+        if not authorization.allows(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, created.name):
             _hide_configs(created)
     refusal = partial(CreatableTopicResult, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     response.topics += [refusal(topic.name, error_message="Authorization failed.") for topic in denied]

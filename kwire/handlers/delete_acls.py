@@ -20,19 +20,21 @@ from kwire_protocol.messages.delete_acls import (
 )
 
 from kwire.handlers._shared.acls import check_known, standard_authorizer
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.controller.access.acls import delete_acls
 from kwire.security.acls.filters import AclFilter
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
     from kwire.metadata.controller.access.acls import Deletion
+    from kwire.metadata.service import MetadataService
     from kwire.security.acls.acl import Acl
 
 
-async def handle(broker: Broker, request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
+async def handle(
+    metadata: MetadataService, authorization: Authorization, request: DeleteAclsRequest, context: Context
+) -> DeleteAclsResponse:
     filters = [
         AclFilter(
             it.resource_type_filter,
@@ -48,9 +50,9 @@ async def handle(broker: Broker, request: DeleteAclsRequest, context: Context) -
     for each in filters:
         check_known(each.resource_type, each.pattern_type, each.operation, each.permission)
     try:
-        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        standard_authorizer(broker)
-        deletions = await broker.metadata.change(delete_acls, filters)
+        authorization.check(context, Operation.ALTER, ResourceType.CLUSTER)
+        standard_authorizer(authorization)
+        deletions = await metadata.change(delete_acls, filters)
     except KafkaError as error:
         return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(error.code, error.message)] * len(filters))
     return DeleteAclsResponse(filter_results=[_result(it) for it in deletions])

@@ -14,24 +14,30 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
 
 
-async def handle(broker: Broker, request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
+async def handle(
+    authorization: Authorization, groups: GroupService, request: DeleteGroupsRequest, context: Context
+) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
-        results=[await _delete(broker, context, group_id) for group_id in dict.fromkeys(request.groups_names)]
+        results=[
+            await _delete(authorization, groups, context, group_id) for group_id in dict.fromkeys(request.groups_names)
+        ]
     )
 
 
-async def _delete(broker: Broker, context: Context, group_id: str) -> DeletableGroupResult:
+async def _delete(
+    authorization: Authorization, groups: GroupService, context: Context, group_id: str
+) -> DeletableGroupResult:
     try:
-        check(broker, context, Operation.DELETE, ResourceType.GROUP, group_id)
-        (result,) = await broker.groups.delete_group(group_id)
+        authorization.check(context, Operation.DELETE, ResourceType.GROUP, group_id)
+        (result,) = await groups.delete_group(group_id)
     except KafkaError as error:
         return DeletableGroupResult(group_id=group_id, error_code=error.code)
     return result

@@ -21,14 +21,14 @@ from kwire_protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-from kwire.handlers._shared.authorization import finder
 from kwire.replicas.partition import Acknowledgement, Partition
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.runtime.clock import Clock
 
 UNKNOWN = -1
 
@@ -36,28 +36,34 @@ Waiting = tuple[DeleteRecordsPartitionResult, Partition, Acknowledgement]
 
 
 def handle(
-    broker: Broker, request: DeleteRecordsRequest, context: Context
+    authorization: Authorization, clock: Clock, request: DeleteRecordsRequest, context: Context
 ) -> DeleteRecordsResponse | Coroutine[Future[KafkaError | None], None, DeleteRecordsResponse]:
     waiting: list[Waiting] = []
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                topic.name, [_delete(broker, context, topic.name, wanted, waiting) for wanted in topic.partitions]
+                topic.name,
+                [_delete(authorization, clock, context, topic.name, wanted, waiting) for wanted in topic.partitions],
             )
             for topic in request.topics
         ]
     )
-    return _settled(broker, request, response, waiting) if waiting else response
+    return _settled(clock, request, response, waiting) if waiting else response
 
 
 def _delete(
-    broker: Broker, context: Context, topic: str, wanted: DeleteRecordsPartition, waiting: list[Waiting]
+    authorization: Authorization,
+    clock: Clock,
+    context: Context,
+    topic: str,
+    wanted: DeleteRecordsPartition,
+    waiting: list[Waiting],
 ) -> DeleteRecordsPartitionResult:
     try:
-        partition = finder(broker, context, Operation.DELETE)(topic, wanted.partition_index)
+        partition = authorization.finder(context, Operation.DELETE)(topic, wanted.partition_index)
         if partition.is_internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        offset = partition.delete_records_before(wanted.offset, now_ms=broker.clock.now_ms())
+        offset = partition.delete_records_before(wanted.offset, now_ms=clock.now_ms())
     except KafkaError as error:
         return DeleteRecordsPartitionResult(wanted.partition_index, UNKNOWN, error.code)
     result = DeleteRecordsPartitionResult(wanted.partition_index, partition.low_watermark, 0)
@@ -68,11 +74,11 @@ def _delete(
 
 
 async def _settled(
-    broker: Broker, request: DeleteRecordsRequest, response: DeleteRecordsResponse, waiting: list[Waiting]
+    clock: Clock, request: DeleteRecordsRequest, response: DeleteRecordsResponse, waiting: list[Waiting]
 ) -> DeleteRecordsResponse:
-    deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
+    deadline_ms = clock.monotonic_ms() + request.timeout_ms
     for result, partition, acknowledgement in waiting:
-        acknowledgement.wait_at_most(max(deadline_ms - broker.clock.monotonic_ms(), 0))
+        acknowledgement.wait_at_most(max(deadline_ms - clock.monotonic_ms(), 0))
         error = await acknowledgement
         if error is None:
             result.low_watermark = partition.low_watermark

@@ -15,23 +15,29 @@ from kwire_protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponseTopic,
 )
 
-from kwire.handlers._shared.authorization import MAY_NOT_READ, check, divided
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
+from kwire.handlers.authorization import MAY_NOT_READ
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
 async def handle(
-    broker: Broker, request: DeleteShareGroupOffsetsRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: DeleteShareGroupOffsetsRequest,
+    context: Context,
 ) -> DeleteShareGroupOffsetsResponse:
     try:
-        check_protocol(broker, SHARE)
-        check(broker, context, Operation.DELETE, ResourceType.GROUP, request.group_id)
-        allowed, refused = divided(broker, context, Operation.READ, request.topics, lambda it: it.topic_name)
-        answers = await broker.groups.delete_share_offsets(request.replace(topics=allowed))
+        check_protocol(metadata, SHARE)
+        authorization.check(context, Operation.DELETE, ResourceType.GROUP, request.group_id)
+        allowed, refused = authorization.divided(context, Operation.READ, request.topics, lambda it: it.topic_name)
+        answers = await groups.delete_share_offsets(request.replace(topics=allowed))
     except KafkaError as error:
         return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
     return DeleteShareGroupOffsetsResponse(

@@ -17,12 +17,16 @@ from kwire.handlers._shared.share_state import answer
 from kwire.share.coordinator.kinds import DELETE
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.share.coordinator.service import ShareStateService
 
 
 async def handle(
-    broker: Broker, request: DeleteShareGroupStateRequest, context: Context
+    authorization: Authorization,
+    share_state: ShareStateService,
+    request: DeleteShareGroupStateRequest,
+    context: Context,
 ) -> DeleteShareGroupStateResponse:
-    response: DeleteShareGroupStateResponse = await answer(broker, context, DELETE, request)
+    response: DeleteShareGroupStateResponse = await answer(authorization, share_state, context, DELETE, request)
     return response

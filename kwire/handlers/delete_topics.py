@@ -22,24 +22,34 @@ from kwire_protocol.messages.delete_topics import (
 )
 from kwire_protocol.wire import NULL_UUID, Uuid
 
-from kwire.handlers._shared.authorization import allows, refusal
 from kwire.handlers._shared.mutation_quotas import mutation_quota
+from kwire.handlers.authorization import refusal
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.quotas.client_quotas import ClientQuotas
+    from kwire.runtime.clock import Clock
 
 
 STRICT_SINCE: Final = 5
 
 
-async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
-    denied = _take_denied(broker, context, request)
-    quota = mutation_quota(broker, context, strict_since=STRICT_SINCE)
+async def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    client_quotas: ClientQuotas,
+    clock: Clock,
+    request: DeleteTopicsRequest,
+    context: Context,
+) -> DeleteTopicsResponse:
+    denied = _take_denied(metadata, authorization, context, request)
+    quota = mutation_quota(client_quotas, clock, context, strict_since=STRICT_SINCE)
     try:
-        response = await broker.metadata.change(delete_topics, request, quota, version=context.api_version)
+        response = await metadata.change(delete_topics, request, quota, version=context.api_version)
     except KafkaError as error:
         topics = [*request.topics, *(DeleteTopicState(name) for name in request.topic_names)]
         response = DeleteTopicsResponse(
@@ -50,12 +60,14 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context)
     return response
 
 
-def _take_denied(broker: Broker, context: Context, request: DeleteTopicsRequest) -> list[DeletableTopicResult]:
+def _take_denied(
+    metadata: MetadataService, authorization: Authorization, context: Context, request: DeleteTopicsRequest
+) -> list[DeletableTopicResult]:
     """Takes the topics out of the request that the client may not delete, and returns the answers to them.
 
     Topics that are named wrongly stay in it.
     """
-    if not broker.config.delete_topic_enable or allows(broker, context, Operation.DELETE, ResourceType.CLUSTER):
+    if not metadata.config.delete_topic_enable or authorization.allows(context, Operation.DELETE, ResourceType.CLUSTER):
         return []
     denied: list[DeletableTopicResult] = []
     names = Counter([*request.topic_names, *(it.name for it in request.topics)])
@@ -64,17 +76,17 @@ def _take_denied(broker: Broker, context: Context, request: DeleteTopicsRequest)
     def is_denied(name: str | None, topic_id: Uuid) -> bool:
         if (names[name] if name is not None else ids[topic_id]) > 1 or (name is not None and topic_id != NULL_UUID):
             return False
-        image = broker.metadata.image
+        image = metadata.image
         topic = image.topics_by_id.get(topic_id) if name is None else image.topics.get(name)
         shown = name if topic is None else topic.name
         if shown is None:
             return False  # unknown ids are no secret
-        is_visible = allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, shown)
+        is_visible = authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, shown)
         if name is not None and (topic is None or not is_visible):
             needed, is_refused = Operation.DESCRIBE, not is_visible
         else:
             needed = Operation.DELETE
-            is_refused = not allows(broker, context, needed, ResourceType.TOPIC, shown)
+            is_refused = not authorization.allows(context, needed, ResourceType.TOPIC, shown)
         if is_refused:
             # Whoever asks by id is told the name, if it is allowed to see it.
             told = shown if name is not None or is_visible else None

@@ -20,19 +20,18 @@ from kwire_protocol.messages.describe_acls import (
 )
 
 from kwire.handlers._shared.acls import check_known, standard_authorizer
-from kwire.handlers._shared.authorization import check
 from kwire.security.acls.filters import AclFilter
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
     from kwire.security.acls.acl import Acl
 
 
-def handle(broker: Broker, request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
+def handle(authorization: Authorization, request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
     wanted = AclFilter(
         request.resource_type_filter,
         request.resource_name_filter,
@@ -44,8 +43,8 @@ def handle(broker: Broker, request: DescribeAclsRequest, context: Context) -> De
     )
     check_known(wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission)
     try:
-        check(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER)
-        authorizer = standard_authorizer(broker)
+        authorization.check(context, Operation.DESCRIBE, ResourceType.CLUSTER)
+        authorizer = standard_authorizer(authorization)
     except KafkaError as error:
         return DescribeAclsResponse(error_code=error.code, error_message=error.message)
     return DescribeAclsResponse(resources=_by_resource(authorizer.matching(wanted)))

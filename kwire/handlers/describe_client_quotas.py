@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.quota_description import describe_client_quotas
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-def handle(broker: Broker, request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:
+def handle(
+    metadata: MetadataService, authorization: Authorization, request: DescribeClientQuotasRequest, context: Context
+) -> DescribeClientQuotasResponse:
     try:
-        check(broker, context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-        return describe_client_quotas(broker.metadata.image.access.quotas, request)
+        authorization.check(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        return describe_client_quotas(metadata.image.access.quotas, request)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)

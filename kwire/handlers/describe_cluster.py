@@ -15,12 +15,13 @@ from kwire_protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-from kwire.handlers._shared.authorization import cluster_operations
 from kwire.metadata.answers import EncodedResponse
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.cluster.nodes import Nodes
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 BROKERS = 1
 CONTROLLERS = 2
@@ -28,7 +29,11 @@ NO_CONTROLLER = -1
 
 
 def handle(
-    broker: Broker, request: DescribeClusterRequest, context: Context
+    metadata: MetadataService,
+    nodes: Nodes,
+    authorization: Authorization,
+    request: DescribeClusterRequest,
+    context: Context,
 ) -> EncodedResponse | DescribeClusterResponse:
     if request.endpoint_type == CONTROLLERS:
         return DescribeClusterResponse(
@@ -51,16 +56,16 @@ def handle(
         request.include_cluster_authorized_operations,
         request.include_fenced_brokers,
     )
-    answer = broker.metadata.answers.get(key)
+    answer = metadata.answers.get(key)
     if answer is not None:
         return answer
     brokers = [
-        DescribeClusterBroker(node.node_id, node.host, node.port, node.rack) for node in broker.endpoints(context)
+        DescribeClusterBroker(node.node_id, node.host, node.port, node.rack) for node in nodes.endpoints(context)
     ]
     controller_id = brokers[0].broker_id if brokers else NO_CONTROLLER
     if request.include_fenced_brokers:
         listed = {it.broker_id for it in brokers}
-        for registered in broker.metadata.image.brokers.values():
+        for registered in metadata.image.brokers.values():
             endpoint = registered.endpoints.get(context.listener_name)
             if registered.fenced and registered.broker_id not in listed and endpoint is not None:
                 brokers.append(
@@ -69,11 +74,11 @@ def handle(
                     )
                 )
     response = DescribeClusterResponse(
-        cluster_id=broker.metadata.cluster_id,
+        cluster_id=metadata.cluster_id,
         controller_id=controller_id,
         brokers=brokers,
-        cluster_authorized_operations=cluster_operations(
-            broker, context, wanted=request.include_cluster_authorized_operations
+        cluster_authorized_operations=authorization.cluster_operations(
+            context, wanted=request.include_cluster_authorized_operations
         ),
     )
-    return broker.metadata.answers.put(key, response, context.api_version)
+    return metadata.answers.put(key, response, context.api_version)

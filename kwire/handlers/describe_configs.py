@@ -19,26 +19,28 @@ from kwire_protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 
-from kwire.handlers._shared.authorization import check_configs
 from kwire.metadata.config_description import describe_configs
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+def handle(
+    metadata: MetadataService, authorization: Authorization, request: DescribeConfigsRequest, context: Context
+) -> DescribeConfigsResponse:
     denied: list[DescribeConfigsResult] = []
     wanted, request.resources = request.resources, []
     for it in wanted:
         try:
-            check_configs(broker, context, Operation.DESCRIBE_CONFIGS, it.resource_type, it.resource_name)
+            authorization.check_configs(context, Operation.DESCRIBE_CONFIGS, it.resource_type, it.resource_name)
             request.resources.append(it)
         except KafkaError as error:
             denied.append(DescribeConfigsResult(error.code, error.message, it.resource_type, it.resource_name, []))
     try:
-        response = describe_configs(broker.metadata.state, request, loggers=_loggers())
+        response = describe_configs(metadata.state, request, loggers=_loggers())
     except KafkaError as error:
         response = DescribeConfigsResponse(
             results=[

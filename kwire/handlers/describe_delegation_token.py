@@ -20,7 +20,6 @@ from kwire_protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenResponse,
 )
 
-from kwire.handlers._shared.authorization import allows
 from kwire.handlers._shared.delegation_tokens import check_connection, tokens_of
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.delegation_tokens import principal_of
@@ -29,25 +28,26 @@ from kwire.security.principal import Principal
 if TYPE_CHECKING:
     from kwire_protocol.internal.metadata_security import DelegationTokenRecord
 
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
 def handle(
-    broker: Broker, request: DescribeDelegationTokenRequest, context: Context
+    metadata: MetadataService, authorization: Authorization, request: DescribeDelegationTokenRequest, context: Context
 ) -> DescribeDelegationTokenResponse:
     try:
         check_connection(context)
-        tokens = tokens_of(broker)
+        tokens = tokens_of(metadata)
     except KafkaError as error:
         return DescribeDelegationTokenResponse(error.code)
-    found = _found(broker, request, context)
+    found = _found(metadata, authorization, request, context)
     described = [_described(token, tokens.hmac(token.token_id), context.api_version) for token in found]
     return DescribeDelegationTokenResponse(0, described)
 
 
 def _found(
-    broker: Broker, request: DescribeDelegationTokenRequest, context: Context
+    metadata: MetadataService, authorization: Authorization, request: DescribeDelegationTokenRequest, context: Context
 ) -> Iterator[DelegationTokenRecord]:
     """`request.owners` are whose tokens are asked for; None: everybody's."""
     wanted = None
@@ -56,14 +56,14 @@ def _found(
         if not wanted:
             return
     requester = {str(context.principal)}
-    for token in broker.metadata.image.access.delegation_tokens.values():
+    for token in metadata.image.access.delegation_tokens.values():
         concerned = {token.owner, token.requester, *token.renewers}
         if wanted is not None and not wanted & concerned:
             continue
         if (
             requester & concerned
-            or allows(broker, context, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
-            or allows(broker, context, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
+            or authorization.allows(context, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+            or authorization.allows(context, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
         ):
             yield token
 

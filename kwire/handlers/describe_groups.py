@@ -14,28 +14,30 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
-from kwire.handlers._shared.authorization import authorized_operations, check
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
 
 
-def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
-    groups = [_describe(broker, context, group_id) for group_id in request.groups]
+def handle(
+    authorization: Authorization, groups: GroupService, request: DescribeGroupsRequest, context: Context
+) -> DescribeGroupsResponse:
+    described = [_describe(authorization, groups, context, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
-        for group in groups:
+        for group in described:
             if not group.error_code:
-                group.authorized_operations = authorized_operations(
-                    broker, context, ResourceType.GROUP, group.group_id, wanted=True
+                group.authorized_operations = authorization.operations(
+                    context, ResourceType.GROUP, group.group_id, wanted=True
                 )
-    return DescribeGroupsResponse(groups=groups)
+    return DescribeGroupsResponse(groups=described)
 
 
-def _describe(broker: Broker, context: Context, group_id: str) -> DescribedGroup:
+def _describe(authorization: Authorization, groups: GroupService, context: Context, group_id: str) -> DescribedGroup:
     try:
-        check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        return broker.groups.describe(group_id, api_version=context.api_version)
+        authorization.check(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        return groups.describe(group_id, api_version=context.api_version)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)

@@ -24,32 +24,43 @@ from kwire_protocol.messages.describe_log_dirs import (
 )
 from kwire_storage.names import CLUSTER_METADATA
 
-from kwire.handlers._shared.authorization import allows
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kwire_storage.directory.log_dir import LogDir
+    from kwire_storage.directory.log_dirs import LogDirs
 
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.logs.moves import LogMoves
+    from kwire.replicas.table import PartitionTable
 
 
-def handle(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
-    if not allows(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER):
+def handle(
+    authorization: Authorization,
+    partitions: PartitionTable,
+    moves: LogMoves,
+    log_dirs: LogDirs,
+    request: DescribeLogDirsRequest,
+    context: Context,
+) -> DescribeLogDirsResponse:
+    if not authorization.allows(context, Operation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    results = [_describe(broker, folder, wanted) for folder in broker.log_dirs.dirs]
-    results += [DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, path) for path in broker.log_dirs.offline]
+    results = [_describe(partitions, moves, folder, wanted) for folder in log_dirs.dirs]
+    results += [DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, path) for path in log_dirs.offline]
     return DescribeLogDirsResponse(results=results)
 
 
-def _describe(broker: Broker, folder: LogDir, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+def _describe(
+    partitions: PartitionTable, moves: LogMoves, folder: LogDir, wanted: set[tuple[str, int]] | None
+) -> DescribeLogDirsResult:
     try:
         if folder.failed is None:
             space = folder.disk.space()
-            found = sorted(_partitions(broker, folder, wanted))
+            found = sorted(_partitions(partitions, moves, folder, wanted))
             result = DescribeLogDirsResult(0, folder.path, _by_topic(found))
             if space is not None:
                 result.total_bytes, result.usable_bytes = space
@@ -63,12 +74,14 @@ Row = tuple[str, int, int, int, bool]
 """Topic, partition, size (bytes), lag (offsets), and whether it is the copy of a move in progress."""
 
 
-def _partitions(broker: Broker, folder: LogDir, wanted: set[tuple[str, int]] | None) -> Iterable[Row]:
+def _partitions(
+    partitions: PartitionTable, moves: LogMoves, folder: LogDir, wanted: set[tuple[str, int]] | None
+) -> Iterable[Row]:
     for key, log in folder.logs.items():
         if key[0] != CLUSTER_METADATA and (wanted is None or key in wanted):
-            partition = broker.partitions.find(*key)
+            partition = partitions.find(*key)
             yield *key, log.size_in_bytes, max(partition.high_watermark - log.log_end_offset, 0), False
-    for move in broker.moves.moves:
+    for move in moves.moves:
         if move.target_folder is folder and (wanted is None or move.key in wanted):
             yield *move.key, move.copied_bytes, move.lag, True
 

@@ -18,35 +18,39 @@ from kwire_protocol.messages.describe_producers import (
     TopicResponse,
 )
 
-from kwire.handlers._shared.authorization import finder
 from kwire.names.topic_names import check_topic_name
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.runtime.clock import Clock
 
 NO_TRANSACTION = -1
 
 
-def handle(broker: Broker, request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
+def handle(
+    authorization: Authorization, clock: Clock, request: DescribeProducersRequest, context: Context
+) -> DescribeProducersResponse:
     # Each partition once, however often it is named: it may have very many producers.
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(name, [_describe(broker, context, name, index) for index in indexes])
+            TopicResponse(name, [_describe(authorization, clock, context, name, index) for index in indexes])
             for name, indexes in wanted.items()
         ]
     )
 
 
-def _describe(broker: Broker, context: Context, topic: str, index: int) -> PartitionResponse:
+def _describe(
+    authorization: Authorization, clock: Clock, context: Context, topic: str, index: int
+) -> PartitionResponse:
     try:
         check_topic_name(topic)
-        partition = finder(broker, context, Operation.READ)(topic, index)
-        producers = partition.describe_producers(now_ms=broker.clock.now_ms())
+        partition = authorization.finder(context, Operation.READ)(topic, index)
+        producers = partition.describe_producers(now_ms=clock.now_ms())
     except KafkaError as error:
         return PartitionResponse(index, error.code, error.message)
     return PartitionResponse(

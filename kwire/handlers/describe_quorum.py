@@ -23,21 +23,30 @@ from kwire_protocol.messages.describe_quorum import (
     ReplicaState,
 )
 
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.log import METADATA_TOPIC
 from kwire.metadata.log_batches import EPOCH
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.cluster.nodes import Nodes
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.runtime.clock import Clock
 
 FIRST_VERSION_WITH_NODES = 2
 
 
-def handle(broker: Broker, request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
+def handle(
+    metadata: MetadataService,
+    nodes: Nodes,
+    authorization: Authorization,
+    clock: Clock,
+    request: DescribeQuorumRequest,
+    context: Context,
+) -> DescribeQuorumResponse:
     try:
-        check(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER)
+        authorization.check(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
         return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
     asked = [(topic.topic_name, [it.partition_index for it in topic.partitions]) for topic in request.topics]
@@ -58,10 +67,10 @@ def handle(broker: Broker, request: DescribeQuorumRequest, context: Context) -> 
                 for name, indexes in asked
             ],
         )
-    controller_id = broker.controller_id
-    end_offset = broker.metadata.log.end_offset
-    now_ms = broker.clock.now_ms()
-    live = broker.metadata.image.live_brokers()
+    controller_id = nodes.controller_id
+    end_offset = metadata.log.end_offset
+    now_ms = clock.now_ms()
+    live = metadata.image.live_brokers()
     states = {it.broker_id: ReplicaState(it.broker_id, log_end_offset=end_offset) for it in live}
     for state in states.values():
         # Everybody in service reads the log as it grows; how far each has come, only it knows.

@@ -23,74 +23,103 @@ from kwire_protocol.messages.describe_share_group_offsets import (
 )
 from kwire_protocol.wire import Uuid
 
-from kwire.handlers._shared.authorization import allows, check, divided
 from kwire.handlers._shared.end_offsets import end_offsets
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.share.coordinator.state import ShareStateSummary
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.peers.peers import Peers
+    from kwire.replicas.table import PartitionTable
+    from kwire.share.coordinator.persister import Persister
 
 NO_OFFSET: Final = -1
 ANY_EPOCH: Final = -1
 
 
 async def handle(
-    broker: Broker, request: DescribeShareGroupOffsetsRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    partitions: PartitionTable,
+    groups: GroupService,
+    persister: Persister,
+    peers: Peers,
+    request: DescribeShareGroupOffsetsRequest,
+    context: Context,
 ) -> DescribeShareGroupOffsetsResponse:
-    return DescribeShareGroupOffsetsResponse(groups=[await _group(broker, context, it) for it in request.groups])
+    return DescribeShareGroupOffsetsResponse(
+        groups=[
+            await _group(metadata, authorization, partitions, groups, persister, peers, context, it)
+            for it in request.groups
+        ]
+    )
 
 
 async def _group(
-    broker: Broker, context: Context, asked: DescribeShareGroupOffsetsRequestGroup
+    metadata: MetadataService,
+    authorization: Authorization,
+    partitions: PartitionTable,
+    groups: GroupService,
+    persister: Persister,
+    peers: Peers,
+    context: Context,
+    asked: DescribeShareGroupOffsetsRequestGroup,
 ) -> DescribeShareGroupOffsetsResponseGroup:
     try:
-        check_protocol(broker, SHARE)
-        check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
-        wanted, answers = _wanted(broker, context, asked)
-        summaries = await broker.persister.read_summary(
+        check_protocol(metadata, SHARE)
+        authorization.check(context, Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
+        wanted, answers = _wanted(metadata, authorization, groups, context, asked)
+        summaries = await persister.read_summary(
             asked.group_id,
-            {topic_id: [(it, ANY_EPOCH) for it in partitions] for topic_id, (_, partitions) in wanted.items()},
+            {topic_id: [(it, ANY_EPOCH) for it in indexes] for topic_id, (_, indexes) in wanted.items()},
         )
     except KafkaError as error:
         return DescribeShareGroupOffsetsResponseGroup(
             asked.group_id, error_code=error.code, error_message=error.message
         )
     ends = await end_offsets(
-        broker,
+        metadata,
+        partitions,
+        peers,
         [
             (name, it)
-            for topic_id, (name, partitions) in wanted.items()
-            for it in partitions
+            for topic_id, (name, indexes) in wanted.items()
+            for it in indexes
             if _has_a_lag(summaries[topic_id, it])
         ],
     )
-    for topic_id, (name, partitions) in wanted.items():
+    for topic_id, (name, indexes) in wanted.items():
         answers.append(
             DescribeShareGroupOffsetsResponseTopic(
-                name, topic_id, [_partition(it, summaries[topic_id, it], ends.get((name, it))) for it in partitions]
+                name, topic_id, [_partition(it, summaries[topic_id, it], ends.get((name, it))) for it in indexes]
             )
         )
     return DescribeShareGroupOffsetsResponseGroup(asked.group_id, answers)
 
 
 def _wanted(
-    broker: Broker, context: Context, asked: DescribeShareGroupOffsetsRequestGroup
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    context: Context,
+    asked: DescribeShareGroupOffsetsRequestGroup,
 ) -> tuple[dict[Uuid, tuple[str, Collection[int]]], list[DescribeShareGroupOffsetsResponseTopic]]:
     """Name and partitions of the topics that may be described, and the answers for the others."""
     wanted: dict[Uuid, tuple[str, Collection[int]]] = {}
     if asked.topics is None:
-        for topic_id, partitions in broker.groups.initialized_share_partitions(asked.group_id).items():
-            image = broker.metadata.image.topics_by_id.get(topic_id)
-            if image is not None and allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, image.name):
-                wanted[topic_id] = image.name, sorted(partitions)
+        for topic_id, indexes in groups.initialized_share_partitions(asked.group_id).items():
+            image = metadata.image.topics_by_id.get(topic_id)
+            if image is not None and authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, image.name):
+                wanted[topic_id] = image.name, sorted(indexes)
         return wanted, []
-    allowed, refused = divided(broker, context, Operation.DESCRIBE, asked.topics, lambda it: it.topic_name)
+    allowed, refused = authorization.divided(context, Operation.DESCRIBE, asked.topics, lambda it: it.topic_name)
     answers = [_without_offsets(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in refused]
     for topic in allowed:
-        image = broker.metadata.image.topics.get(topic.topic_name)
+        image = metadata.image.topics.get(topic.topic_name)
         if image is None:
             answers.append(_without_offsets(topic, ErrorCode.NONE))
         else:

@@ -19,19 +19,19 @@ from kwire_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-from kwire.handlers._shared.authorization import allows, authorized_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration
 from kwire.names.topic_names import check_topic_name, is_internal
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
 def handle(
-    broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
+    metadata: MetadataService, authorization: Authorization, request: DescribeTopicPartitionsRequest, context: Context
 ) -> EncodedResponse | DescribeTopicPartitionsResponse:
     cursor = request.cursor
     key = (
@@ -42,7 +42,7 @@ def handle(
         None if cursor is None else (cursor.topic_name, cursor.partition_index),
         tuple([topic.name for topic in request.topics]),
     )
-    answer = broker.metadata.answers.get(key)
+    answer = metadata.answers.get(key)
     if answer is not None:
         return answer
     names = {topic.name for topic in request.topics}
@@ -52,15 +52,15 @@ def handle(
         return _refusal(request, ErrorCode.INVALID_REQUEST)
     visible = {
         name
-        for name in names or broker.metadata.image.topics
-        if allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        for name in names or metadata.image.topics
+        if authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
     }
-    response = _describe(broker, context, request, visible)
+    response = _describe(metadata, authorization, context, request, visible)
     response.topics += [
         DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
         for name in sorted(names - visible)
     ]
-    return broker.metadata.answers.put(key, response, context.api_version)
+    return metadata.answers.put(key, response, context.api_version)
 
 
 def _refusal(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
@@ -70,10 +70,14 @@ def _refusal(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> Descri
 
 
 def _describe(
-    broker: Broker, context: Context, request: DescribeTopicPartitionsRequest, names: set[str]
+    metadata: MetadataService,
+    authorization: Authorization,
+    context: Context,
+    request: DescribeTopicPartitionsRequest,
+    names: set[str],
 ) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
-    room = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
+    room = max(1, min(request.response_partition_limit, metadata.config.max_request_partition_size_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in sorted(names if cursor is None else (it for it in names if it >= cursor.topic_name)):
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
@@ -81,9 +85,9 @@ def _describe(
             return DescribeTopicPartitionsResponse(
                 topics=topics, next_cursor=DescribeTopicPartitionsResponseCursor(name, first)
             )
-        topic = broker.metadata.image.topics.get(name)
+        topic = metadata.image.topics.get(name)
         if topic is None:
-            topics.append(_unknown(broker, context, name))
+            topics.append(_unknown(authorization, context, name))
             continue
         end = min(first + room, len(topic.partitions))
         topics.append(
@@ -92,12 +96,10 @@ def _describe(
                 topic_id=topic.topic_id,
                 is_internal=is_internal(name),
                 partitions=[
-                    _described(broker.metadata.image, index, topic.partitions[index], context.listener_name)
+                    _described(metadata.image, index, topic.partitions[index], context.listener_name)
                     for index in range(first, end)
                 ],
-                topic_authorized_operations=authorized_operations(
-                    broker, context, ResourceType.TOPIC, name, wanted=True
-                ),
+                topic_authorized_operations=authorization.operations(context, ResourceType.TOPIC, name, wanted=True),
             )
         )
         room -= max(end - first, 0)
@@ -108,7 +110,7 @@ def _describe(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _unknown(broker: Broker, context: Context, name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unknown(authorization: Authorization, context: Context, name: str) -> DescribeTopicPartitionsResponseTopic:
     try:
         check_topic_name(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -118,7 +120,7 @@ def _unknown(broker: Broker, context: Context, name: str) -> DescribeTopicPartit
         code,
         name,
         is_internal=is_internal(name),
-        topic_authorized_operations=authorized_operations(broker, context, ResourceType.TOPIC, name, wanted=True),
+        topic_authorized_operations=authorization.operations(context, ResourceType.TOPIC, name, wanted=True),
     )
 
 

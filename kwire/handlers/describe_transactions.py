@@ -11,27 +11,35 @@ from kwire_protocol.messages.describe_transactions import (
     TransactionState,
 )
 
-from kwire.handlers._shared.authorization import check, divided
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.transactions.service import TransactionService
 
 
-def handle(broker: Broker, request: DescribeTransactionsRequest, context: Context) -> DescribeTransactionsResponse:
+def handle(
+    authorization: Authorization,
+    transactions: TransactionService,
+    request: DescribeTransactionsRequest,
+    context: Context,
+) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[
-            _describe(broker, context, transactional_id) for transactional_id in request.transactional_ids
+            _describe(authorization, transactions, context, transactional_id)
+            for transactional_id in request.transactional_ids
         ]
     )
 
 
-def _describe(broker: Broker, context: Context, transactional_id: str) -> TransactionState:
+def _describe(
+    authorization: Authorization, transactions: TransactionService, context: Context, transactional_id: str
+) -> TransactionState:
     try:
-        check(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        state = broker.transactions.describe(transactional_id)
+        authorization.check(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        state = transactions.describe(transactional_id)
     except KafkaError as error:
         return TransactionState(error_code=error.code, transactional_id=transactional_id)
-    state.topics, _ = divided(broker, context, Operation.DESCRIBE, state.topics, lambda it: it.topic)
+    state.topics, _ = authorization.divided(context, Operation.DESCRIBE, state.topics, lambda it: it.topic)
     return state

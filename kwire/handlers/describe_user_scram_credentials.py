@@ -14,21 +14,24 @@ from kwire_protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.controller.access.scram_users import describe_scram_credentials
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
 def handle(
-    broker: Broker, request: DescribeUserScramCredentialsRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    request: DescribeUserScramCredentialsRequest,
+    context: Context,
 ) -> DescribeUserScramCredentialsResponse:
     names = None if request.users is None else [user.name for user in request.users]
     try:
-        check(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER)
+        authorization.check(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
         return DescribeUserScramCredentialsResponse(
             error_code=error.code,
@@ -38,4 +41,4 @@ def handle(
                 for name in dict.fromkeys(names or ())
             ],
         )
-    return describe_scram_credentials(broker.metadata.image.access, names)
+    return describe_scram_credentials(metadata.image.access, names)

@@ -19,21 +19,23 @@ from kwire_protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.controller.partitions.leader_elections import elect_leaders
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 FIRST_VERSION_WITH_TOP_LEVEL_ERROR = 1
 
 
-async def handle(broker: Broker, request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
+async def handle(
+    metadata: MetadataService, authorization: Authorization, request: ElectLeadersRequest, context: Context
+) -> ElectLeadersResponse:
     try:
-        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        return await broker.metadata.change(elect_leaders, request)
+        authorization.check(context, Operation.ALTER, ResourceType.CLUSTER)
+        return await metadata.change(elect_leaders, request)
     except KafkaError as error:
         # Each partition has the error, too: v0 has no other place for it.
         has_top_level = context.api_version >= FIRST_VERSION_WITH_TOP_LEVEL_ERROR

@@ -15,22 +15,24 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.handlers._shared.transactions import older_error
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.transactions.service import TransactionService
 
 FIRST_VERSION_WITH_EPOCH_BUMP = 5
 
 
-async def handle(broker: Broker, request: EndTxnRequest, context: Context) -> EndTxnResponse:
+async def handle(
+    authorization: Authorization, transactions: TransactionService, request: EndTxnRequest, context: Context
+) -> EndTxnResponse:
     bumps_epoch = context.api_version >= FIRST_VERSION_WITH_EPOCH_BUMP
     try:
-        check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        response = await broker.transactions.end(request, transaction_version=2 if bumps_epoch else 0)
+        authorization.check(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        response = await transactions.end(request, transaction_version=2 if bumps_epoch else 0)
     except KafkaError as error:
         response = EndTxnResponse(error_code=error.code)
     response.error_code = older_error(response.error_code, context.api_version)

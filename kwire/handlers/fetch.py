@@ -27,7 +27,6 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpoint
 
-from kwire.handlers._shared.authorization import allows, finder
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.replicas.fetch_sessions import FINAL_EPOCH, NO_SESSION, CachedPartition, FetchContext
 from kwire.replicas.partition import CONSUMER, READ_COMMITTED, read_bound
@@ -37,39 +36,53 @@ from kwire.runtime.futures import Future, ParkedFetch
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.cluster.nodes import Nodes
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.replicas.fetch_sessions import FetchSessions
     from kwire.replicas.partition import Partition
+    from kwire.replicas.quotas import ReplicationQuota
     from kwire.replicas.reading import Find
+    from kwire.replicas.table import PartitionTable
+    from kwire.runtime.clock import Clock
 
 
 def handle(
-    broker: Broker, request: FetchRequest, context: Context
+    metadata: MetadataService,
+    nodes: Nodes,
+    authorization: Authorization,
+    partitions: PartitionTable,
+    fetch_sessions: FetchSessions,
+    leader_quota: ReplicationQuota,
+    clock: Clock,
+    request: FetchRequest,
+    context: Context,
 ) -> FetchResponse | Coroutine[Future[bool], None, FetchResponse]:
     replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
     if replica_id < CONSUMER:
         replica_id = CONSUMER
     try:
-        fetch = _begin(broker, request, replica_id, context)
+        fetch = _begin(authorization, fetch_sessions, clock, request, replica_id, context)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     limits = FetchLimits(
         version=context.api_version,
-        max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
+        max_bytes=min(request.max_bytes, metadata.config.fetch_max_bytes),
         committed=request.isolation_level == READ_COMMITTED,
         bound=read_bound(replica_id, request.isolation_level),
         replica_id=replica_id,
     )
     if replica_id == CONSUMER:
-        find = finder(broker, context, Operation.READ)
+        find = authorization.finder(context, Operation.READ)
         if request.rack_id:
-            limits.is_near = _nearness(broker, context, request.rack_id)
+            limits.is_near = _nearness(metadata, context, request.rack_id)
         if fetch.session is not None:
             limits.may_rest = True
     else:
-        find = _finder_of_replica(broker, context)
-        now_ms = broker.clock.monotonic_ms()
-        limits.follower = FollowersFetch(now_ms, quota=broker.leader_quota)
+        find = _finder_of_replica(authorization, partitions, context)
+        now_ms = clock.monotonic_ms()
+        limits.follower = FollowersFetch(now_ms, quota=leader_quota)
         if fetch.session is not None:
             limits.may_rest = True
             fetch.session.last_fetch.time_ms = now_ms
@@ -77,38 +90,43 @@ def handle(
             limits.follower.broker_epoch = request.replica_state.replica_epoch
     result = read_partitions(find, fetch.partitions, limits)
     if result.size < request.min_bytes and request.max_wait_ms > 0 and not fetch.is_empty and not result.is_urgent:
-        return _wait_for_data(broker, request, context, find, fetch, limits, result)
-    return _answer(broker, context, fetch, limits, result)
+        return _wait_for_data(nodes, fetch_sessions, clock, request, context, find, fetch, limits, result)
+    return _answer(nodes, fetch_sessions, context, fetch, limits, result)
 
 
-def _nearness(broker: Broker, context: Context, rack: str) -> Callable[[int], bool] | None:
+def _nearness(metadata: MetadataService, context: Context, rack: str) -> Callable[[int], bool] | None:
     """Says of brokers whether a consumer in that rack should read from them. None if this one is as good as any."""
-    if broker.config.replica_selector_class is None or broker.config.broker_rack == rack:
+    if metadata.config.replica_selector_class is None or metadata.config.broker_rack == rack:
         return None
 
     def is_near(node_id: int) -> bool:
-        it = broker.metadata.image.brokers.get(node_id)
+        it = metadata.image.brokers.get(node_id)
         return it is not None and it.rack == rack and not it.fenced and context.listener_name in it.endpoints
 
     return is_near
 
 
 def _answer(
-    broker: Broker, context: Context, fetch: FetchContext, limits: FetchLimits, result: FetchResult
+    nodes: Nodes,
+    fetch_sessions: FetchSessions,
+    context: Context,
+    fetch: FetchContext,
+    limits: FetchLimits,
+    result: FetchResult,
 ) -> FetchResponse:
     if context.fetch_throttle_ms is not None and limits.follower is None:
         throttle_ms = context.fetch_throttle_ms(result.size)
         if throttle_ms:
-            return _throttled(broker, fetch, throttle_ms)
+            return _throttled(fetch_sessions, fetch, throttle_ms)
     response = to_response(fetch, result)
     if limits.follower is not None:
         limits.follower.sent()
     elif result.leader_moved:  # followers know the brokers' own addresses
-        response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
+        response.node_endpoints = node_endpoints(nodes, context, NodeEndpoint)
     return response
 
 
-def _throttled(broker: Broker, fetch: FetchContext, throttle_ms: int) -> FetchResponse:
+def _throttled(fetch_sessions: FetchSessions, fetch: FetchContext, throttle_ms: int) -> FetchResponse:
     """Nothing of what was found: the consumer has to pause, and asks again.
 
     As in Kafka, a session that would have begun with this answer does not exist.
@@ -117,15 +135,15 @@ def _throttled(broker: Broker, fetch: FetchContext, throttle_ms: int) -> FetchRe
     if session is None:
         return FetchResponse(throttle_time_ms=throttle_ms)
     if not fetch.incremental:
-        broker.fetch_sessions.close(session.session_id)
+        fetch_sessions.close(session.session_id)
         return FetchResponse(throttle_time_ms=throttle_ms)
     # The session was told nothing, so it reads the same partitions again.
     return FetchResponse(throttle_time_ms=throttle_ms, session_id=session.session_id)
 
 
-def _finder_of_replica(broker: Broker, context: Context) -> Find:
-    if allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
-        return broker.partitions.find
+def _finder_of_replica(authorization: Authorization, partitions: PartitionTable, context: Context) -> Find:
+    if authorization.allows(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return partitions.find
     return _refused
 
 
@@ -133,7 +151,14 @@ def _refused(_topic: object, _index: int) -> Partition:
     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _begin(broker: Broker, request: FetchRequest, replica_id: int, context: Context) -> FetchContext:
+def _begin(
+    authorization: Authorization,
+    fetch_sessions: FetchSessions,
+    clock: Clock,
+    request: FetchRequest,
+    replica_id: int,
+    context: Context,
+) -> FetchContext:
     wanted = [
         CachedPartition(
             (topic.topic, topic.topic_id),
@@ -154,28 +179,30 @@ def _begin(broker: Broker, request: FetchRequest, replica_id: int, context: Cont
     forgotten = [
         ((topic.topic, topic.topic_id), index) for topic in request.forgotten_topics_data for index in topic.partitions
     ]
-    return broker.fetch_sessions.begin(
+    return fetch_sessions.begin(
         request.session_id,
         request.session_epoch,
         wanted,
         forgotten,
-        now_ms=broker.clock.now_ms(),
-        reader=_reader(broker, request, replica_id, context),
+        now_ms=clock.now_ms(),
+        reader=_reader(authorization, request, replica_id, context),
     )
 
 
-def _reader(broker: Broker, request: FetchRequest, replica_id: int, context: Context) -> Hashable:
+def _reader(authorization: Authorization, request: FetchRequest, replica_id: int, context: Context) -> Hashable:
     """What the answers to a session's requests depend on, beside its partitions."""
     consumer = context.requester, request.isolation_level, request.rack_id
     if replica_id == CONSUMER:
         return context.api_version, consumer
-    is_allowed = allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    is_allowed = authorization.allows(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     broker_epoch = NO_EPOCH if request.replica_state is None else request.replica_state.replica_epoch
     return context.api_version, replica_id, broker_epoch, is_allowed
 
 
 async def _wait_for_data(
-    broker: Broker,
+    nodes: Nodes,
+    fetch_sessions: FetchSessions,
+    clock: Clock,
     request: FetchRequest,
     context: Context,
     find: Find,
@@ -183,10 +210,10 @@ async def _wait_for_data(
     limits: FetchLimits,
     result: FetchResult,
 ) -> FetchResponse:
-    deadline_ms = broker.clock.monotonic_ms() + request.max_wait_ms
+    deadline_ms = clock.monotonic_ms() + request.max_wait_ms
     session, woken = fetch.session, True
     while woken and result.size < request.min_bytes and not result.is_urgent:
-        parked = ParkedFetch((deadline_ms - broker.clock.monotonic_ms()) / 1000)
+        parked = ParkedFetch((deadline_ms - clock.monotonic_ms()) / 1000)
         partitions = [partition for followed, partition in result.found if not followed.rests]
         for partition in partitions:
             partition.waiters[parked] = None
@@ -202,6 +229,6 @@ async def _wait_for_data(
         if not woken and not result.size:
             break  # nothing has changed
         if limits.follower is not None:
-            limits.follower.read_again(broker.clock.monotonic_ms())
+            limits.follower.read_again(clock.monotonic_ms())
         result = read_partitions(find, fetch.partitions, limits)
-    return _answer(broker, context, fetch, limits, result)
+    return _answer(nodes, fetch_sessions, context, fetch, limits, result)

@@ -18,13 +18,16 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.share.coordinator.state import SharePartitionKey
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.cluster.nodes import Nodes
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.share.coordinator.service import ShareStateService
+    from kwire.transactions.service import TransactionService
 
 FIRST_VERSION_WITH_KEYS = 4
 GROUP = 0
@@ -34,12 +37,23 @@ FIRST_VERSION_WITH_SHARE = 6
 NO_NODE = -1
 
 
-async def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+async def handle(
+    nodes: Nodes,
+    authorization: Authorization,
+    groups: GroupService,
+    transactions: TransactionService,
+    share_state: ShareStateService,
+    request: FindCoordinatorRequest,
+    context: Context,
+) -> FindCoordinatorResponse:
     if context.api_version >= FIRST_VERSION_WITH_KEYS:
         return FindCoordinatorResponse(
-            coordinators=[await _find(broker, context, request.key_type, key) for key in request.coordinator_keys]
+            coordinators=[
+                await _find(nodes, authorization, groups, transactions, share_state, context, request.key_type, key)
+                for key in request.coordinator_keys
+            ]
         )
-    found = await _find(broker, context, request.key_type, request.key)
+    found = await _find(nodes, authorization, groups, transactions, share_state, context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message if found.error_code else ErrorCode.NONE.name,
@@ -49,20 +63,29 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Conte
     )
 
 
-async def _find(broker: Broker, context: Context, key_type: int, key: str) -> Coordinator:
+async def _find(
+    nodes: Nodes,
+    authorization: Authorization,
+    groups: GroupService,
+    transactions: TransactionService,
+    share_state: ShareStateService,
+    context: Context,
+    key_type: int,
+    key: str,
+) -> Coordinator:
     try:
         if key_type == GROUP:
-            check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, key)
-            node_id = await broker.groups.runtime.coordinator_of(key)
+            authorization.check(context, Operation.DESCRIBE, ResourceType.GROUP, key)
+            node_id = await groups.runtime.coordinator_of(key)
         elif key_type == TRANSACTION:
-            check(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
-            node_id = await broker.transactions.runtime.coordinator_of(key)
+            authorization.check(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+            node_id = await transactions.runtime.coordinator_of(key)
         elif key_type == SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE:
-            check(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-            node_id = await broker.share_state.runtime.coordinator_of(SharePartitionKey.parse(key).text)
+            authorization.check(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+            node_id = await share_state.runtime.coordinator_of(SharePartitionKey.parse(key).text)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type}.")
-        node = next((node for node in broker.endpoints(context) if node.node_id == node_id), None)
+        node = next((node for node in nodes.endpoints(context) if node.node_id == node_id), None)
         if node is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except KafkaError as error:

@@ -15,18 +15,20 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
 
 
-def handle(broker: Broker, request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
+def handle(
+    authorization: Authorization, groups: GroupService, request: HeartbeatRequest, context: Context
+) -> HeartbeatResponse:
     try:
-        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
-        return broker.groups.heartbeat(request)
+        authorization.check(context, Operation.READ, ResourceType.GROUP, request.group_id)
+        return groups.heartbeat(request)
     except KafkaError as error:
         if error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return HeartbeatResponse()

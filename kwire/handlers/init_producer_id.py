@@ -17,20 +17,27 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.transactions.service import TransactionService
 
 NONE = -1
 FIRST_VERSION_WITH_FENCED = 4
 
 
-async def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+async def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    transactions: TransactionService,
+    request: InitProducerIdRequest,
+    context: Context,
+) -> InitProducerIdResponse:
     try:
-        response = await _initialize(broker, request, context)
+        response = await _initialize(metadata, authorization, transactions, request, context)
     except KafkaError as error:
         response = InitProducerIdResponse(error_code=error.code, producer_id=NONE, producer_epoch=NONE)
     if response.error_code == ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
@@ -38,17 +45,25 @@ async def handle(broker: Broker, request: InitProducerIdRequest, context: Contex
     return response
 
 
-async def _initialize(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+async def _initialize(
+    metadata: MetadataService,
+    authorization: Authorization,
+    transactions: TransactionService,
+    request: InitProducerIdRequest,
+    context: Context,
+) -> InitProducerIdResponse:
     if request.transactional_id is not None:
-        check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        authorization.check(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         if request.enable2_pc:
-            check(broker, context, Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    elif not broker.authorizer.allows_any(context.requester, Operation.WRITE, ResourceType.TOPIC):
-        check(broker, context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+            authorization.check(
+                context, Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+            )
+    elif not authorization.authorizer.allows_any(context.requester, Operation.WRITE, ResourceType.TOPIC):
+        authorization.check(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer's id and its epoch go together")
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
     if request.transactional_id is None:
-        return InitProducerIdResponse(producer_id=await broker.metadata.producer_ids.draw(), producer_epoch=0)
-    return await broker.transactions.init_producer_id(request)
+        return InitProducerIdResponse(producer_id=await metadata.producer_ids.draw(), producer_epoch=0)
+    return await transactions.init_producer_id(request)

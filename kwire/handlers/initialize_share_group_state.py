@@ -17,12 +17,16 @@ from kwire.handlers._shared.share_state import answer
 from kwire.share.coordinator.kinds import INITIALIZE
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.share.coordinator.service import ShareStateService
 
 
 async def handle(
-    broker: Broker, request: InitializeShareGroupStateRequest, context: Context
+    authorization: Authorization,
+    share_state: ShareStateService,
+    request: InitializeShareGroupStateRequest,
+    context: Context,
 ) -> InitializeShareGroupStateResponse:
-    response: InitializeShareGroupStateResponse = await answer(broker, context, INITIALIZE, request)
+    response: InitializeShareGroupStateResponse = await answer(authorization, share_state, context, INITIALIZE, request)
     return response

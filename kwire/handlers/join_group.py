@@ -21,21 +21,23 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.handlers._shared.members import member_context
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
 
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 
 
-async def handle(broker: Broker, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+async def handle(
+    authorization: Authorization, groups: GroupService, request: JoinGroupRequest, context: Context
+) -> JoinGroupResponse:
     try:
-        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
-        response = await broker.groups.join(request, member_context(broker, context))
+        authorization.check(context, Operation.READ, ResourceType.GROUP, request.group_id)
+        response = await groups.join(request, member_context(authorization, context))
     except KafkaError as error:
         response = JoinGroupResponse(error_code=error.code)
         if error.code is ErrorCode.INVALID_GROUP_ID:

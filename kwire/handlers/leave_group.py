@@ -13,23 +13,25 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
-from kwire.handlers._shared.authorization import check
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
 
 FIRST_VERSION_WITH_MEMBERS = 3
 
 
-async def handle(broker: Broker, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
+async def handle(
+    authorization: Authorization, groups: GroupService, request: LeaveGroupRequest, context: Context
+) -> LeaveGroupResponse:
     one_member = context.api_version < FIRST_VERSION_WITH_MEMBERS
     if one_member:
         request.members = [MemberIdentity(member_id=request.member_id)]
     try:
-        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
-        response = await broker.groups.leave(request)
+        authorization.check(context, Operation.READ, ResourceType.GROUP, request.group_id)
+        response = await groups.leave(request)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
     if one_member and response.members:

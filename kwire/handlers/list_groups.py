@@ -16,19 +16,23 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
-from kwire.handlers._shared.authorization import allows
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
 
 
-def handle(broker: Broker, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+def handle(
+    authorization: Authorization, groups: GroupService, request: ListGroupsRequest, context: Context
+) -> ListGroupsResponse:
     try:
-        groups = broker.groups.list_groups(states=request.states_filter, types=request.types_filter)
+        listed = groups.list_groups(states=request.states_filter, types=request.types_filter)
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
-    if not allows(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER):
-        groups = [it for it in groups if allows(broker, context, Operation.DESCRIBE, ResourceType.GROUP, it.group_id)]
-    return ListGroupsResponse(groups=groups)
+    if not authorization.allows(context, Operation.DESCRIBE, ResourceType.CLUSTER):
+        listed = [
+            it for it in listed if authorization.allows(context, Operation.DESCRIBE, ResourceType.GROUP, it.group_id)
+        ]
+    return ListGroupsResponse(groups=listed)

@@ -31,13 +31,12 @@ from kwire_protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-from kwire.handlers._shared.authorization import finder
 from kwire.replicas.partition import CONSUMER, Partition, read_bound
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
 
 LATEST = -1
 EARLIEST = -2
@@ -53,9 +52,9 @@ NO_OFFSET = -1
 DEBUGGING_CONSUMER = -2
 
 
-def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+def handle(authorization: Authorization, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     version = context.api_version
-    find = finder(broker, context, Operation.DESCRIBE)
+    find = authorization.finder(context, Operation.DESCRIBE)
     is_consumer = request.replica_id == CONSUMER
     role_of = Partition.readable if request.replica_id == DEBUGGING_CONSUMER else Partition.leader
     end_of = read_bound(request.replica_id, request.isolation_level)

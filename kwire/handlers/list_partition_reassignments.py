@@ -16,24 +16,27 @@ from kwire_protocol.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 
-from kwire.handlers._shared.authorization import check
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
     from kwire.metadata.image import TopicImage
+    from kwire.metadata.service import MetadataService
 
 
 def handle(
-    broker: Broker, request: ListPartitionReassignmentsRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    request: ListPartitionReassignmentsRequest,
+    context: Context,
 ) -> ListPartitionReassignmentsResponse:
     try:
-        check(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER)
+        authorization.check(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
         return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
     response = ListPartitionReassignmentsResponse(error_message=None)
-    for topic, indexes in _asked(broker, request):
+    for topic, indexes in _asked(metadata, request):
         ongoing = [
             OngoingPartitionReassignment(index, list(it.replicas), list(it.adding_replicas), list(it.removing_replicas))
             for index in indexes
@@ -45,8 +48,10 @@ def handle(
     return response
 
 
-def _asked(broker: Broker, request: ListPartitionReassignmentsRequest) -> Iterator[tuple[TopicImage, Iterable[int]]]:
-    topics = broker.metadata.image.topics
+def _asked(
+    metadata: MetadataService, request: ListPartitionReassignmentsRequest
+) -> Iterator[tuple[TopicImage, Iterable[int]]]:
+    topics = metadata.image.topics
     if request.topics is None:
         for topic in topics.values():
             yield topic, range(len(topic.partitions))

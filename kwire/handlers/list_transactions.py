@@ -12,22 +12,24 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
-from kwire.handlers._shared.authorization import allows
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.transactions.service import TransactionService
 
 
-def handle(broker: Broker, request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse:
+def handle(
+    authorization: Authorization, transactions: TransactionService, request: ListTransactionsRequest, context: Context
+) -> ListTransactionsResponse:
     try:
-        response = broker.transactions.list_transactions(request)
+        response = transactions.list_transactions(request)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
     response.transaction_states = [
         it
         for it in response.transaction_states
-        if allows(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, it.transactional_id)
+        if authorization.allows(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, it.transactional_id)
     ]
     return response

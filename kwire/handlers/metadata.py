@@ -34,7 +34,6 @@ from kwire_protocol.messages.metadata import (
 )
 from kwire_protocol.wire import NULL_UUID
 
-from kwire.handlers._shared.authorization import allows, authorized_operations, check, cluster_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from kwire.names.topic_names import CLUSTER_METADATA, check_topic_name, is_internal
@@ -42,8 +41,11 @@ from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.cluster.nodes import Nodes
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.auto_topic_creation import AutoTopicCreation
+    from kwire.metadata.service import MetadataService
 
 NULL_MEANS_ALL_SINCE = 1
 TOPIC_IDS_ASKED_FOR_SINCE = 12
@@ -51,50 +53,69 @@ NO_CONTROLLER = -1
 
 
 def handle(
-    broker: Broker, request: MetadataRequest, context: Context
+    metadata: MetadataService,
+    nodes: Nodes,
+    authorization: Authorization,
+    auto_topic_creation: AutoTopicCreation,
+    request: MetadataRequest,
+    context: Context,
 ) -> EncodedResponse | MetadataResponse | Coroutine[Future[Any], None, MetadataResponse]:
     key = _key(request, context)
-    answer = broker.metadata.answers.get(key)
+    answer = metadata.answers.get(key)
     if answer is not None:
         return answer
-    if _creates_topics(broker, request):
-        return _create_and_describe(broker, request, context)
-    response = _describe(broker, request, context, {})
+    if _creates_topics(metadata, request):
+        return _create_and_describe(metadata, nodes, authorization, auto_topic_creation, request, context)
+    response = _describe(metadata, nodes, authorization, request, context, {})
     if response.error_code:
         return response
-    return broker.metadata.answers.put(key, response, context.api_version)
+    return metadata.answers.put(key, response, context.api_version)
 
 
-async def _create_and_describe(broker: Broker, request: MetadataRequest, context: Context) -> MetadataResponse:
+async def _create_and_describe(
+    metadata: MetadataService,
+    nodes: Nodes,
+    authorization: Authorization,
+    auto_topic_creation: AutoTopicCreation,
+    request: MetadataRequest,
+    context: Context,
+) -> MetadataResponse:
     """The response as it is before the topics exist; the next request gets the topics."""
     created: dict[str, ErrorCode] = {}
     for name in dict.fromkeys(topic.name for topic in request.topics or ()):
-        if name is None or name in broker.metadata.image.topics:
+        if name is None or name in metadata.image.topics:
             continue
-        if allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name):
-            created[name] = await _create(broker, context, name)
-    return _describe(broker, request, context, created)
+        if authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            created[name] = await _create(authorization, auto_topic_creation, context, name)
+    return _describe(metadata, nodes, authorization, request, context, created)
 
 
-async def _create(broker: Broker, context: Context, name: str) -> ErrorCode:
+async def _create(
+    authorization: Authorization, auto_topic_creation: AutoTopicCreation, context: Context, name: str
+) -> ErrorCode:
     """Creates a topic that did not exist, if it can be created, and returns the error to answer."""
     try:
-        if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
-            check(broker, context, Operation.CREATE, ResourceType.TOPIC, name)
+        if not authorization.allows(context, Operation.CREATE, ResourceType.CLUSTER):
+            authorization.check(context, Operation.CREATE, ResourceType.TOPIC, name)
         check_topic_name(name)
     except KafkaError as error:
         return error.code
     if name != CLUSTER_METADATA:
-        await broker.auto_topic_creation.create(name)
+        await auto_topic_creation.create(name)
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _describe(
-    broker: Broker, request: MetadataRequest, context: Context, created: Mapping[str, ErrorCode]
+    metadata: MetadataService,
+    nodes: Nodes,
+    authorization: Authorization,
+    request: MetadataRequest,
+    context: Context,
+    created: Mapping[str, ErrorCode],
 ) -> MetadataResponse:
     """`created` has the errors to answer for topics that did not exist when the request arrived."""
     try:
-        topics = _topics(broker, request, context, created)
+        topics = _topics(metadata, authorization, request, context, created)
     except KafkaError as error:
         return MetadataResponse(
             error_code=error.code,
@@ -103,15 +124,15 @@ def _describe(
             ],
         )
     brokers = [
-        MetadataResponseBroker(node.node_id, node.host, node.port, node.rack) for node in broker.endpoints(context)
+        MetadataResponseBroker(node.node_id, node.host, node.port, node.rack) for node in nodes.endpoints(context)
     ]
     return MetadataResponse(
         brokers=brokers,
-        cluster_id=broker.metadata.cluster_id,
+        cluster_id=metadata.cluster_id,
         controller_id=brokers[0].node_id if brokers else NO_CONTROLLER,
         topics=topics,
-        cluster_authorized_operations=cluster_operations(
-            broker, context, wanted=request.include_cluster_authorized_operations
+        cluster_authorized_operations=authorization.cluster_operations(
+            context, wanted=request.include_cluster_authorized_operations
         ),
     )
 
@@ -131,31 +152,35 @@ def _key(request: MetadataRequest, context: Context) -> Hashable:
     )
 
 
-def _creates_topics(broker: Broker, request: MetadataRequest) -> bool:
+def _creates_topics(metadata: MetadataService, request: MetadataRequest) -> bool:
     """Whether the request asks for a topic that does not exist and that the request may create."""
-    known = broker.metadata.image.topics
+    known = metadata.image.topics
     return (
         request.allow_auto_topic_creation
-        and broker.metadata.config.auto_create_topics_enable
+        and metadata.config.auto_create_topics_enable
         and all(topic.topic_id == NULL_UUID for topic in request.topics or ())
         and any(topic.name not in known for topic in request.topics or ())
     )
 
 
 def _topics(
-    broker: Broker, request: MetadataRequest, context: Context, created: Mapping[str, ErrorCode]
+    metadata: MetadataService,
+    authorization: Authorization,
+    request: MetadataRequest,
+    context: Context,
+    created: Mapping[str, ErrorCode],
 ) -> list[MetadataResponseTopic]:
     """Raises KafkaError(INVALID_REQUEST) if the version does not allow this way of naming topics."""
-    image = broker.metadata.image
+    image = metadata.image
     version = context.api_version
 
     def described(topic: TopicImage) -> MetadataResponseTopic:
         wanted = request.include_topic_authorized_operations
-        operations = authorized_operations(broker, context, ResourceType.TOPIC, topic.name, wanted=wanted)
+        operations = authorization.operations(context, ResourceType.TOPIC, topic.name, wanted=wanted)
         return _described(image, topic, operations, context.listener_name)
 
     def is_visible(name: str) -> bool:
-        return allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        return authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
     if request.topics is None or (not request.topics and version < NULL_MEANS_ALL_SINCE):
         return [described(topic) for topic in image.topics.values() if is_visible(topic.name)]

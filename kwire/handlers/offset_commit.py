@@ -24,36 +24,43 @@ from kwire_protocol.messages.offset_commit import (
 )
 
 from kwire.groups.offsets.committing import commit_error
-from kwire.handlers._shared.authorization import allows, divided
 from kwire.handlers._shared.committed_topics import committed_name, merged, take_missing
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-async def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
-    if not allows(broker, context, Operation.READ, ResourceType.GROUP, request.group_id):
+async def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: OffsetCommitRequest,
+    context: Context,
+) -> OffsetCommitResponse:
+    if not authorization.allows(context, Operation.READ, ResourceType.GROUP, request.group_id):
         return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    name_of = partial(committed_name, broker.metadata.image, by_id=by_id)
-    request.topics, unreadable = divided(broker, context, Operation.READ, request.topics, name_of)
+    name_of = partial(committed_name, metadata.image, by_id=by_id)
+    request.topics, unreadable = authorization.divided(context, Operation.READ, request.topics, name_of)
     denied = OffsetCommitRequest(topics=unreadable)
     refused = commit_error(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED).topics
     refused += [
         OffsetCommitResponseTopic(
             it.name, it.topic_id, [OffsetCommitResponsePartition(index, it.error) for index in it.partitions]
         )
-        for it in take_missing(broker.metadata.image, request.topics, by_id=by_id)
+        for it in take_missing(metadata.image, request.topics, by_id=by_id)
     ]
     request.topics = [topic for topic in request.topics if topic.partitions]
     if not request.topics:
         return OffsetCommitResponse(topics=refused)
     try:
-        response = await broker.groups.commit(request, context)
+        response = await groups.commit(request, context)
     except KafkaError as error:
         response = commit_error(request, error.code)
     if refused:

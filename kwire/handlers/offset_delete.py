@@ -17,25 +17,32 @@ from kwire_protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-from kwire.handlers._shared.authorization import allows
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-async def handle(broker: Broker, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
-    if not allows(broker, context, Operation.DELETE, ResourceType.GROUP, request.group_id):
+async def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: OffsetDeleteRequest,
+    context: Context,
+) -> OffsetDeleteResponse:
+    if not authorization.allows(context, Operation.DELETE, ResourceType.GROUP, request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     wanted, request.topics = request.topics, []
     for topic in wanted:
-        _check(broker, context, topic, refused)
+        _check(metadata, authorization, context, topic, refused)
         if topic.partitions:
             request.topics.append(topic)
     try:
-        response = await broker.groups.delete_offsets(request)
+        response = await groups.delete_offsets(request)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
     if response.error_code:
@@ -48,15 +55,16 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, context: Context)
 
 
 def _check(
-    broker: Broker,
+    metadata: MetadataService,
+    authorization: Authorization,
     context: Context,
     topic: OffsetDeleteRequestTopic,
     refused: dict[str, OffsetDeleteResponseTopic],
 ) -> None:
     """Moves the partitions that do not exist to `refused`."""
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    found = broker.metadata.image.topics.get(topic.name)
-    if not allows(broker, context, Operation.READ, ResourceType.TOPIC, topic.name):
+    found = metadata.image.topics.get(topic.name)
+    if not authorization.allows(context, Operation.READ, ResourceType.TOPIC, topic.name):
         found, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     count = 0 if found is None else len(found.partitions)
     missing = [it.partition_index for it in topic.partitions if not 0 <= it.partition_index < count]

@@ -35,13 +35,14 @@ from kwire_protocol.messages.offset_fetch import (
 
 from kwire.coordinators.effects import response_error
 from kwire.groups.offsets.store import NO_OFFSET
-from kwire.handlers._shared.authorization import allows, divided
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 FIRST_VERSION_WITH_GROUP_ERROR = 2
 FIRST_VERSION_WITH_GROUPS = 8
@@ -57,11 +58,18 @@ class _Answer:
 
 
 def handle(
-    broker: Broker, request: OffsetFetchRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: OffsetFetchRequest,
+    context: Context,
 ) -> OffsetFetchResponse | Coroutine[Future[Any], None, OffsetFetchResponse]:
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     stable = request.require_stable
-    answers = [_fetch(broker, context, group, by_id=by_id, require_stable=stable) for group in _asked(request, context)]
+    answers = [
+        _fetch(metadata, authorization, groups, context, group, by_id=by_id, require_stable=stable)
+        for group in _asked(request, context)
+    ]
     if any(answer.held is not None for answer in answers):
         return _when_committed(request, answers, context)
     return _response(request, answers, context)
@@ -118,11 +126,18 @@ def _response(request: OffsetFetchRequest, answers: list[_Answer], context: Cont
 
 
 def _fetch(
-    broker: Broker, context: Context, group: OffsetFetchRequestGroup, *, by_id: bool, require_stable: bool
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    context: Context,
+    group: OffsetFetchRequestGroup,
+    *,
+    by_id: bool,
+    require_stable: bool,
 ) -> _Answer:
-    if not allows(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+    if not authorization.allows(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
         return _Answer(OffsetFetchResponseGroup(group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    image = broker.metadata.image
+    image = metadata.image
     denied: list[OffsetFetchRequestTopics] = []
     unknown: list[OffsetFetchRequestTopics] = []
     if by_id and group.topics is not None:
@@ -132,14 +147,14 @@ def _fetch(
             topic.name = "" if found is None else found.name
             (unknown if found is None else group.topics).append(topic)
     if group.topics is not None:
-        group.topics, denied = divided(broker, context, Operation.DESCRIBE, group.topics, lambda it: it.name)
+        group.topics, denied = authorization.divided(context, Operation.DESCRIBE, group.topics, lambda it: it.name)
     try:
-        answer = broker.groups.fetch_offsets(group, require_stable=require_stable)
-        held = broker.groups.when_committed(group.group_id)
+        answer = groups.fetch_offsets(group, require_stable=require_stable)
+        held = groups.when_committed(group.group_id)
     except KafkaError as error:
         return _Answer(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code))
     if group.topics is None:
-        answer.topics, _ = divided(broker, context, Operation.DESCRIBE, answer.topics, lambda it: it.name)
+        answer.topics, _ = authorization.divided(context, Operation.DESCRIBE, answer.topics, lambda it: it.name)
     if by_id and group.topics is None:
         # Deleted topics have no id to return.
         answer.topics = [topic for topic in answer.topics if topic.name in image.topics]

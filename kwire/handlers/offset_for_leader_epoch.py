@@ -20,23 +20,24 @@ from kwire_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-from kwire.handlers._shared.authorization import allows, finder
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
     from kwire.replicas.reading import Find
+    from kwire.replicas.table import PartitionTable
 
 
 def handle(
-    broker: Broker,
+    authorization: Authorization,
+    partitions: PartitionTable,
     request: OffsetForLeaderEpochRequest,
     context: Context,
 ) -> OffsetForLeaderEpochResponse:
     # Followers and consumers send it.
-    is_follower = allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-    find = broker.partitions.find if is_follower else finder(broker, context, Operation.DESCRIBE)
+    is_follower = authorization.allows(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    find = partitions.find if is_follower else authorization.finder(context, Operation.DESCRIBE)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(topic.topic, [_end(find, topic.topic, wanted) for wanted in topic.partitions])

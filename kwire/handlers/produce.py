@@ -33,15 +33,17 @@ from kwire_protocol.record_batch import read_header
 from kwire_protocol.wire import Uuid
 
 from kwire.context import CloseConnection
-from kwire.handlers._shared.authorization import check, finder
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.replicas.append import Appends
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.cluster.nodes import Nodes
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.runtime.clock import Clock
+    from kwire.transactions.service import TransactionService
 
 FIRST_VERSION_WITH_IDS = 13
 MAX_TOLD_NAME_LENGTH = 249
@@ -49,14 +51,19 @@ MAX_TOLD_NAME_LENGTH = 249
 
 
 def handle(
-    broker: Broker, request: ProduceRequest, context: Context
+    nodes: Nodes,
+    authorization: Authorization,
+    transactions: TransactionService,
+    clock: Clock,
+    request: ProduceRequest,
+    context: Context,
 ) -> ProduceResponse | Coroutine[Future[Any], None, ProduceResponse | None] | None:
     version = context.api_version
-    find = finder(broker, context, Operation.WRITE)
-    appends = Appends(find, broker.transactions.enlist, request, version, broker.clock.now_ms())
+    find = authorization.finder(context, Operation.WRITE)
+    appends = Appends(find, transactions.enlist, request, version, clock.now_ms())
     if request.transactional_id is not None:
         try:
-            check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+            authorization.check(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         except KafkaError as error:
             if _is_transactional(request):
                 appends.refusal = error
@@ -70,26 +77,26 @@ def handle(
         answers = [appends.append(ref, data) for data in topic.partition_data]
         response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
     if appends.pending:
-        return _settled(broker, response, appends, context)
+        return _settled(nodes, clock, response, appends, context)
     if appends.has_refusals or not request.acks:
-        return _answer(broker, response, appends, context)
+        return _answer(nodes, response, appends, context)
     return response
 
 
 async def _settled(
-    broker: Broker, response: ProduceResponse, appends: Appends, context: Context
+    nodes: Nodes, clock: Clock, response: ProduceResponse, appends: Appends, context: Context
 ) -> ProduceResponse | None:
-    await appends.settle(broker.clock)
-    return _answer(broker, response, appends, context)
+    await appends.settle(clock)
+    return _answer(nodes, response, appends, context)
 
 
-def _answer(broker: Broker, response: ProduceResponse, appends: Appends, context: Context) -> ProduceResponse | None:
+def _answer(nodes: Nodes, response: ProduceResponse, appends: Appends, context: Context) -> ProduceResponse | None:
     if appends.request.acks == 0:
         if appends.has_refusals:
             raise _unacknowledged(response)
         return None
     if appends.leader_moved:
-        response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
+        response.node_endpoints = node_endpoints(nodes, context, NodeEndpoint)
     return response
 
 

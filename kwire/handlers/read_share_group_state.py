@@ -16,10 +16,13 @@ from kwire.handlers._shared.share_state import answer
 from kwire.share.coordinator.kinds import READ
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.share.coordinator.service import ShareStateService
 
 
-async def handle(broker: Broker, request: ReadShareGroupStateRequest, context: Context) -> ReadShareGroupStateResponse:
-    response: ReadShareGroupStateResponse = await answer(broker, context, READ, request)
+async def handle(
+    authorization: Authorization, share_state: ShareStateService, request: ReadShareGroupStateRequest, context: Context
+) -> ReadShareGroupStateResponse:
+    response: ReadShareGroupStateResponse = await answer(authorization, share_state, context, READ, request)
     return response

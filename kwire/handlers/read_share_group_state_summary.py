@@ -19,12 +19,16 @@ from kwire.handlers._shared.share_state import answer
 from kwire.share.coordinator.kinds import SUMMARIZE
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.share.coordinator.service import ShareStateService
 
 
 async def handle(
-    broker: Broker, request: ReadShareGroupStateSummaryRequest, context: Context
+    authorization: Authorization,
+    share_state: ShareStateService,
+    request: ReadShareGroupStateSummaryRequest,
+    context: Context,
 ) -> ReadShareGroupStateSummaryResponse:
-    response: ReadShareGroupStateSummaryResponse = await answer(broker, context, SUMMARIZE, request)
+    response: ReadShareGroupStateSummaryResponse = await answer(authorization, share_state, context, SUMMARIZE, request)
     return response

@@ -16,19 +16,19 @@ from kwire.handlers._shared.delegation_tokens import NO_TIME, check_connection, 
 from kwire.metadata.controller.access.delegation_tokens import renew_token
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.metadata.service import MetadataService
 
 
 async def handle(
-    broker: Broker, request: RenewDelegationTokenRequest, context: Context
+    metadata: MetadataService, request: RenewDelegationTokenRequest, context: Context
 ) -> RenewDelegationTokenResponse:
     expires_ms = NO_TIME
     try:
         check_connection(context)
         expires_ms = 0  # As in Kafka, where the controller refuses the rest.
-        tokens = tokens_of(broker)
-        expires_ms = await broker.metadata.change(
+        tokens = tokens_of(metadata)
+        expires_ms = await metadata.change(
             renew_token,
             tokens.id_of,
             bytes(request.hmac),

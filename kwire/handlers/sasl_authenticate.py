@@ -31,8 +31,10 @@ from kwire.security.sasl.exchange import (
 )
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.runtime.clock import Clock
 
 AFTER_AUTHENTICATION = "SaslAuthenticate request received after successful authentication"
 
@@ -49,13 +51,17 @@ class Token:
 
 
 async def handle(
-    broker: Broker, request: SaslAuthenticateRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    clock: Clock,
+    request: SaslAuthenticateRequest,
+    context: Context,
 ) -> SaslAuthenticateResponse | Token:
     session = context.sasl
     if session is None:
         return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, AFTER_AUTHENTICATION)
     try:
-        step = session.respond(bytes(request.auth_bytes), now_ms=broker.clock.now_ms())
+        step = session.respond(bytes(request.auth_bytes), now_ms=clock.now_ms())
     except IllegalSaslState as error:
         if not error.is_answered:
             raise CloseConnection(str(error)) from None
@@ -67,12 +73,12 @@ async def handle(
         if isinstance(step, Known):
             lifetime_ms = step.lifetime_ms or 0
             _tell_connection(context, step)
-            _audit(broker, context, session, step.principal)
+            _audit(authorization, context, session, step.principal)
         if context.api_version == TOKEN_VERSION:
             return Token(step.data)
         return SaslAuthenticateResponse(auth_bytes=step.data, session_lifetime_ms=lifetime_ms)
-    _audit(broker, context, session, None, reason)
-    await failed_authentication_is_over(broker)
+    _audit(authorization, context, session, None, reason)
+    await failed_authentication_is_over(metadata)
     if context.api_version == TOKEN_VERSION:
         raise CloseConnection(reason)
     raise CloseAfterResponse(reason, SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, told))
@@ -85,10 +91,14 @@ def _tell_connection(context: Context, known: Known) -> None:
 
 
 def _audit(
-    broker: Broker, context: Context, session: SaslSession, principal: Principal | None, reason: str | None = None
+    authorization: Authorization,
+    context: Context,
+    session: SaslSession,
+    principal: Principal | None,
+    reason: str | None = None,
 ) -> None:
     mechanism = session.mechanism or ""
     listener = context.listener_name
-    broker.audit.authenticated(
+    authorization.audit.authenticated(
         context.client_host, mechanism=mechanism, listener=listener, principal=principal, reason=reason
     )

@@ -20,16 +20,24 @@ from kwire.handlers._shared.failed_authentications import failed_authentication_
 from kwire.security.sasl.exchange import IllegalSaslState, UnsupportedMechanism
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.runtime.clock import Clock
 
 
-async def handle(broker: Broker, request: SaslHandshakeRequest, context: Context) -> SaslHandshakeResponse:
+async def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    clock: Clock,
+    request: SaslHandshakeRequest,
+    context: Context,
+) -> SaslHandshakeResponse:
     session = context.sasl
     if session is None:
         return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
     try:
-        session.handshake(request.mechanism, version=context.api_version, monotonic_ms=broker.clock.monotonic_ms())
+        session.handshake(request.mechanism, version=context.api_version, monotonic_ms=clock.monotonic_ms())
     except IllegalSaslState as error:
         refusal = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
         if not error.closes:
@@ -41,7 +49,7 @@ async def handle(broker: Broker, request: SaslHandshakeRequest, context: Context
             f"{session.verb} failed: the mechanism {quoted(request.mechanism)} is not enabled, "
             f"{', '.join(session.names)} {'are' if len(session.names) > 1 else 'is'}"
         )
-        broker.audit.authenticated(
+        authorization.audit.authenticated(
             context.client_host,
             mechanism=quoted(request.mechanism),
             listener=context.listener_name,
@@ -52,7 +60,7 @@ async def handle(broker: Broker, request: SaslHandshakeRequest, context: Context
         if session.principal is not None and context.on_authenticating_again is not None:
             context.on_authenticating_again()
         return SaslHandshakeResponse(mechanisms=[*session.names])
-    await failed_authentication_is_over(broker)
+    await failed_authentication_is_over(metadata)
     if session.principal is not None and refusal.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         raise CloseConnection(reason)
     raise CloseAfterResponse(reason, refusal)

@@ -24,16 +24,26 @@ from kwire.handlers._shared.sharing import Acknowledging, asking_member, by_topi
 from kwire.share.leader.sessions import FINAL_EPOCH, SharedPartition
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.cluster.nodes import Nodes
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.share.leader.service import SharingService
 
 FIRST_VERSION_WITH_LOCK_TIMEOUT: Final = 2
 
 
-async def handle(broker: Broker, request: ShareAcknowledgeRequest, context: Context) -> ShareAcknowledgeResponse:
+async def handle(
+    metadata: MetadataService,
+    nodes: Nodes,
+    authorization: Authorization,
+    sharing: SharingService,
+    request: ShareAcknowledgeRequest,
+    context: Context,
+) -> ShareAcknowledgeResponse:
     try:
-        member = asking_member(broker, context, request)
-        broker.sharing.sessions.acknowledge(*member, request.share_session_epoch)
+        member = asking_member(metadata, authorization, context, request)
+        sharing.sessions.acknowledge(*member, request.share_session_epoch)
     except KafkaError as error:
         return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
     asked = [
@@ -41,7 +51,7 @@ async def handle(broker: Broker, request: ShareAcknowledgeRequest, context: Cont
         for topic in request.topics
         for partition in topic.partitions
     ]
-    acknowledging = Acknowledging(broker, context, member, asked, may_renew=request.is_renew_ack)
+    acknowledging = Acknowledging(authorization, sharing, context, member, asked, may_renew=request.is_renew_ack)
     answers: list[tuple[SharedPartition, PartitionData]] = []
     leader_moved = False
     for shared, failure in (await acknowledging.outcomes()).items():
@@ -51,10 +61,10 @@ async def handle(broker: Broker, request: ShareAcknowledgeRequest, context: Cont
             leader_moved |= tell_leader(data, failure)
         answers.append((shared, data))
     if request.share_session_epoch == FINAL_EPOCH:
-        await close_session(broker, member)
+        await close_session(sharing, member)
     response = ShareAcknowledgeResponse(responses=by_topic(answers, ShareAcknowledgeTopicResponse))
     if context.api_version >= FIRST_VERSION_WITH_LOCK_TIMEOUT:
-        response.acquisition_lock_timeout_ms = broker.sharing.settings(member.group_id).record_lock_duration_ms
+        response.acquisition_lock_timeout_ms = sharing.settings(member.group_id).record_lock_duration_ms
     if leader_moved:
-        response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
+        response.node_endpoints = node_endpoints(nodes, context, NodeEndpoint)
     return response

@@ -28,7 +28,6 @@ from kwire_protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 
-from kwire.handlers._shared.authorization import finder
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.handlers._shared.sharing import Acknowledging, asking_member, by_topic, close_session, tell_leader
 from kwire.runtime.futures import ParkedFetch
@@ -38,14 +37,25 @@ from kwire.share.leader.sessions import FINAL_EPOCH, SharedPartition
 from kwire.share.leader.states import AcquireMode
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.cluster.nodes import Nodes
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.runtime.clock import Clock
+    from kwire.share.leader.service import SharingService
 
 _MODES: Final = frozenset(AcquireMode)
 
 
-async def handle(broker: Broker, request: ShareFetchRequest, context: Context) -> ShareFetchResponse:
-    sharing = broker.sharing
+async def handle(
+    metadata: MetadataService,
+    nodes: Nodes,
+    authorization: Authorization,
+    sharing: SharingService,
+    clock: Clock,
+    request: ShareFetchRequest,
+    context: Context,
+) -> ShareFetchResponse:
     sharing.counts.fetches += 1
     asked = [
         (SharedPartition(topic.topic_id, partition.partition_index), partition.acknowledgement_batches)
@@ -54,7 +64,7 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: Context) -
     ]
     to_acknowledge = [(shared, batches) for shared, batches in asked if batches]
     try:
-        member = asking_member(broker, context, request)
+        member = asking_member(metadata, authorization, context, request)
         _check(request)
         session = sharing.sessions.begin(
             *member,
@@ -74,17 +84,19 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: Context) -
         for other in session.ended:
             if other.key != member:
                 sharing.release(other)
-    acknowledging = Acknowledging(broker, context, member, to_acknowledge, may_renew=request.is_renew_ack)
+    acknowledging = Acknowledging(
+        authorization, sharing, context, member, to_acknowledge, may_renew=request.is_renew_ack
+    )
     fetch = ShareFetching.begin(
-        broker.sharing,
-        broker.clock,
+        sharing,
+        clock,
         member,
         [] if request.is_renew_ack else session.partitions,
-        finder(broker, context, Operation.READ),
+        authorization.finder(context, Operation.READ),
         FetchLimits(
             request.max_wait_ms,
             request.min_bytes,
-            min(request.max_bytes, broker.config.fetch_max_bytes),
+            min(request.max_bytes, metadata.config.fetch_max_bytes),
             request.max_records,
             request.batch_size,
             AcquireMode(request.share_acquire_mode),
@@ -94,7 +106,7 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: Context) -
     await fetch.run()
     acknowledged = dict(await acknowledging.outcomes())
     if request.share_session_epoch == FINAL_EPOCH:
-        await close_session(broker, member)
+        await close_session(sharing, member)
     leader_moved = has_failed = False
     answers: list[tuple[SharedPartition, PartitionData]] = []
     for fetched in fetch.partitions:
@@ -125,7 +137,7 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: Context) -
         responses=by_topic(answers, ShareFetchableTopicResponse),
     )
     if leader_moved:
-        response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
+        response.node_endpoints = node_endpoints(nodes, context, NodeEndpoint)
     return response
 
 

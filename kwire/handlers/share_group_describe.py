@@ -17,21 +17,30 @@ from kwire.handlers._shared.described_groups import described_groups
 from kwire.handlers._shared.group_protocols import SHARE
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-def handle(broker: Broker, request: ShareGroupDescribeRequest, context: Context) -> ShareGroupDescribeResponse:
-    groups = described_groups(
-        broker,
+def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: ShareGroupDescribeRequest,
+    context: Context,
+) -> ShareGroupDescribeResponse:
+    described = described_groups(
+        metadata,
+        authorization,
         request,
         context,
         protocol=SHARE,
-        describe=broker.groups.describe_share,
+        describe=groups.describe_share,
         topics_of=_topics,
         empty=DescribedGroup,
     )
-    return ShareGroupDescribeResponse(groups=groups)
+    return ShareGroupDescribeResponse(groups=described)
 
 
 def _topics(group: DescribedGroup) -> set[str]:

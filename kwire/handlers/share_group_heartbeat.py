@@ -13,33 +13,38 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 from kwire.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH
-from kwire.handlers._shared.authorization import allows, check
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.handlers._shared.members import member_context
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 MAX_MEMBER_ID_LENGTH: Final = 36
 """That of a UUID as text."""
 
 
 def handle(
-    broker: Broker, request: ShareGroupHeartbeatRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: ShareGroupHeartbeatRequest,
+    context: Context,
 ) -> ShareGroupHeartbeatResponse | Coroutine[Future[Any], None, ShareGroupHeartbeatResponse]:
     try:
-        check_protocol(broker, SHARE)
-        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        check_protocol(metadata, SHARE)
+        authorization.check(context, Operation.READ, ResourceType.GROUP, request.group_id)
         if not request.member_id or len(request.member_id) > MAX_MEMBER_ID_LENGTH:
             raise _invalid("Invalid member id in the request.")
         for name in request.subscribed_topic_names or ():
-            if not allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            if not authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         _check(request)
-        answer = broker.groups.share_heartbeat(request, member_context(broker, context))
+        answer = groups.share_heartbeat(request, member_context(authorization, context))
     except KafkaError as error:
         return _refused(error)
     return answer if isinstance(answer, ShareGroupHeartbeatResponse) else _answered(answer)

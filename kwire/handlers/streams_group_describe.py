@@ -17,37 +17,54 @@ from kwire_protocol.messages.streams_group_describe import (
     StreamsGroupDescribeResponse,
 )
 
-from kwire.handlers._shared.authorization import allows, authorized_operations, check
 from kwire.handlers._shared.group_protocols import STREAMS, check_protocol
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-def handle(broker: Broker, request: StreamsGroupDescribeRequest, context: Context) -> StreamsGroupDescribeResponse:
+def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: StreamsGroupDescribeRequest,
+    context: Context,
+) -> StreamsGroupDescribeResponse:
     with_description = request.include_topology_description
-    groups = [_describe(broker, context, group_id, with_description) for group_id in request.group_ids]
+    described = [
+        _describe(metadata, authorization, groups, context, group_id, with_description)
+        for group_id in request.group_ids
+    ]
     if request.include_authorized_operations:
-        for group in groups:
+        for group in described:
             if not group.error_code:
-                group.authorized_operations = authorized_operations(
-                    broker, context, ResourceType.GROUP, group.group_id, wanted=True
+                group.authorized_operations = authorization.operations(
+                    context, ResourceType.GROUP, group.group_id, wanted=True
                 )
-    return StreamsGroupDescribeResponse(groups=groups)
+    return StreamsGroupDescribeResponse(groups=described)
 
 
-def _describe(broker: Broker, context: Context, group_id: str, with_description: bool) -> DescribedGroup:
+def _describe(
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    context: Context,
+    group_id: str,
+    with_description: bool,
+) -> DescribedGroup:
     try:
-        check_protocol(broker, STREAMS)
-        check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        check_protocol(metadata, STREAMS)
+        authorization.check(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        group = broker.groups.describe_streams(group_id, with_description=with_description)
+        group = groups.describe_streams(group_id, with_description=with_description)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
-    if not all(allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics(group)):
+    if not all(authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics(group)):
         return DescribedGroup(
             group_id=group_id,
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,

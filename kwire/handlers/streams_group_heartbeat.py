@@ -24,7 +24,6 @@ from kwire.groups.streams.heartbeats import UNCHANGED_MS
 from kwire.groups.streams.member import JOINING_EPOCH, STATIC_LEAVING_EPOCH
 from kwire.groups.streams.topology import StatusCode, check_size
 from kwire.groups.streams_topics import Answer, InternalTopic
-from kwire.handlers._shared.authorization import allows, check
 from kwire.handlers._shared.group_protocols import STREAMS, check_protocol
 from kwire.handlers._shared.members import member_context
 from kwire.names.topic_names import check_topic_name, is_internal
@@ -32,40 +31,47 @@ from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 FIRST_VERSION_WITH_WARMUP: Final = 1
 _SHOWN: Final = 3
 
 
 def handle(
-    broker: Broker, request: StreamsGroupHeartbeatRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: StreamsGroupHeartbeatRequest,
+    context: Context,
 ) -> StreamsGroupHeartbeatResponse | Coroutine[Future[Any], None, StreamsGroupHeartbeatResponse]:
     try:
-        check_protocol(broker, STREAMS)
-        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        check_protocol(metadata, STREAMS)
+        authorization.check(context, Operation.READ, ResourceType.GROUP, request.group_id)
         if request.topology is not None:
             check_size(request.topology)
-            _check_topics(broker, context, request.topology)
+            _check_topics(authorization, context, request.topology)
         _check_supported(request, context.api_version)
         _check(request)
-        answer = broker.groups.streams_heartbeat(request, member_context(broker, context))
+        answer = groups.streams_heartbeat(request, member_context(authorization, context))
     except KafkaError as error:
         return _refused(error)
     if isinstance(answer, Answer):
-        return _with_topics(broker, request, context, answer)
-    return _answered(broker, request, context, answer)
+        return _with_topics(authorization, groups, request, context, answer)
+    return _answered(authorization, groups, request, context, answer)
 
 
 async def _answered(
-    broker: Broker,
+    authorization: Authorization,
+    groups: GroupService,
     request: StreamsGroupHeartbeatRequest,
     context: Context,
     answer: Coroutine[Future[Any], None, Answer],
 ) -> StreamsGroupHeartbeatResponse:
     try:
-        return _with_topics(broker, request, context, await answer)
+        return _with_topics(authorization, groups, request, context, await answer)
     except KafkaError as error:
         return _refused(error)
 
@@ -78,15 +84,19 @@ def _refused(error: KafkaError) -> StreamsGroupHeartbeatResponse:
 
 
 def _with_topics(
-    broker: Broker, request: StreamsGroupHeartbeatRequest, context: Context, answer: Answer
+    authorization: Authorization,
+    groups: GroupService,
+    request: StreamsGroupHeartbeatRequest,
+    context: Context,
+    answer: Answer,
 ) -> StreamsGroupHeartbeatResponse:
     """Creates what is missing, and tells the member why it is still missing."""
     if answer.to_create:
-        denied = _denied(broker, context, answer.to_create)
+        denied = _denied(authorization, context, answer.to_create)
         if denied:
             _tell(answer.response, f"Unauthorized to CREATE on topics {', '.join(denied)}.")
         else:
-            failures = broker.groups.create_internal_topics(request.group_id, answer.to_create)
+            failures = groups.create_internal_topics(request.group_id, answer.to_create)
             if failures:
                 shown = ", ".join(f"{name} ({failures[name]})" for name in list(failures)[:_SHOWN])
                 more = len(failures) - _SHOWN
@@ -94,10 +104,12 @@ def _with_topics(
     return answer.response
 
 
-def _denied(broker: Broker, context: Context, topics: Iterable[InternalTopic]) -> list[str]:
-    if allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
+def _denied(authorization: Authorization, context: Context, topics: Iterable[InternalTopic]) -> list[str]:
+    if authorization.allows(context, Operation.CREATE, ResourceType.CLUSTER):
         return []
-    return [it.name for it in topics if not allows(broker, context, Operation.CREATE, ResourceType.TOPIC, it.name)]
+    return [
+        it.name for it in topics if not authorization.allows(context, Operation.CREATE, ResourceType.TOPIC, it.name)
+    ]
 
 
 def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
@@ -112,7 +124,7 @@ def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
 # What is refused
 
 
-def _check_topics(broker: Broker, context: Context, topology: Topology) -> None:
+def _check_topics(authorization: Authorization, context: Context, topology: Topology) -> None:
     """Raises KafkaError: STREAMS_INVALID_TOPOLOGY, TOPIC_AUTHORIZATION_FAILED."""
     names = list(
         dict.fromkeys(
@@ -136,7 +148,7 @@ def _check_topics(broker: Broker, context: Context, topology: Topology) -> None:
             ErrorCode.STREAMS_INVALID_TOPOLOGY,
             f"Topic names {','.join(invalid)} are not valid topic names.",
         )
-    if not all(allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+    if not all(authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 

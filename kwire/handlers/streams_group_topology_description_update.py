@@ -14,31 +14,36 @@ from kwire_protocol.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateResponse,
 )
 
-from kwire.handlers._shared.authorization import check
 from kwire.handlers._shared.group_protocols import STREAMS, check_protocol
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
 async def handle(
-    broker: Broker, request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    request: StreamsGroupTopologyDescriptionUpdateRequest,
+    context: Context,
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
     try:
-        check_protocol(broker, STREAMS)
-        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
-        _check(broker, request)
-        await broker.groups.update_topology_description(request)
+        check_protocol(metadata, STREAMS)
+        authorization.check(context, Operation.READ, ResourceType.GROUP, request.group_id)
+        _check(groups, request)
+        await groups.update_topology_description(request)
     except KafkaError as error:
         return StreamsGroupTopologyDescriptionUpdateResponse(error_code=error.code, error_message=error.message)
     return StreamsGroupTopologyDescriptionUpdateResponse()
 
 
-def _check(broker: Broker, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
+def _check(groups: GroupService, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
     """Raises KafkaError: UNSUPPORTED_VERSION if topologies are not described here, INVALID_REQUEST."""
-    if not broker.groups.describes_topologies:
+    if not groups.describes_topologies:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             "The broker has no streams group topology description plugin configured.",

@@ -16,22 +16,24 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
 
 FIRST_VERSION_NAMING_PROTOCOL = 5
 
 
-async def handle(broker: Broker, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
+async def handle(
+    authorization: Authorization, groups: GroupService, request: SyncGroupRequest, context: Context
+) -> SyncGroupResponse:
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= FIRST_VERSION_NAMING_PROTOCOL and not names_protocol:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
-        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
-        return await broker.groups.sync(request)
+        authorization.check(context, Operation.READ, ResourceType.GROUP, request.group_id)
+        return await groups.sync(request)
     except KafkaError as error:
         return SyncGroupResponse(error_code=error.code)

@@ -25,13 +25,15 @@ from kwire_protocol.messages.txn_offset_commit import (
 
 from kwire.coordinators.effects import response_error
 from kwire.groups.offsets.committing import txn_commit_error
-from kwire.handlers._shared.authorization import check, divided
 from kwire.handlers._shared.committed_topics import committed_name, merged, take_missing
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.transactions.service import TransactionService
 
 FIRST_VERSION_THAT_WAITS_FOR_LOADING = 2
 FIRST_VERSION_WITH_ABORTABLE = 4
@@ -39,29 +41,36 @@ FIRST_VERSION_THAT_ADDS = 5
 FIRST_VERSION_WITH_TOPIC_IDS = 6
 
 
-async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
+async def handle(
+    metadata: MetadataService,
+    authorization: Authorization,
+    groups: GroupService,
+    transactions: TransactionService,
+    request: TxnOffsetCommitRequest,
+    context: Context,
+) -> TxnOffsetCommitResponse:
     try:
-        check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        authorization.check(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        authorization.check(context, Operation.READ, ResourceType.GROUP, request.group_id)
     except KafkaError as error:
         return txn_commit_error(request, error.code)
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    name_of = partial(committed_name, broker.metadata.image, by_id=by_id)
-    request.topics, unreadable = divided(broker, context, Operation.READ, request.topics, name_of)
+    name_of = partial(committed_name, metadata.image, by_id=by_id)
+    request.topics, unreadable = authorization.divided(context, Operation.READ, request.topics, name_of)
     denied = TxnOffsetCommitRequest(topics=unreadable)
     refused = txn_commit_error(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED).topics
     refused += [
         TxnOffsetCommitResponseTopic(
             it.name, it.topic_id, [TxnOffsetCommitResponsePartition(index, it.error) for index in it.partitions]
         )
-        for it in take_missing(broker.metadata.image, request.topics, by_id=by_id)
+        for it in take_missing(metadata.image, request.topics, by_id=by_id)
     ]
     request.topics = [topic for topic in request.topics if topic.partitions]
     if not request.topics:
         return TxnOffsetCommitResponse(topics=refused)
     try:
-        await _enlist(broker, request, context.api_version)
-        response = await broker.groups.commit_transactional(request, context)
+        await _enlist(groups, transactions, request, context.api_version)
+        response = await groups.commit_transactional(request, context)
     except KafkaError as error:
         response = txn_commit_error(request, _known(error.code, context.api_version))
     if refused:
@@ -69,20 +78,22 @@ async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Conte
     return response
 
 
-async def _enlist(broker: Broker, request: TxnOffsetCommitRequest, version: int) -> None:
+async def _enlist(
+    groups: GroupService, transactions: TransactionService, request: TxnOffsetCommitRequest, version: int
+) -> None:
     """Makes sure that the group's partition is part of the transaction: the offsets are to be committed at once.
 
     Raises KafkaError. Offsets behind the transaction's marker would stay pending for ever, so a marker that comes while
     this waits makes it ask again.
     """
     producer = (request.producer_id, request.producer_epoch)
-    topic, index = broker.groups.find_partition(request.group_id)
+    topic, index = groups.find_partition(request.group_id)
     adds = version >= FIRST_VERSION_THAT_ADDS
     for _ in range(2):
-        decided = broker.transactions.enlist(request.transactional_id, *producer, topic, index, adds=adds)
+        decided = transactions.enlist(request.transactional_id, *producer, topic, index, adds=adds)
         if decided is None:
             return
-        is_unchanged = broker.groups.runtime.topic.begin_verification(index, producer, adds=adds)
+        is_unchanged = groups.runtime.topic.begin_verification(index, producer, adds=adds)
         error = await decided
         if error is not None:
             raise error

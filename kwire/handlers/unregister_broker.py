@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.controller.brokers import unregister
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-async def handle(broker: Broker, request: UnregisterBrokerRequest, context: Context) -> UnregisterBrokerResponse:
+async def handle(
+    metadata: MetadataService, authorization: Authorization, request: UnregisterBrokerRequest, context: Context
+) -> UnregisterBrokerResponse:
     try:
-        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        await broker.metadata.change(unregister, request.broker_id)
+        authorization.check(context, Operation.ALTER, ResourceType.CLUSTER)
+        await metadata.change(unregister, request.broker_id)
     except KafkaError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
     return UnregisterBrokerResponse(error_message=None)

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
-from kwire.handlers._shared.authorization import check
 from kwire.metadata.controller.feature_updates import update_features
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-async def handle(broker: Broker, request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
+async def handle(
+    metadata: MetadataService, authorization: Authorization, request: UpdateFeaturesRequest, context: Context
+) -> UpdateFeaturesResponse:
     try:
-        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        return await broker.metadata.change(update_features, request)
+        authorization.check(context, Operation.ALTER, ResourceType.CLUSTER)
+        return await metadata.change(update_features, request)
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)

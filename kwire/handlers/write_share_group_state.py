@@ -18,12 +18,13 @@ from kwire.handlers._shared.share_state import answer
 from kwire.share.coordinator.kinds import WRITE
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.share.coordinator.service import ShareStateService
 
 
 async def handle(
-    broker: Broker, request: WriteShareGroupStateRequest, context: Context
+    authorization: Authorization, share_state: ShareStateService, request: WriteShareGroupStateRequest, context: Context
 ) -> WriteShareGroupStateResponse:
-    response: WriteShareGroupStateResponse = await answer(broker, context, WRITE, request)
+    response: WriteShareGroupStateResponse = await answer(authorization, share_state, context, WRITE, request)
     return response

@@ -24,14 +24,16 @@ from kwire_protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-from kwire.handlers._shared.authorization import allows
 from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.groups.service import GroupService
+    from kwire.handlers.authorization import Authorization
+    from kwire.replicas.table import PartitionTable
+    from kwire.runtime.clock import Clock
 
 Results = dict[int, dict[str, dict[int, WritableTxnMarkerPartitionResult]]]
 """By producer id, topic and partition. Several markers for the same one have one result, the last one's."""
@@ -39,11 +41,16 @@ Pending = list[tuple[WritableTxnMarkerPartitionResult, Acknowledgement]]
 
 
 def handle(
-    broker: Broker, request: WriteTxnMarkersRequest, context: Context
+    authorization: Authorization,
+    partitions: PartitionTable,
+    groups: GroupService,
+    clock: Clock,
+    request: WriteTxnMarkersRequest,
+    context: Context,
 ) -> WriteTxnMarkersResponse | Coroutine[Future[Any], None, WriteTxnMarkersResponse]:
     # Coordinators send it, and admin clients that end a hanging transaction.
-    is_allowed = allows(broker, context, Operation.ALTER, ResourceType.CLUSTER) or allows(
-        broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+    is_allowed = authorization.allows(context, Operation.ALTER, ResourceType.CLUSTER) or authorization.allows(
+        context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
     )
     results: Results = {}
     pending: Pending = []
@@ -52,7 +59,7 @@ def handle(
             answers = results.setdefault(marker.producer_id, {}).setdefault(topic.name, {})
             for index in topic.partition_indexes:
                 if is_allowed:
-                    answers[index] = _write(broker, marker, topic.name, index, pending)
+                    answers[index] = _write(partitions, groups, clock, marker, topic.name, index, pending)
                 else:
                     answers[index] = WritableTxnMarkerPartitionResult(index, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     response = WriteTxnMarkersResponse(
@@ -68,15 +75,21 @@ def handle(
 
 
 def _write(
-    broker: Broker, marker: WritableTxnMarker, topic: str, index: int, pending: Pending
+    partitions: PartitionTable,
+    groups: GroupService,
+    clock: Clock,
+    marker: WritableTxnMarker,
+    topic: str,
+    index: int,
+    pending: Pending,
 ) -> WritableTxnMarkerPartitionResult:
     answer = WritableTxnMarkerPartitionResult(index)
     try:
         if marker.producer_id < 0 or marker.producer_epoch < 0:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        partition = broker.partitions.find(topic, index)
-        groups = broker.groups.runtime
-        if topic == groups.topic.name and groups.is_loading(index):
+        partition = partitions.find(topic, index)
+        offsets = groups.runtime
+        if topic == offsets.topic.name and offsets.is_loading(index):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         result = partition.write_marker(
             producer_id=marker.producer_id,
@@ -84,7 +97,7 @@ def _write(
             committed=marker.transaction_result,
             coordinator_epoch=marker.coordinator_epoch,
             transaction_version=marker.transaction_version,
-            now_ms=broker.clock.now_ms(),
+            now_ms=clock.now_ms(),
         )
     except KafkaError as error:
         answer.error_code = error.code

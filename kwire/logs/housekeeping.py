@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kwire_storage.directory.log_dirs import LogDirs
     from kwire_storage.directory.offset_checkpoints import Checkpoints
 
+    from kwire.cluster.nodes import Nodes
     from kwire.config.server import ServerConfig
     from kwire.logs.disk_room import DiskRoom
     from kwire.metadata.service import MetadataService
@@ -54,7 +55,7 @@ class Housekeeping(Service):
     partitions: PartitionTable
     clock: Clock
     rooms: Mapping[str, DiskRoom]
-    is_controller: Callable[[], bool]
+    nodes: Nodes
 
     async def run(self) -> None:
         config = self.metadata.config
@@ -120,7 +121,7 @@ class Housekeeping(Service):
 
     async def remove_expired_tokens(self) -> None:
         """Removes the delegation tokens that have expired."""
-        if self.is_controller():
+        if self.nodes.is_controller:
             try:
                 while await in_this_task(self.metadata.change(remove_expired)):
                     pass

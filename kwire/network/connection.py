@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from kwire_protocol.headers import response_head
 from kwire_protocol.wire import ApiMessage, ProtocolError
 from kwire_storage.errors import is_passing
 
-from kwire.apis import UnsupportedRequest, served_apis, served_versions
+from kwire.apis import Api, UnsupportedRequest, served_versions
 from kwire.context import CloseAfterResponse, CloseConnection, Context
 from kwire.network.authentication import Lasting, Unauthenticated
 from kwire.network.decoding import RequestDecoder, Shapes
@@ -68,7 +68,7 @@ from kwire.security.principal import ANONYMOUS, Requester
 from kwire.security.sasl.exchange import SaslSession
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.network.node import Node
     from kwire.network.throttling import Throttling
 
 MAX_FRAMES_PER_TURN = 64
@@ -98,7 +98,8 @@ class Connection:
 
     def __init__(
         self,
-        broker: Broker,
+        node: Node,
+        apis: Mapping[int, Api],
         transport: Transport,
         processor: Processor,
         *,
@@ -114,15 +115,15 @@ class Connection:
     ) -> None:
         self._transport = transport
         self.sock = sock = transport.sock
-        self._broker = broker
-        unstable = broker.config.unstable_api_versions_enable
+        self._node = node
+        self._apis = apis
         self._processor = processor
         self._on_closed = on_closed
         self._on_starved = on_starved
         self._logs = logs
         self._has_more = transport.has_more
-        self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
-        self._outbox = Outbox(transport, broker.config.socket_send_buffer_bytes)
+        self._frames = FrameBuffer(node.config.socket_request_max_bytes, pool)
+        self._outbox = Outbox(transport, node.config.socket_send_buffer_bytes)
         local = sock.getsockname()
         self.client_host: str = peer[0]
         self.name = f"{peer[0]}:{peer[1]}"
@@ -132,15 +133,14 @@ class Connection:
             local_host=local[0],
             local_port=local[1],
             listener_name=listener_name,
-            served_versions=served_versions(unstable=unstable),
+            served_versions=served_versions(unstable=node.config.unstable_api_versions_enable),
             sasl=sasl,
         )
-        apis = served_apis(unstable=unstable)
         self._decoder = RequestDecoder(apis, self._context, shapes)
         self._decode_known = self._decode = self._decoder.decode
         """How requests of a peer that is known are decoded, and how those are that come now."""
         self._throttling: Throttling | None = None
-        if broker.client_quotas.are_set:
+        if node.client_quotas.are_set:
             self.follow_quotas()
         self._handling: Coroutine[Future[Any], None, ApiMessage | None] | None = None
         self._handled_id = 0
@@ -157,7 +157,7 @@ class Connection:
         """The time that the peer has left to authenticate; None when it has, or need not."""
         if sasl is not None:
             self._frames.max_frame_bytes = min(
-                broker.config.sasl_server_max_receive_size, broker.config.socket_request_max_bytes
+                node.config.sasl_server_max_receive_size, node.config.socket_request_max_bytes
             )
             self._decode = Unauthenticated(apis, self._context, sasl).decode
             self._context.on_authenticated = self._on_authenticated
@@ -170,7 +170,7 @@ class Connection:
         self._processor.add(self.sock, self._on_ready)
         if self._state is SHAKING or self._context.sasl is not None:
             self._introduction = Timer(self._on_introduction_over)
-            timeout_s = self._broker.config.kwire_authentication_timeout_ms / 1000
+            timeout_s = self._node.config.kwire_authentication_timeout_ms / 1000
             self._processor.start_timer(self._introduction, self._processor.now + timeout_s)
 
     def close(self) -> None:
@@ -339,7 +339,7 @@ class Connection:
         principal = self._transport.principal
         self._context.requester = Requester(principal, self.client_host)
         if principal != ANONYMOUS:
-            self._broker.audit.authenticated(
+            self._node.audit.authenticated(
                 self.client_host, mechanism="a certificate", listener=self._context.listener_name, principal=principal
             )
         if self._context.sasl is None:
@@ -349,7 +349,7 @@ class Connection:
     def _on_authenticated(self, lasts_s: float | None) -> None:
         """The peer is known, perhaps for a time only."""
         self._forget_introduction()
-        self._frames.max_frame_bytes = self._broker.config.socket_request_max_bytes
+        self._frames.max_frame_bytes = self._node.config.socket_request_max_bytes
         self._decode = self._decode_known
         if lasts_s is not None:
             ends_at = self._processor.now + lasts_s
@@ -374,21 +374,20 @@ class Connection:
     def _on_authenticating_again(self) -> None:
         """As Kafka does, it answers nothing else until the peer is known again."""
         assert self._context.sasl is not None
-        apis = served_apis(unstable=self._broker.config.unstable_api_versions_enable)
-        self._decode = Unauthenticated(apis, self._context, self._context.sasl).decode
+        self._decode = Unauthenticated(self._apis, self._context, self._context.sasl).decode
 
     # Quotas
 
     def follow_quotas(self) -> None:
         """Somebody has a quota now, or nobody has one any more."""
-        are_set = self._broker.client_quotas.are_set
+        are_set = self._node.client_quotas.are_set
         if are_set == (self._throttling is not None):
             return
         before = self._decode_known
         if self._throttling is None:
             from kwire.network.throttling import Throttling
 
-            self._throttling = Throttling(self._broker, self._context, self._decoder.decode, self._reply_early)
+            self._throttling = Throttling(self._node, self._context, self._decoder.decode, self._reply_early)
             self._decode_known = self._throttling.decode
         else:
             self._throttling.end()
@@ -465,11 +464,11 @@ class Connection:
 
     def _answer_all(self) -> bool:
         """Answers every whole frame in the buffer. Returns False if it has to stop earlier and go on later."""
-        frames, broker, context, decode = self._frames, self._broker, self._context, self._decode
+        frames, context, decode = self._frames, self._context, self._decode
         count = 0
         while (frame := frames.next_frame()) is not None:
             handle, request, correlation_id = decode(frame)
-            response = handle(broker, request, context)
+            response = handle(request, context)
             if type(response) is CoroutineType:
                 self._handling, self._handled_id = response, correlation_id
                 if not self._drive():

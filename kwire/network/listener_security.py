@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from kwire.broker import Broker
 from kwire.config.definition import ConfigError
 from kwire.config.listeners import Listener
 from kwire.metadata.image import Changes
+from kwire.network.node import Node
 from kwire.runtime.clock import secret_of
 from kwire.runtime.transport import NewTransport, PlainTransport
 from kwire.security.sasl.exchange import SaslSession
@@ -43,47 +43,47 @@ class ListenerSecurity:
     """Starts what it needs beside connections, once the loop runs."""
 
 
-def securities_of(broker: Broker) -> dict[str, ListenerSecurity]:
+def securities_of(node: Node) -> dict[str, ListenerSecurity]:
     """By listener name; listeners in plain text that ask nobody are left out. Raises ConfigError."""
     securities: dict[str, ListenerSecurity] = {}
     encrypted: dict[Listener, TlsListener] = {}
-    secret = _secret(broker)
-    for listener in broker.config.listeners:
+    secret = _secret(node)
+    for listener in node.config.listeners:
         security = ListenerSecurity()
         if listener.has_tls:
-            tls = encrypted[listener] = _tls_listener(broker, listener)
+            tls = encrypted[listener] = _tls_listener(node, listener)
             security.new_transport = tls.new_transport
-        if listener.name in broker.config.sasl:
-            sasl = _sasl_listener(broker, listener.name, secret)
+        if listener.name in node.config.sasl:
+            sasl = _sasl_listener(node, listener.name, secret)
             security.new_session, security.start = sasl.new_session, sasl.start
         if listener.has_tls or listener.has_sasl:
             securities[listener.name] = security
     if encrypted:
-        _follow_changes(broker, encrypted)
+        _follow_changes(node, encrypted)
     return securities
 
 
-def _secret(broker: Broker) -> bytes:
+def _secret(node: Node) -> bytes:
     """32 bytes that nobody can guess: those of kwire.sasl.secret, or random ones."""
-    text = broker.config.kwire_sasl_secret
-    return secret_of(broker.clock) if text is None else hashlib.sha256(text.encode()).digest()
+    text = node.config.kwire_sasl_secret
+    return secret_of(node.clock) if text is None else hashlib.sha256(text.encode()).digest()
 
 
-def _sasl_listener(broker: Broker, listener_name: str, secret: bytes) -> SaslListener:
+def _sasl_listener(node: Node, listener_name: str, secret: bytes) -> SaslListener:
     # Here, so that a broker that asks nobody does not load what SASL needs.
     from kwire.network.sasl_mechanisms import SaslListener
 
-    return SaslListener(broker, listener_name, secret)
+    return SaslListener(node, listener_name, secret)
 
 
-def _tls_listener(broker: Broker, listener: Listener) -> TlsListener:
+def _tls_listener(node: Node, listener: Listener) -> TlsListener:
     # Here, so that a broker in plain text does not load what TLS needs.
     from kwire.config.tls import tls_settings_of_listener
     from kwire.security.tls.listener import TlsListener
     from kwire.security.tls.settings import TlsError
 
-    settings = tls_settings_of_listener(broker.metadata.configs.effective, listener)
-    clock = broker.clock
+    settings = tls_settings_of_listener(node.metadata.configs.effective, listener)
+    clock = node.clock
     label = f"listener {listener.name}"
     try:
         return TlsListener(
@@ -92,13 +92,13 @@ def _tls_listener(broker: Broker, listener: Listener) -> TlsListener:
             now_ms=clock.now_ms,
             monotonic_ms=clock.monotonic_ms,
             # Kafka looks at this even where there are no other brokers.
-            is_for_brokers=listener.name == broker.config.inter_broker_listener_name and not broker.metadata.is_alone,
+            is_for_brokers=listener.name == node.config.inter_broker_listener_name and not node.metadata.is_alone,
         )
     except TlsError as error:
         raise ConfigError(f"{label}: {error}") from error
 
 
-def _follow_changes(broker: Broker, encrypted: Mapping[Listener, TlsListener]) -> None:
+def _follow_changes(node: Node, encrypted: Mapping[Listener, TlsListener]) -> None:
     from kwire.config.tls import tls_settings_of_listener
     from kwire.security.tls.settings import TlsError
 
@@ -111,12 +111,12 @@ def _follow_changes(broker: Broker, encrypted: Mapping[Listener, TlsListener]) -
                 raise ConfigError(f"{tls.label}: {error}") from error
 
     def follow(changes: Changes) -> None:
-        if changes.configures_this_broker(broker.metadata.node_id):
+        if changes.configures_this_broker(node.metadata.node_id):
             for listener, tls in encrypted.items():
                 try:
-                    tls.change(tls_settings_of_listener(broker.metadata.configs.effective, listener))
+                    tls.change(tls_settings_of_listener(node.metadata.configs.effective, listener))
                 except ConfigError as error:  # accepted by another version
                     log.error("%s keeps its TLS settings, because the new ones cannot be used: %s", tls.label, error)
 
-    broker.metadata.check_listeners = check
-    broker.metadata.watch(follow)
+    node.metadata.check_listeners = check
+    node.metadata.watch(follow)

@@ -18,9 +18,9 @@ from kwire.runtime.clock import secret_of
 from kwire.security.sasl.exchange import SaslSession, ServerMechanism
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.config.oauth import SignedTokenConfig
     from kwire.network.jwks import FreshKeys
+    from kwire.network.node import Node
     from kwire.security.oauth.signed import KeyHolder
     from kwire.security.oauth.unsecured import UnsecuredRules
     from kwire.security.sasl.scram import ScramCredential
@@ -34,7 +34,7 @@ Settings = tuple[MechanismSettings, ...]
 class Ingredients:
     """What a mechanism is made of. `secret` is random, and the same for all mechanisms of this broker."""
 
-    broker: Broker
+    node: Node
     listener_name: str
     settings: MechanismSettings
     secret: bytes = attrs.field(repr=False)
@@ -56,13 +56,13 @@ def _scram(of: Ingredients) -> ServerMechanism:
     from kwire.security.sasl.scram import SCRAM_MECHANISMS, Scram
 
     mechanism = SCRAM_MECHANISMS[of.settings.name]
-    clock = of.broker.clock
+    clock = of.node.clock
 
     def find(name: str, *, is_token: bool) -> ScramCredential | None:
         if is_token:
-            tokens = of.broker.metadata.delegation_tokens
+            tokens = of.node.metadata.delegation_tokens
             return None if tokens is None else tokens.credential(name, mechanism, now_ms=clock.now_ms())
-        return credential_of_user(of.broker, name, mechanism.number)
+        return credential_of_user(of.node, name, mechanism.number)
 
     return Scram(mechanism, find, secret=of.secret, new_nonce=lambda: secret_of(clock).hex())
 
@@ -103,11 +103,11 @@ def warnings_about(tokens: SignedTokenConfig | UnsecuredRules) -> Iterator[str]:
         yield "gets the keys of tokens without encryption: who changes them on the way can be anybody, so use https"
 
 
-def credential_of_user(broker: Broker, name: str, mechanism: int) -> ScramCredential | None:
+def credential_of_user(node: Node, name: str, mechanism: int) -> ScramCredential | None:
     """As the metadata have it now, so a change is in force for the next login."""
     from kwire.security.sasl.scram import ScramCredential
 
-    record = broker.metadata.image.access.scram_credentials.get((name, mechanism))
+    record = node.metadata.image.access.scram_credentials.get((name, mechanism))
     if record is None:
         return None
     return ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
@@ -120,8 +120,8 @@ class SaslListener:
     called when the loop runs: from then on keys are kept fresh.
     """
 
-    def __init__(self, broker: Broker, name: str, secret: bytes) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, name: str, secret: bytes) -> None:
+        self._node = node
         self._name = name
         self._secret = secret
         self._settings: Settings = ()
@@ -135,17 +135,17 @@ class SaslListener:
     def start(self, start_soon: StartSoon) -> None:
         self._start_soon = start_soon
         for keys in self._keys.values():
-            start_soon(keys.run, self._broker.clock.monotonic_ms)
+            start_soon(keys.run, self._node.clock.monotonic_ms)
 
     def new_session(self) -> SaslSession:
-        if self._broker.config.sasl[self._name] is not self._settings:
+        if self._node.config.sasl[self._name] is not self._settings:
             self._build()
         return SaslSession(self._mechanisms, self._max_reauth_ms)
 
     def _build(self) -> None:
-        self._settings = settings = self._broker.config.sasl[self._name]
+        self._settings = settings = self._node.config.sasl[self._name]
         self._mechanisms = {
-            it.name: MECHANISMS[it.name](Ingredients(self._broker, self._name, it, self._secret, self._keys_for))
+            it.name: MECHANISMS[it.name](Ingredients(self._node, self._name, it, self._secret, self._keys_for))
             for it in settings
         }
         self._max_reauth_ms = {it.name: it.max_reauth_ms for it in settings}
@@ -161,7 +161,7 @@ class SaslListener:
             from kwire.network.jwks import FreshKeys
 
             keys = self._keys[config] = FreshKeys(config, self._name)
-            monotonic_ms = self._broker.clock.monotonic_ms
+            monotonic_ms = self._node.clock.monotonic_ms
             if self._start_soon is None:
                 keys.check(monotonic_ms())
             else:  # OAUTHBEARER was enabled in the running broker.

@@ -20,13 +20,14 @@ import attrs
 import trio
 from kwire_protocol.frames import BufferPool
 
-from kwire.broker import Broker
+from kwire.apis import Api, bound_apis
 from kwire.config.server import Listener, ServerConfig
 from kwire.descriptors import Budget
 from kwire.metadata.image import Changes
 from kwire.network.connection import LONGEST_STARVED_S, Connection, PeerAddress
 from kwire.network.decoding import Shapes
 from kwire.network.listener_security import ListenerSecurity
+from kwire.network.node import Node
 from kwire.network.peer_log import LineLimit, PeerLogs
 from kwire.quotas.connections import ConnectionLimits, ConnectionQuotas, canonical
 from kwire.quotas.rates import Window
@@ -107,7 +108,7 @@ class Server:
     Those above what `descriptors` leaves for connections wait in the same way, so that files can always be opened.
     """
 
-    broker: Broker
+    node: Node
     listeners: list[BoundListener]
     processor: Processor
     """Calls the connections. The code that runs the server runs the processor too."""
@@ -122,6 +123,7 @@ class Server:
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _pool: BufferPool = attrs.field(init=False)
+    _apis: Mapping[int, Api] = attrs.field(init=False)
     _shapes: Shapes = attrs.field(factory=Shapes)
     _connected: trio.Event = attrs.field(factory=trio.Event)
     _logs: PeerLogs = attrs.field(init=False)
@@ -134,23 +136,24 @@ class Server:
     """Connections that are not served, and are closed when their addresses have paused."""
 
     def __attrs_post_init__(self) -> None:
-        config = self.broker.config
+        config = self.node.config
+        self._apis = bound_apis(self.node, unstable=config.unstable_api_versions_enable)
         self._pool = BufferPool(max_bytes=config.queued_max_request_bytes)
         self._connection_quotas = ConnectionQuotas(
             Window.of(config.quota_window_num, config.quota_window_size_seconds),
             self._connection_limits,
             self._protected,
         )
-        self._connection_quotas.follow(self.broker.metadata.image.access.quotas)
-        self._logs = PeerLogs(self.processor, self.broker.config.kwire_audit_log_max_lines_per_second)
-        self.broker.audit.write = self._write_audit
+        self._connection_quotas.follow(self.node.metadata.image.access.quotas)
+        self._logs = PeerLogs(self.processor, self.node.config.kwire_audit_log_max_lines_per_second)
+        self.node.audit.write = self._write_audit
 
     def _write_audit(self, level: int, line: str) -> None:
         self._logs.audit.write(level, "%s", line, now=self.processor.now)
 
     async def serve(self) -> None:
         """Accepts and serves connections until it is cancelled. Call `close` then."""
-        self.broker.metadata.watch(self._follow)
+        self.node.metadata.watch(self._follow)
         async with trio.open_nursery() as nursery:
             for security in self.securities.values():
                 if security.start is not None:
@@ -199,7 +202,7 @@ class Server:
         The peer's address is the one from `accept`. A peer that has reset the connection by now has none any more, but
         what it sent before is in the socket, and is served as in Kafka.
         """
-        quotas, now_ms = self._connection_quotas, self.broker.clock.monotonic_ms
+        quotas, now_ms = self._connection_quotas, self.node.clock.monotonic_ms
         pause_ms = quotas.pause_ms(listener.name, now_ms())
         if pause_ms:
             await self._pause(sock, listener, pause_ms)
@@ -246,7 +249,7 @@ class Server:
         self._waiting_for_room.unpark_all()
 
     def _connection_limits(self) -> ConnectionLimits:
-        config = self.broker.config
+        config = self.node.config
         if self._limits is None or self._limits[0] is not config:
             overrides = config.max_connections_per_ip_overrides
             limits = ConnectionLimits(
@@ -263,7 +266,7 @@ class Server:
             # max.connections may have been raised, or a broker is gone that had connections of ours.
             self._waiting_for_room.unpark_all()
         if changes.access.quotas:
-            self._connection_quotas.follow(self.broker.metadata.image.access.quotas)
+            self._connection_quotas.follow(self.node.metadata.image.access.quotas)
             for connection in self.connections:
                 connection.follow_quotas()
 
@@ -272,7 +275,7 @@ class Server:
     @property
     def _protected(self) -> str | None:
         """The listener of other brokers; None if it is the clients' as well."""
-        return self.broker.config.inter_broker_listener_name if len(self.listeners) > 1 else None
+        return self.node.config.inter_broker_listener_name if len(self.listeners) > 1 else None
 
     @property
     def _taken(self) -> int:
@@ -283,19 +286,19 @@ class Server:
     def _most_for_descriptors(self) -> int:
         if self.descriptors is None:
             return sys.maxsize
-        others = len(self.broker.metadata.image.brokers.keys() - {self.broker.config.node_id})
-        return self.descriptors.connections(others, self.broker.config.num_replica_fetchers)
+        others = len(self.node.metadata.image.brokers.keys() - {self.node.config.node_id})
+        return self.descriptors.connections(others, self.node.config.num_replica_fetchers)
 
     def _has_room(self, listener: BoundListener) -> bool:
         """Whether one more connection may be accepted there."""
         is_protected = listener.name == self._protected
         if self._taken >= self._most_for_descriptors:
             return is_protected and any(name != self._protected for name in self.connections.values())
-        return is_protected or len(self.connections) < self.broker.config.max_connections
+        return is_protected or len(self.connections) < self.node.config.max_connections
 
     def _make_room(self) -> None:
         """For a connection of another broker: closes the one that has been idle for longest at another listener."""
-        is_full = len(self.connections) >= self.broker.config.max_connections
+        is_full = len(self.connections) >= self.node.config.max_connections
         if not is_full and self._taken < self._most_for_descriptors:
             return
         at_others = [it for it, name in self.connections.items() if name != self._protected]
@@ -315,7 +318,7 @@ class Server:
             await self._waiting_for_room.park()
 
     def _why_full(self) -> str:
-        if len(self.connections) >= self.broker.config.max_connections:
+        if len(self.connections) >= self.node.config.max_connections:
             return f"{len(self.connections)} connections, as many as max.connections allows: others wait"
         assert self.descriptors is not None
         return (
@@ -336,7 +339,8 @@ class Server:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport = new_transport(sock)
             connection = Connection(
-                self.broker,
+                self.node,
+                self._apis,
                 transport,
                 self.processor,
                 peer=peer,
@@ -392,7 +396,7 @@ class Server:
                 connection.close_stalled(now)
 
     async def _reap_idle(self) -> None:
-        max_idle_s = self.broker.config.connections_max_idle_ms / 1000
+        max_idle_s = self.node.config.connections_max_idle_ms / 1000
         if max_idle_s < 0:
             return
         while True:

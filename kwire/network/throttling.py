@@ -35,7 +35,7 @@ from kwire.quotas.client_quotas import Client
 from kwire.runtime.futures import Future, Pause
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.network.node import Node
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -54,9 +54,9 @@ Reply = Callable[[ApiMessage], None]
 class Throttling:
     """`reply` writes the answer of the request that is being handled."""
 
-    def __init__(self, broker: Broker, context: Context, decode: Decode, reply: Reply) -> None:
-        self._quotas = broker.client_quotas
-        self._now_ms = broker.clock.monotonic_ms
+    def __init__(self, node: Node, context: Context, decode: Decode, reply: Reply) -> None:
+        self._quotas = node.client_quotas
+        self._now_ms = node.clock.monotonic_ms
         self._context = context
         self._decode = decode
         self._reply = reply
@@ -98,8 +98,8 @@ class Throttling:
             request.max_bytes = int(min(request.max_bytes, most))
             request.min_bytes = min(request.min_bytes, max(1, request.max_bytes // 2))
 
-    def _run(self, broker: Broker, request: Any, context: Context) -> Any:
-        response = self._handle(broker, request, context)
+    def _run(self, request: Any, context: Context) -> Any:
+        response = self._handle(request, context)
         if type(response) is CoroutineType:
             return self._run_on(response, request)
         throttle_ms = self._charge(request, response)

@@ -26,6 +26,7 @@ from kwire_protocol.records import Record, build_batch, iter_records, read_heade
 from kwire_storage.directory.moving import LogMove
 from kwire_storage.disk.faulty_disk import FaultyDisk
 
+from kwire.apis import bound
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
@@ -140,7 +141,7 @@ def folder_path(broker: Broker, partition: Partition) -> str | None:
 def move(broker: Broker, path: str, topic: str = "t", index: int = 0) -> ErrorCode:
     request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [index])])])
     context = Context("client", "127.0.0.1", 9092, api_version=2)
-    return ErrorCode(alter_replica_log_dirs.handle(broker, request, context).results[0].partitions[0].error_code)
+    return ErrorCode(bound(alter_replica_log_dirs.handle, broker)(request, context).results[0].partitions[0].error_code)
 
 
 def begin_move(broker: Broker, path: str, topic: str = "t", *, pieces: int = 1000) -> LogMove:
@@ -182,7 +183,7 @@ def _append_and_flush(partition: Partition) -> None:
 
 def described(broker: Broker, topics: list[DescribableLogDirTopic] | None = None) -> DescribeLogDirsResponse:
     context = Context("client", "127.0.0.1", 9092, api_version=5)
-    return describe_log_dirs.handle(broker, DescribeLogDirsRequest(topics), context)
+    return bound(describe_log_dirs.handle, broker)(DescribeLogDirsRequest(topics), context)
 
 
 def rows(broker: Broker) -> dict[str, list[tuple[str, int, bool]]]:

@@ -137,6 +137,7 @@ class TrioClient:
 class ServerInTrio:
     """A running server with topic `t`; clients of `connect` are closed at the end."""
 
+    broker: Broker
     server: Server
     processor: _WatchedProcessor
     stop: Callable[[], None]
@@ -166,7 +167,7 @@ class ServerInTrio:
 
     @property
     def partition(self) -> Partition:
-        return self.server.broker.partitions.find("t", 0)
+        return self.broker.partitions.find("t", 0)
 
     @property
     def connections(self) -> int:
@@ -203,9 +204,9 @@ def with_server(
             server = Server(broker, listeners, processor, securities=securities)
             async with trio.open_nursery() as nursery, AsyncExitStack() as clients:
                 nursery.start_soon(processor.keep_trio_awake)
-                nursery.start_soon(run, server)
+                nursery.start_soon(run, broker, server)
                 await wait_all_tasks_blocked()
-                await scenario(ServerInTrio(server, processor, nursery.cancel_scope.cancel, clients))
+                await scenario(ServerInTrio(broker, server, processor, nursery.cancel_scope.cancel, clients))
                 nursery.cancel_scope.cancel()
             assert server.connections == {}
         finally:

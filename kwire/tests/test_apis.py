@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 
 from kwire_protocol.messages import APIS as KAFKA_APIS
 
 from devtools.places import REPOSITORY
 from kwire.apis import APIS
+from kwire.broker import Broker
 
 _ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
@@ -26,3 +28,13 @@ def test_the_page_names_every_client_api_that_is_not_served() -> None:
 def test_the_page_names_no_api_that_is_served() -> None:
     served = {KAFKA_APIS[key].name for key in APIS}
     assert _named_as_not_served() & served == set()
+
+
+def test_a_handler_names_services_of_the_broker_by_their_names_and_types() -> None:
+    attributes = {**Broker.__annotations__}
+    for api in APIS.values():
+        handle = import_module(f"kwire.handlers.{api.name}").handle
+        *services, _, context = handle.__code__.co_varnames[: handle.__code__.co_argcount]
+        annotations = handle.__annotations__
+        assert {name: annotations[name] for name in services}.items() <= attributes.items(), api.name
+        assert annotations[context] == "Context", api.name

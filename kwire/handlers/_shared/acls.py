@@ -12,7 +12,7 @@ from kwire.security.acls.acl import UNKNOWN
 from kwire.security.acls.standard_authorizer import StandardAuthorizer
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.handlers.authorization import Authorization
 
 
 def check_known(*numbers: int) -> None:
@@ -26,8 +26,8 @@ def check_known(*numbers: int) -> None:
         )
 
 
-def standard_authorizer(broker: Broker) -> StandardAuthorizer:
+def standard_authorizer(authorization: Authorization) -> StandardAuthorizer:
     """The broker's authorizer. Raises KafkaError(SECURITY_DISABLED) if it goes by no ACLs."""
-    if isinstance(broker.authorizer, StandardAuthorizer):
-        return broker.authorizer
+    if isinstance(authorization.authorizer, StandardAuthorizer):
+        return authorization.authorizer
     raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")

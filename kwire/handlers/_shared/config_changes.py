@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING
 
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.handlers._shared.authorization import check_configs
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Outcome, alter_configs
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
-async def alter(broker: Broker, context: Context, changes: list[ConfigChange], *, validate_only: bool) -> list[Outcome]:
+async def alter(
+    metadata: MetadataService,
+    authorization: Authorization,
+    context: Context,
+    changes: list[ConfigChange],
+    *,
+    validate_only: bool,
+) -> list[Outcome]:
     """Returns an outcome for each change, in their order."""
     denied: dict[int, Outcome] = {}
     named = Counter((it.resource_type, it.resource_name) for it in changes)
@@ -24,12 +31,12 @@ async def alter(broker: Broker, context: Context, changes: list[ConfigChange], *
         if named[it.resource_type, it.resource_name] > 1:
             continue  # which is wrong, whoever asks for it
         try:
-            check_configs(broker, context, Operation.ALTER_CONFIGS, it.resource_type, it.resource_name)
+            authorization.check_configs(context, Operation.ALTER_CONFIGS, it.resource_type, it.resource_name)
         except KafkaError as error:
             denied[number] = Outcome(error.code, error.message)
     allowed = [change for number, change in enumerate(changes) if number not in denied]
     try:
-        decided = await broker.metadata.change(alter_configs, allowed, validate_only=validate_only)
+        decided = await metadata.change(alter_configs, allowed, validate_only=validate_only)
     except KafkaError as error:
         decided = [Outcome(error.code, error.message)] * len(allowed)
     left = iter(decided)

@@ -10,9 +10,9 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
     from kwire.metadata.delegation_tokens import DelegationTokens
+    from kwire.metadata.service import MetadataService
 
 NO_TIME: Final = -1
 """The timestamps in the answer to a request that is not allowed."""
@@ -29,9 +29,9 @@ def check_connection(context: Context) -> None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
-def tokens_of(broker: Broker) -> DelegationTokens:
+def tokens_of(metadata: MetadataService) -> DelegationTokens:
     """Raises KafkaError(DELEGATION_TOKEN_AUTH_DISABLED): delegation.token.secret.key is not set."""
-    tokens = broker.metadata.delegation_tokens
+    tokens = metadata.delegation_tokens
     if tokens is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     return tokens

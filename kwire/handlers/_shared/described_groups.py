@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.handlers._shared.authorization import allows, authorized_operations, check
 from kwire.handlers._shared.group_protocols import check_protocol
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
 
 
 class DescribeRequest(Protocol):
@@ -35,7 +35,8 @@ D = TypeVar("D", bound=Described)
 
 
 def described_groups(
-    broker: Broker,
+    metadata: MetadataService,
+    authorization: Authorization,
     request: DescribeRequest,
     context: Context,
     *,
@@ -56,14 +57,14 @@ def described_groups(
 
     def visible(group_id: str) -> D:
         try:
-            check_protocol(broker, protocol)
-            check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+            check_protocol(metadata, protocol)
+            authorization.check(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
             if not group_id:
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
             group = describe(group_id)
         except KafkaError as error:
             return refused(group_id, error.code, error.message)
-        if not _may_see(broker, context, topics_of(group)):
+        if not _may_see(authorization, context, topics_of(group)):
             return refused(
                 group_id,
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -75,11 +76,11 @@ def described_groups(
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = authorized_operations(
-                    broker, context, ResourceType.GROUP, group.group_id, wanted=True
+                group.authorized_operations = authorization.operations(
+                    context, ResourceType.GROUP, group.group_id, wanted=True
                 )
     return groups
 
 
-def _may_see(broker: Broker, context: Context, topics: Collection[str]) -> bool:
-    return all(allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics)
+def _may_see(authorization: Authorization, context: Context, topics: Collection[str]) -> bool:
+    return all(authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics)

@@ -17,7 +17,9 @@ from kwire.peers.peers import Answer
 from kwire.runtime.futures import Future
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.metadata.service import MetadataService
+    from kwire.peers.peers import Peers
+    from kwire.replicas.table import PartitionTable
 
 Place: TypeAlias = tuple[str, int]
 """Topic and partition."""
@@ -29,24 +31,26 @@ CLIENT: Final = -1
 """As a replica id: it is not a follower that asks."""
 
 
-async def end_offsets(broker: Broker, places: Iterable[Place]) -> dict[Place, int | ErrorCode]:
+async def end_offsets(
+    metadata: MetadataService, partitions: PartitionTable, peers: Peers, places: Iterable[Place]
+) -> dict[Place, int | ErrorCode]:
     """The high watermark of each partition, or why it is not known."""
     found: dict[Place, int | ErrorCode] = {}
     elsewhere: dict[int, list[Place]] = {}
     for name, index in places:
-        leader_id = _leader_of(broker, name, index)
-        if leader_id is not None and leader_id >= 0 and leader_id != broker.config.node_id:
+        leader_id = _leader_of(metadata, name, index)
+        if leader_id is not None and leader_id >= 0 and leader_id != metadata.config.node_id:
             elsewhere.setdefault(leader_id, []).append((name, index))
             continue
         try:
-            partition = broker.partitions.find(name, index)
+            partition = partitions.find(name, index)
             partition.leader(ANY_EPOCH)
             found[name, index] = partition.high_watermark
         except KafkaError as error:
             found[name, index] = error.code
     # All are asked before the first is waited for.
     asked: list[tuple[list[Place], Future[Answer]]] = [
-        (theirs, broker.peers.ask_soon(leader_id, _question(theirs), timeout_s=TIMEOUT_S))
+        (theirs, peers.ask_soon(leader_id, _question(theirs), timeout_s=TIMEOUT_S))
         for leader_id, theirs in elsewhere.items()
     ]
     for theirs, future in asked:
@@ -57,8 +61,8 @@ async def end_offsets(broker: Broker, places: Iterable[Place]) -> dict[Place, in
     return found
 
 
-def _leader_of(broker: Broker, name: str, index: int) -> int | None:
-    topic = broker.metadata.image.topics.get(name)
+def _leader_of(metadata: MetadataService, name: str, index: int) -> int | None:
+    topic = metadata.image.topics.get(name)
     return None if topic is None or not 0 <= index < len(topic.partitions) else topic.partitions[index].leader
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from kwire.runtime.futures import Pause
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.metadata.service import MetadataService
 
 
-async def failed_authentication_is_over(broker: Broker) -> None:
+async def failed_authentication_is_over(metadata: MetadataService) -> None:
     """Waits for connection.failed.authentication.delay.ms."""
-    delay_ms = broker.config.connection_failed_authentication_delay_ms
+    delay_ms = metadata.config.connection_failed_authentication_delay_ms
     if delay_ms > 0:
         await Pause(delay_ms / 1000)

@@ -10,7 +10,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.metadata.service import MetadataService
 
 CONSUMER: Final = "consumer"
 SHARE: Final = "share"
@@ -19,10 +19,9 @@ STREAMS: Final = "streams"
 _FEATURES: Final = {CONSUMER: GROUP_VERSION, SHARE: SHARE_VERSION, STREAMS: STREAMS_VERSION}
 
 
-def check_protocol(broker: Broker, protocol: str) -> None:
+def check_protocol(metadata: MetadataService, protocol: str) -> None:
     """Raises KafkaError(UNSUPPORTED_VERSION) if the broker's configuration or the cluster has it turned off."""
     # As in Kafka, the feature alone turns share groups on: they are not in the default of the configuration.
-    metadata = broker.metadata
     if protocol != SHARE and protocol not in metadata.config.group_coordinator_rebalance_protocols:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.cluster.nodes import Nodes
     from kwire.context import Context
 
 E = TypeVar("E")
 
 
-def node_endpoints(broker: Broker, context: Context, endpoint: Callable[[int, str, int, str | None], E]) -> list[E]:
+def node_endpoints(nodes: Nodes, context: Context, endpoint: Callable[[int, str, int, str | None], E]) -> list[E]:
     """The addresses of all brokers. `endpoint(node_id, host, port, rack)` makes the message's own type."""
-    return [endpoint(node.node_id, node.host, node.port, node.rack) for node in broker.endpoints(context)]
+    return [endpoint(node.node_id, node.host, node.port, node.rack) for node in nodes.endpoints(context)]

@@ -6,22 +6,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kwire.groups.group import MemberContext, sees_all
-from kwire.handlers._shared.authorization import allows
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
 
 
-def member_context(broker: Broker, context: Context) -> MemberContext:
+def member_context(authorization: Authorization, context: Context) -> MemberContext:
     return MemberContext(
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
         api_version=context.api_version,
         sees_topic=(
             sees_all
-            if broker.authorizer.allows_all
-            else partial(allows, broker, context, Operation.DESCRIBE, ResourceType.TOPIC)
+            if authorization.authorizer.allows_all
+            else partial(authorization.allows, context, Operation.DESCRIBE, ResourceType.TOPIC)
         ),
     )

@@ -9,15 +9,18 @@ from kwire.quotas.mutations import MutationQuota, NoMutationQuota
 from kwire.quotas.mutations import mutation_quota as quota_of
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.quotas.client_quotas import ClientQuotas
+    from kwire.runtime.clock import Clock
 
 
-def mutation_quota(broker: Broker, context: Context, *, strict_since: int) -> MutationQuota | NoMutationQuota:
+def mutation_quota(
+    client_quotas: ClientQuotas, clock: Clock, context: Context, *, strict_since: int
+) -> MutationQuota | NoMutationQuota:
     """The quota of the request. `strict_since` is the first version that may be answered THROTTLING_QUOTA_EXCEEDED."""
     return quota_of(
-        broker.client_quotas.mutations,
+        client_quotas.mutations,
         Client(context.principal.name, context.client_id or ""),
-        broker.clock.monotonic_ms,
+        clock.monotonic_ms,
         is_strict=context.api_version >= strict_since,
     )

@@ -12,7 +12,6 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
-from kwire.handlers._shared.authorization import check, finder
 from kwire.handlers._shared.group_protocols import SHARE, check_protocol
 from kwire.replicas.roles import NotLeaderError
 from kwire.runtime.futures import Future
@@ -21,8 +20,10 @@ from kwire.share.leader.acknowledgements import AcknowledgementBatch
 from kwire.share.leader.sessions import SessionKey, SharedPartition
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.handlers.authorization import Authorization
+    from kwire.metadata.service import MetadataService
+    from kwire.share.leader.service import SharingService
 
 MAX_MEMBER_ID_LENGTH: Final = 36
 """Member ids are UUIDs, as text."""
@@ -39,16 +40,18 @@ class AskedBatch(Protocol):
 Asked = Sequence[tuple[SharedPartition, Sequence[AskedBatch]]]
 
 
-def asking_member(broker: Broker, context: Context, request: Any) -> SessionKey:
+def asking_member(
+    metadata: MetadataService, authorization: Authorization, context: Context, request: Any
+) -> SessionKey:
     """The group and the member.
 
     Raises KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED.
     """
-    check_protocol(broker, SHARE)
+    check_protocol(metadata, SHARE)
     group_id, member_id = request.group_id, request.member_id
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The request has no group id.")
-    check(broker, context, Operation.READ, ResourceType.GROUP, group_id)
+    authorization.check(context, Operation.READ, ResourceType.GROUP, group_id)
     if not member_id or len(member_id) > MAX_MEMBER_ID_LENGTH:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The request has no valid member id.")
     return SessionKey(group_id, member_id)
@@ -57,9 +60,18 @@ def asking_member(broker: Broker, context: Context, request: Any) -> SessionKey:
 class Acknowledging:
     """The acknowledgements of one request: begun at once, and waited for later."""
 
-    def __init__(self, broker: Broker, context: Context, member: SessionKey, asked: Asked, *, may_renew: bool) -> None:
-        find = finder(broker, context, Operation.READ)
-        self._counts = broker.sharing.counts
+    def __init__(
+        self,
+        authorization: Authorization,
+        sharing: SharingService,
+        context: Context,
+        member: SessionKey,
+        asked: Asked,
+        *,
+        may_renew: bool,
+    ) -> None:
+        find = authorization.finder(context, Operation.READ)
+        self._counts = sharing.counts
         self._counts.acknowledges += bool(asked)
         self._outcomes: dict[SharedPartition, Future[ErrorCode] | KafkaError] = {}
         for shared, batches in asked:
@@ -68,7 +80,7 @@ class Acknowledging:
             except KafkaError as error:
                 self._outcomes[shared] = error
                 continue
-            self._outcomes[shared] = broker.sharing.acknowledge(
+            self._outcomes[shared] = sharing.acknowledge(
                 *member,
                 shared,
                 [AcknowledgementBatch(it.first_offset, it.last_offset, it.acknowledge_types) for it in batches],
@@ -88,13 +100,13 @@ class Acknowledging:
         return errors
 
 
-async def close_session(broker: Broker, member: SessionKey) -> None:
+async def close_session(sharing: SharingService, member: SessionKey) -> None:
     """After a member's last request: returns when what it had is available again."""
     try:
-        session = broker.sharing.sessions.close(*member)
+        session = sharing.sessions.close(*member)
     except KafkaError:
         return  # its connection was lost meanwhile, or another one has taken its place
-    for outcome in broker.sharing.release(session):
+    for outcome in sharing.release(session):
         await outcome
 
 

@@ -97,7 +97,7 @@ class Scene:
 
     def ask(self, api: Api, version: int, request: Any) -> Any:
         """What a client reads: the answer, or None if there is none (yet), or if the connection is closed."""
-        _, handle = api.functions or api.load()
+        handle = api.handler(self.broker)
         sent = Writer()
         request.write(sent, version)
         # As in a receive buffer, whose records are written into.
@@ -112,7 +112,7 @@ class Scene:
             requester=SOMEBODY,
         )
         try:
-            answer = self._driven(handle(self.broker, received, context))
+            answer = self._driven(handle(received, context))
         except CloseAfterResponse as closing:
             answer = closing.response
         except CloseConnection:

@@ -105,18 +105,18 @@ class Walk:
         asked: set[Any] = set()
         with opened() as scene:
             for request in self._requests(scene, version):
-                scene.broker.authorizer = refuser = Refuser()
+                scene.broker.authorization.authorizer = refuser = Refuser()
                 self._ask(scene, version, request, "asked")
                 asked |= refuser.asked
         with opened() as scene:
-            scene.broker.authorizer = Refuser(None)
+            scene.broker.authorization.authorizer = Refuser(None)
             answers = [self._ask(scene, version, request, "denied") for request in self._requests(scene, version)]
             if not error_codes(answers[0]) - {ErrorCode.NONE}:
                 self.silent.add(version)
             for right in sorted(asked):
-                scene.broker.authorizer = Refuser(frozenset({right}))
+                scene.broker.authorization.authorizer = Refuser(frozenset({right}))
                 self._ask(scene, version, usual(self.api, version, scene.named), "one right lacking")
-            scene.broker.authorizer = Refuser()
+            scene.broker.authorization.authorizer = Refuser()
             for place in sorted(self._called(scene, version)):
                 self._fail(scene, version, place)
 

@@ -46,8 +46,8 @@ class AskedBroker:
         """As `call`, and no flush is run that the answer does not wait for."""
         api = APIS[request.api_key]
         assert version in api.versions
-        _, handle = api.functions or api.load()
-        handling: Any = handle(self.broker, request, context(version))
+        handle = api.handler(self.broker)
+        handling: Any = handle(request, context(version))
         while isinstance(handling, Coroutine):
             try:
                 future = handling.send(None)

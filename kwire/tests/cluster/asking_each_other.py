@@ -34,9 +34,9 @@ def answering(broker: Broker, request: ApiMessage, version: int | None = None) -
     """Set when the handler has answered."""
     api = APIS[request.api_key]
     number = api.versions[-1] if version is None else version
-    _, handle = api.functions or api.load()
+    handle = api.handler(broker)
     message = MESSAGES[request.api_key]
-    said = handle(broker, _over_the_wire(message.request_class, request, number), context(number))
+    said = handle(_over_the_wire(message.request_class, request, number), context(number))
     answer: Future[Any] = Future()
     if not isinstance(said, Coroutine):
         answer.set(_over_the_wire(message.response_class, said, number))

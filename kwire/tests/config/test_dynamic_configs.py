@@ -171,7 +171,7 @@ class Scene:
 
     @property
     def broker(self) -> Broker:
-        return self.server.server.broker
+        return self.server.broker
 
     @property
     def partition(self) -> Partition:

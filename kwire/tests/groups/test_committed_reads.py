@@ -35,8 +35,8 @@ class Asked:
     """A request under way; what its handler waits for is not awaited."""
 
     def __init__(self, broker: Broker, request: ApiMessage, version: int) -> None:
-        _, handle = APIS[request.api_key].load()
-        self._handling: Any = handle(broker, request, context(version))
+        handle = APIS[request.api_key].handler(broker)
+        self._handling: Any = handle(request, context(version))
         self.answer: Any = None
         self.go_on()
 

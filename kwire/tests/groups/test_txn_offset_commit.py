@@ -345,7 +345,7 @@ def test_compaction_leaves_what_counts_and_what_is_open_for_the_next_start() -> 
 
 def test_over_a_socket_the_requests_behind_a_commit_wait_for_its_coordinator() -> None:
     async def scenario(server: ServerInTrio) -> None:
-        broker = server.server.broker
+        broker = server.broker
         future: Future[KafkaError | None] = Future()
         FakeTransactions([future]).stand_in(broker)
         client = await server.connect()

@@ -13,6 +13,7 @@ from kwire_protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 
+from kwire.apis import bound
 from kwire.handlers import alter_configs as alter_configs_handler
 from kwire.handlers import describe_configs as describe_configs_handler
 from kwire.handlers import incremental_alter_configs as incremental_alter_configs_handler
@@ -41,7 +42,7 @@ def incremental(
         [incremental_alter_configs.AlterConfigsResource(resource_type, name, configs)], validate_only
     )
     broker: Any = FakeBroker(metadata)
-    (answer,) = answered(incremental_alter_configs_handler.handle(broker, request, context(1))).responses
+    (answer,) = answered(bound(incremental_alter_configs_handler.handle, broker)(request, context(1))).responses
     assert (answer.resource_type, answer.resource_name) == (resource_type, name)
     return ErrorCode(answer.error_code), answer.error_message
 
@@ -55,7 +56,7 @@ def replace(metadata: MetadataService, resource_type: int, name: str, *configs: 
         ]
     )
     broker: Any = FakeBroker(metadata)
-    (answer,) = answered(alter_configs_handler.handle(broker, request, context(2))).responses
+    (answer,) = answered(bound(alter_configs_handler.handle, broker)(request, context(2))).responses
     return ErrorCode(answer.error_code), answer.error_message
 
 
@@ -64,7 +65,7 @@ def result(
 ) -> DescribeConfigsResult:
     request = DescribeConfigsRequest([DescribeConfigsResource(resource_type, name, keys)], details, details)
     broker: Any = FakeBroker(metadata)
-    return describe_configs_handler.handle(broker, request, context(4)).results[0]
+    return bound(describe_configs_handler.handle, broker)(request, context(4)).results[0]
 
 
 def described(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import attrs
 from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord
@@ -13,6 +13,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.config.server import ServerConfig
 from kwire.context import Context
+from kwire.handlers.authorization import Authorization
 from kwire.metadata.auto_topic_creation import AutoTopicCreation
 from kwire.metadata.bootstrap import register_alone
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
@@ -20,6 +21,7 @@ from kwire.metadata.records import MetadataRecord
 from kwire.metadata.service import MetadataService
 from kwire.quotas.client_quotas import ClientQuotas
 from kwire.quotas.rates import Window
+from kwire.replicas.table import PartitionTable
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import at_once
 from kwire.security.audit import Audited, AuditLog
@@ -118,35 +120,46 @@ class Node:
     rack: str | None
 
 
-@attrs.define(eq=False)
-class FakeBroker:
-    """What these handlers know of a broker."""
+@attrs.frozen
+class FakeNodes:
+    """Every live broker, at the address that the client dialled."""
 
     metadata: MetadataService
-    authorizer: Authorizer = attrs.field(factory=AllowAll)
-    audit: AuditLog = attrs.field(factory=lambda: AuditLog(Audited.NOTHING, as_json=False, now_ms=lambda: 0))
-    client_quotas: ClientQuotas = attrs.field(
-        factory=lambda: ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
-    )
-
-    auto_topic_creation: AutoTopicCreation = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.auto_topic_creation = AutoTopicCreation(self.metadata)
 
     @property
-    def clock(self) -> Clock:
-        return self.metadata.clock
-
-    @property
-    def config(self) -> ServerConfig:
-        return self.metadata.config
+    def controller_id(self) -> int:
+        return self.metadata.node_id
 
     def endpoints(self, context: Context) -> list[Node]:
         return [
             Node(it.broker_id, context.local_host, context.local_port, it.rack)
             for it in self.metadata.image.live_brokers()
         ]
+
+
+@attrs.define(eq=False)
+class FakeBroker:
+    """The services that these handlers use."""
+
+    metadata: MetadataService
+    authorizer: Authorizer = attrs.field(factory=AllowAll)
+    client_quotas: ClientQuotas = attrs.field(
+        factory=lambda: ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
+    )
+    transactions: Any = None
+    nodes: FakeNodes = attrs.field(init=False)
+    authorization: Authorization = attrs.field(init=False)
+    auto_topic_creation: AutoTopicCreation = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        audit = AuditLog(Audited.NOTHING, as_json=False, now_ms=lambda: 0)
+        self.nodes = FakeNodes(self.metadata)
+        self.authorization = Authorization(self.authorizer, audit, self.metadata, cast(PartitionTable, None))
+        self.auto_topic_creation = AutoTopicCreation(self.metadata)
+
+    @property
+    def clock(self) -> Clock:
+        return self.metadata.clock
 
 
 def context(version: int, *, port: int = 9092) -> Context:

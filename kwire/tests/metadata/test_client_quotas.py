@@ -16,6 +16,7 @@ from kwire_protocol.messages.alter_client_quotas import (
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
+from kwire.apis import bound
 from kwire.handlers import alter_client_quotas, create_topics, describe_client_quotas
 from kwire.metadata.controller import deciding
 from kwire.metadata.controller.access import client_quotas as rules
@@ -44,7 +45,7 @@ def alter(
 ) -> list[tuple[Entity, ErrorCode, str | None]]:
     broker: Any = FakeBroker(metadata)
     request = AlterClientQuotasRequest(list(entries), validate_only)
-    response = answered(alter_client_quotas.handle(broker, request, context(1)))
+    response = answered(bound(alter_client_quotas.handle, broker)(request, context(1)))
     return [
         ({its.entity_type: its.entity_name for its in it.entity}, ErrorCode(it.error_code), it.error_message)
         for it in response.entries
@@ -54,7 +55,7 @@ def alter(
 def describe(metadata: MetadataService, *components: tuple[str, int, str | None], strict: bool = False) -> Any:
     broker: Any = FakeBroker(metadata)
     request = DescribeClientQuotasRequest([ComponentData(*it) for it in components], strict)
-    return describe_client_quotas.handle(broker, request, context(1))
+    return bound(describe_client_quotas.handle, broker)(request, context(1))
 
 
 def described(metadata: MetadataService, *components: tuple[str, int, str | None], strict: bool = False) -> list[str]:
@@ -246,15 +247,15 @@ def test_who_may_create_fewer_topics_is_told_so_in_a_new_version_and_has_to_wait
     broker: Any = FakeBroker(metadata)
     broker.client_quotas.follow({(("user", "ANONYMOUS"),): {"controller_mutation_rate": 1.0}})
     topics = [CreatableTopic(name, 11, 1) for name in ("a", "b", "c")]
-    new = answered(create_topics.handle(broker, CreateTopicsRequest(topics), context(6)))
+    new = answered(bound(create_topics.handle, broker)(CreateTopicsRequest(topics), context(6)))
     assert [it.error_code for it in new.topics] == [E.NONE, E.NONE, E.THROTTLING_QUOTA_EXCEEDED]
     assert lacks(new.topics[2].error_message, "11000 ms") == []
     assert new.throttle_time_ms == 11_000
     assert list(metadata.image.topics) == ["a", "b"]
-    old = answered(create_topics.handle(broker, CreateTopicsRequest(topics[2:]), context(5)))
+    old = answered(bound(create_topics.handle, broker)(CreateTopicsRequest(topics[2:]), context(5)))
     assert [it.error_code for it in old.topics] == [E.NONE]
     assert old.throttle_time_ms == 22_000
-    invalid = answered(create_topics.handle(broker, CreateTopicsRequest(topics), context(6)))
+    invalid = answered(bound(create_topics.handle, broker)(CreateTopicsRequest(topics), context(6)))
     assert {it.error_code for it in invalid.topics} == {E.TOPIC_ALREADY_EXISTS}
     assert invalid.throttle_time_ms == 0
 

@@ -21,6 +21,7 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire_protocol.wire import NULL_UUID, Reader, Uuid, Writer
 
 import kwire.metadata.auto_topic_creation
+from kwire.apis import bound
 from kwire.handlers import describe_cluster, describe_topic_partitions, init_producer_id, metadata
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.controller.topics.topic_creation import create_topics
@@ -68,7 +69,7 @@ def ask(
     ]
     request = MetadataRequest(None if topics is None else asked, create, operations, operations)
     broker: Any = FakeBroker(opened) if isinstance(opened, MetadataService) else opened
-    answer = metadata.handle(broker, request, context(version, port=port))
+    answer = bound(metadata.handle, broker)(request, context(version, port=port))
     return as_sent(answered(answer) if isinstance(answer, Coroutine) else answer, MetadataResponse, version)
 
 
@@ -184,7 +185,7 @@ def test_topics_by_id_are_refused_before_version_12() -> None:
     opened = with_topics(CreatableTopic("t", 1, 1))
     broker: Any = FakeBroker(opened)
     request = MetadataRequest([MetadataRequestTopic(opened.image.topics["t"].topic_id, "t")], False)
-    answer = metadata.handle(broker, request, context(10))
+    answer = bound(metadata.handle, broker)(request, context(10))
     assert isinstance(answer, MetadataResponse)
     assert [(it.name, it.error_code) for it in answer.topics] == [("t", E.INVALID_REQUEST)]
     assert answer.brokers == []
@@ -213,7 +214,7 @@ def test_same_question_same_bytes_until_something_changes() -> None:
 
     def answer(version: int = 12) -> EncodedResponse:
         request = MetadataRequest([MetadataRequestTopic(NULL_UUID, "t")], False)
-        response = metadata.handle(broker, request, context(version))
+        response = bound(metadata.handle, broker)(request, context(version))
         assert isinstance(response, EncodedResponse)
         return response
 
@@ -235,7 +236,9 @@ def test_cluster_is_described(version: int) -> None:
     broker: Any = FakeBroker(with_topics())
     request = DescribeClusterRequest(True, 1, include_fenced_brokers=version >= 2)
     for _ in range(2):
-        answer = as_sent(describe_cluster.handle(broker, request, context(version)), DescribeClusterResponse, version)
+        answer = as_sent(
+            bound(describe_cluster.handle, broker)(request, context(version)), DescribeClusterResponse, version
+        )
         assert (answer.cluster_id, answer.controller_id, answer.error_code) == (CLUSTER_ID, 1, E.NONE)
         assert [(it.broker_id, it.port, it.is_fenced) for it in answer.brokers] == [(1, 9092, False)]
         assert answer.cluster_authorized_operations == 8096
@@ -245,7 +248,7 @@ def test_controllers_are_not_to_be_asked_for_here() -> None:
     broker: Any = FakeBroker(with_topics())
     for endpoint_type, code in ((2, E.MISMATCHED_ENDPOINT_TYPE), (3, E.UNSUPPORTED_ENDPOINT_TYPE)):
         request = DescribeClusterRequest(False, endpoint_type)
-        answer = as_sent(describe_cluster.handle(broker, request, context(1)), DescribeClusterResponse, 1)
+        answer = as_sent(bound(describe_cluster.handle, broker)(request, context(1)), DescribeClusterResponse, 1)
         assert answer.error_code == code
         assert answer.brokers == []
 
@@ -262,7 +265,7 @@ def describe(
         None if cursor is None else DescribeTopicPartitionsRequestCursor(*cursor),
     )
     broker: Any = FakeBroker(opened)
-    response = describe_topic_partitions.handle(broker, request, context(0))
+    response = bound(describe_topic_partitions.handle, broker)(request, context(0))
     answer = as_sent(response, DescribeTopicPartitionsResponse, 0)
     for topic in answer.topics:
         for partition in topic.partitions:
@@ -327,7 +330,7 @@ def test_brokers_limit_bounds_the_clients() -> None:
 
 def init(opened: MetadataService, *fields: Any) -> InitProducerIdResponse:
     broker: Any = FakeBroker(opened)
-    return answered(init_producer_id.handle(broker, InitProducerIdRequest(*fields), context(5)))
+    return answered(bound(init_producer_id.handle, broker)(InitProducerIdRequest(*fields), context(5)))
 
 
 def test_idempotent_producers_get_ids_of_their_own() -> None:

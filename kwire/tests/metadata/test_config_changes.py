@@ -9,6 +9,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages import incremental_alter_configs
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
+from kwire.apis import bound
 from kwire.config.definition import ConfigSource
 from kwire.handlers import incremental_alter_configs as incremental_alter_configs_handler
 from kwire.metadata.controller.topics.topic_creation import create_topics
@@ -101,7 +102,7 @@ def test_each_resource_must_appear_once(metadata: MetadataService) -> None:
     )
     request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource, resource])
     broker: Any = FakeBroker(metadata)
-    answers = answered(incremental_alter_configs_handler.handle(broker, request, context(1))).responses
+    answers = answered(bound(incremental_alter_configs_handler.handle, broker)(request, context(1))).responses
     assert [it.error_code for it in answers] == [E.INVALID_REQUEST] * 2
     assert [lacks(it.error_message, "'t'", "more than once") for it in answers] == [[], []]
     assert metadata.image.config(TOPIC, "t") == {}

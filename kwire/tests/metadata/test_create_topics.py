@@ -14,6 +14,7 @@ from kwire_protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 
+from kwire.apis import bound
 from kwire.config.definition import ConfigSource
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
@@ -49,7 +50,7 @@ def create(
 
     broker: Any = FakeBroker(metadata)
     request = CreateTopicsRequest(list(topics), 1000, validate_only)
-    return answered(handle(broker, request, context(7))).topics
+    return answered(bound(handle, broker)(request, context(7))).topics
 
 
 def manual(*assignments: tuple[int, list[int]]) -> CreatableTopic:

@@ -27,6 +27,7 @@ from kwire_protocol.messages.expire_delegation_token import ExpireDelegationToke
 from kwire_protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kwire_protocol.wire import Writer
 
+from kwire.apis import bound
 from kwire.handlers import (
     create_delegation_token,
     describe_delegation_token,
@@ -83,7 +84,7 @@ class Scene:
         of_client.api_key = CREATE_DELEGATION_TOKEN
         of_client.requester = Requester(principal, "host")
         of_client.sasl = SaslSession({}, {}) if has_sasl else None
-        response = handler.handle(broker, request, of_client)
+        response = bound(handler.handle, broker)(request, of_client)
         if handler is not describe_delegation_token:
             response = answered(response)
         response.write(Writer(), of_client.api_version)

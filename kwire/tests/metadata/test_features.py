@@ -15,6 +15,7 @@ from kwire_protocol.wire import Reader, Writer
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from kwire.apis import bound
 from kwire.handlers import api_versions, update_features
 from kwire.metadata import bootstrap
 from kwire.metadata.features import INITIAL_LEVELS
@@ -39,13 +40,13 @@ def update(
     )
     broker: Any = FakeBroker(opened)
     writer = Writer()
-    answered(update_features.handle(broker, request, context(version))).write(writer, version)
+    answered(bound(update_features.handle, broker)(request, context(version))).write(writer, version)
     return UpdateFeaturesResponse.read(Reader(writer.getvalue()), version)
 
 
 def told(opened: MetadataService, version: int) -> ApiVersionsResponse:
     broker: Any = FakeBroker(opened)
-    response = api_versions.handle(broker, ApiVersionsRequest("tests", "1.0"), context(version))
+    response = bound(api_versions.handle, broker)(ApiVersionsRequest("tests", "1.0"), context(version))
     assert isinstance(response, ApiVersionsResponse)
     return response
 
@@ -150,7 +151,7 @@ def test_a_downgrade_takes_version_1_of_the_request() -> None:
     opened = service()
     request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(TRANSACTION, 1, allow_downgrade=True)])
     broker: Any = FakeBroker(opened)
-    response = answered(update_features.handle(broker, request, context(0)))
+    response = answered(bound(update_features.handle, broker)(request, context(0)))
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert opened.transaction_version == 2
 

@@ -17,6 +17,7 @@ from kwire_protocol.messages.alter_partition import (
 )
 from kwire_protocol.wire import Reader, Writer
 
+from kwire.apis import bound
 from kwire.handlers import alter_partition
 from kwire.metadata.controller.partitions import isr_requests
 from kwire.metadata.image import LeaderRecoveryState
@@ -160,7 +161,7 @@ def test_the_request_is_served(version: int) -> None:
     broker: Any = FakeBroker(opened)
     epoch = opened.image.brokers[1].broker_epoch
     for asked, code in ((epoch, ErrorCode.NONE), (epoch - 1, ErrorCode.STALE_BROKER_EPOCH)):
-        answer = answered(alter_partition.handle(broker, AlterPartitionRequest(1, asked), context(version)))
+        answer = answered(bound(alter_partition.handle, broker)(AlterPartitionRequest(1, asked), context(version)))
         writer = Writer()
         answer.write(writer, version)
         read = AlterPartitionResponse.read(Reader(writer.getvalue()), version)

@@ -15,6 +15,7 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
 
+from kwire.apis import bound
 from kwire.metadata.controller.topics.partition_creation import create_partitions
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import Changes
@@ -38,7 +39,7 @@ def delete(metadata: MetadataService, *topics: str | tuple[str | None, Uuid], ve
     names = [it for it in topics if isinstance(it, str)]
     states = [DeleteTopicState(*it) for it in topics if not isinstance(it, str)]
     broker: Any = FakeBroker(metadata)
-    return answered(handle(broker, DeleteTopicsRequest(topics=states, topic_names=names), context(version)))
+    return answered(bound(handle, broker)(DeleteTopicsRequest(topics=states, topic_names=names), context(version)))
 
 
 def answers(response: DeleteTopicsResponse) -> list[tuple[str | None, ErrorCode, str | None]]:
@@ -99,7 +100,7 @@ def add(
     given = None if assignments is None else [CreatePartitionsAssignment(ids) for ids in assignments]
     request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, given)], 1000, validate_only)
     broker: Any = FakeBroker(metadata)
-    (result,) = answered(handle(broker, request, context(3))).results
+    (result,) = answered(bound(handle, broker)(request, context(3))).results
     return ErrorCode(result.error_code), result.error_message
 
 

@@ -30,7 +30,7 @@ SETTINGS = (
 
 
 async def add_scram_user(kwire: ServerInTrio, name: str, password: str) -> None:
-    metadata = kwire.server.broker.metadata
+    metadata = kwire.broker.metadata
     records = [
         credential_record(name, mechanism, credential_of_password(mechanism, password, salt=b"salt"))
         for mechanism in SCRAM_MECHANISMS.values()

@@ -59,7 +59,7 @@ class SessionClock(TrioClock):
 def took_percent(kwire: ServerInTrio, percent: float) -> None:
     """From now on each request takes the event loop for so long."""
     steps = count(step=int(percent * 10_000_000))
-    kwire.server.broker.client_quotas.running_ns = lambda: next(steps)
+    kwire.broker.client_quotas.running_ns = lambda: next(steps)
 
 
 async def unthrottled(consumer: TrioClient, request: Callable[[], FetchRequest]) -> Any:
@@ -332,7 +332,7 @@ def test_a_session_that_would_begin_with_a_pause_does_not() -> None:
         answer = await consumer.call(session_fetch(0, 0, 0), 12)
         assert answer.throttle_time_ms > 0
         assert (answer.session_id, answer.responses) == (0, [])
-        assert len(kwire.server.broker.fetch_sessions) == 0
+        assert len(kwire.broker.fetch_sessions) == 0
         answer = await unthrottled(consumer, lambda: session_fetch(0, 0, 0))
         assert answer.session_id != 0
         assert len(answer.responses[0].partitions[0].records) > 9000
@@ -391,7 +391,7 @@ def test_only_the_time_in_which_a_handler_runs_is_charged() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         consumer = await kwire.connect()
         await alter(consumer, "request_percentage", 10)
-        broker = kwire.server.broker
+        broker = kwire.broker
         broker.client_quotas.running_ns = lambda: int(trio.current_time() * 1e9)
         answer = await consumer.call(fetch(0, max_wait_ms=LONG_MS), 12)
         assert answer.throttle_time_ms == 0
@@ -487,10 +487,10 @@ def test_a_share_consumer_gets_its_records_and_then_pauses() -> None:
         records = SharePartitionData(0, records=bytes(15_000))
         full = ShareFetchResponse(responses=[ShareFetchableTopicResponse(bytes(16), [records])])
         decoded = lambda *_: full, ShareFetchRequest(max_bytes=1 << 20), 7
-        throttling = Throttling(kwire.server.broker, context, lambda _: decoded, replies.append)
+        throttling = Throttling(kwire.broker, context, lambda _: decoded, replies.append)
         handle, request, _ = throttling.decode(memoryview(b"a request"))
         assert request.max_bytes == 10_000
-        future = handle(kwire.server.broker, request, context).send(None)
+        future = handle(request, context).send(None)
         (reply,) = replies
         assert reply.responses == full.responses
         assert 5_000 < reply.throttle_time_ms < 5_200
@@ -511,6 +511,6 @@ def test_without_quotas_requests_are_decoded_as_before() -> None:
         await alter(client, "producer_byte_rate", None)
         assert connection._decode == before
         assert connection._context.fetch_throttle_ms is None
-        assert not kwire.server.broker.client_quotas.are_set
+        assert not kwire.broker.client_quotas.are_set
 
     run(scenario)

@@ -78,7 +78,7 @@ def test_what_is_no_token_or_none_any_more_logs_nobody_in() -> None:
 def test_a_token_that_expired_is_removed_after_a_while() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         await new_token(kwire)
-        tokens = kwire.server.broker.metadata.image.access.delegation_tokens
+        tokens = kwire.broker.metadata.image.access.delegation_tokens
         # The clock does not wait for the metadata log: when a look begins, the next one may be due already.
         with trio.fail_after(100 * 60):
             while tokens:

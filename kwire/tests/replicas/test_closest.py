@@ -12,6 +12,7 @@ from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchRes
 from kwire_protocol.records import Record, build_batch
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from kwire.apis import bound
 from kwire.broker import Broker
 from kwire.config.definition import ConfigError
 from kwire.config.server import load_config
@@ -113,7 +114,7 @@ def handled(broker: Broker, offset: int, version: int, rack: str, epoch: int, ma
         [FetchPartition(0, epoch, offset, partition_max_bytes=1000)],
     )
     request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1000, rack_id=rack, topics=[named])
-    return fetch.handle(broker, request, Context("client", "127.0.0.1", 9092, api_version=version))
+    return bound(fetch.handle, broker)(request, Context("client", "127.0.0.1", 9092, api_version=version))
 
 
 def asked(broker: Broker, offset: int = 0, *, version: int = 13, rack: str = "", epoch: int = -1) -> PartitionData:
@@ -188,13 +189,13 @@ def test_a_consumer_that_is_sent_away_is_told_so_in_every_answer_of_its_session(
     named = FetchTopic(topic_id=topic_id, partitions=[FetchPartition(0)])
     context = Context("client", "127.0.0.1", 9092, api_version=13)
     request = FetchRequest(session_epoch=0, rack_id="there", max_wait_ms=0, topics=[named])
-    response = fetch.handle(broker, request, context)
+    response = bound(fetch.handle, broker)(request, context)
     assert isinstance(response, FetchResponse)
     for epoch in (1, 2):
         going_on = FetchRequest(
             session_id=response.session_id, session_epoch=epoch, rack_id="there", min_bytes=1, max_wait_ms=10_000
         )
-        answer = fetch.handle(broker, going_on, context)
+        answer = bound(fetch.handle, broker)(going_on, context)
         assert isinstance(answer, FetchResponse)
         assert answer.responses[0].partitions[0].preferred_read_replica == SECOND
 

@@ -10,6 +10,7 @@ from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchRes
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from kwire.apis import bound
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
@@ -39,7 +40,7 @@ def broker() -> Iterator[Broker]:
 def waiting(broker: Broker, min_bytes: int) -> Coroutine[Future[Any], None, FetchResponse]:
     wanted = FetchTopic("t", partitions=[FetchPartition(0, partition_max_bytes=1 << 20)])
     request = FetchRequest(max_wait_ms=MAX_WAIT_MS, min_bytes=min_bytes, topics=[wanted])
-    handled = fetch.handle(broker, request, Context("client", "127.0.0.1", 9092, api_version=12))
+    handled = bound(fetch.handle, broker)(request, Context("client", "127.0.0.1", 9092, api_version=12))
     assert isinstance(handled, Coroutine)
     return handled
 

@@ -14,6 +14,7 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import Reader, Writer
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from kwire.apis import bound
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
@@ -57,7 +58,7 @@ def test_produce_tells_the_leader_where_its_version_has_room(broker: Broker, ver
     named = TopicProduceData("" if version >= 13 else "t", topic_id if version >= 13 else bytes(16))
     named.partition_data = [PartitionProduceData(0, memoryview(bytearray(build_batch([Record(value=b"x")]))))]
     request = ProduceRequest(None, 1, 1000, [named])
-    answer: ProduceResponse = answered(produce.handle(broker, request, context(version)), version)
+    answer: ProduceResponse = answered(bound(produce.handle, broker)(request, context(version)), version)
     partition = answer.responses[0].partition_responses[0]
     assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     if version >= 10:
@@ -73,7 +74,7 @@ def test_fetch_tells_the_leader_where_its_version_has_room(broker: Broker, versi
     wanted = FetchPartition(0, EPOCH - 1 if is_served else -1)
     named = FetchTopic("" if version >= 13 else "t", topic_id if version >= 13 else bytes(16), [wanted])
     request = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[named])
-    answer: FetchResponse = answered(fetch.handle(broker, request, context(version)), version)
+    answer: FetchResponse = answered(bound(fetch.handle, broker)(request, context(version)), version)
     partition = answer.responses[0].partitions[0]
     refusal = ErrorCode.FENCED_LEADER_EPOCH if is_served else ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition.error_code == refusal
@@ -86,7 +87,7 @@ def test_fetch_tells_the_leader_where_its_version_has_room(broker: Broker, versi
 @pytest.mark.parametrize("version", range(1, 12))
 def test_list_offsets_of_a_partition_led_elsewhere_is_an_error(broker: Broker, version: int) -> None:
     request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1)])])
-    answer = answered(list_offsets.handle(broker, request, context(version)), version)
+    answer = answered(bound(list_offsets.handle, broker)(request, context(version)), version)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -97,7 +98,7 @@ def test_a_client_with_another_leader_epoch_is_told(broker: Broker, epoch: int, 
     partition = broker.partitions.find("t", 0)
     partition.take_role(role_of(1, leader_id=1, leader_epoch=EPOCH, replicas=[1], isr=[1]))
     named = FetchTopic("t", partitions=[FetchPartition(0, current_leader_epoch=epoch)])
-    answer = answered(fetch.handle(broker, FetchRequest(topics=[named]), context(12)), 12)
+    answer = answered(bound(fetch.handle, broker)(FetchRequest(topics=[named]), context(12)), 12)
     assert answer.responses[0].partitions[0].error_code == code
 
 
@@ -115,7 +116,7 @@ def test_all_acks_need_min_insync_replicas(broker: Broker, replicas: list[int], 
     partition.rules = type(partition.rules)(min_insync_replicas=2)
     batch = memoryview(bytearray(build_batch([Record(value=b"x")])))
     request = ProduceRequest(None, acks, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])])
-    answer = answered(produce.handle(broker, request, context(9)), 9).responses[0].partition_responses[0]
+    answer = answered(bound(produce.handle, broker)(request, context(9)), 9).responses[0].partition_responses[0]
     assert (answer.error_code, answer.log_start_offset) == (code, 0)
 
 
@@ -127,6 +128,8 @@ def test_a_repeated_batch_is_answered_with_its_first_offset_and_time(broker: Bro
     for _ in range(2):
         data = [PartitionProduceData(0, memoryview(bytearray(sent)))]
         request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", partition_data=data)])
-        answers.append(answered(produce.handle(broker, request, context(9)), 9).responses[0].partition_responses[0])
+        answers.append(
+            answered(bound(produce.handle, broker)(request, context(9)), 9).responses[0].partition_responses[0]
+        )
     assert [(it.error_code, it.base_offset, it.log_append_time_ms) for it in answers] == [(0, 0, -1), (0, 0, 1000)]
     assert partition.log_end_offset == 3

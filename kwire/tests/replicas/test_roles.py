@@ -16,6 +16,7 @@ from kwire_storage.config import LogConfig
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import Log
 
+from kwire.apis import bound
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
@@ -301,7 +302,7 @@ def test_an_offset_between_the_high_watermark_and_the_end_is_empty_and_behind_th
 def fetched(broker: Broker, replica_id: int, offset: int) -> Any:
     named = FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=offset, partition_max_bytes=10_000)])
     request = FetchRequest(replica_id=replica_id, max_bytes=10_000, min_bytes=0, topics=[named])
-    response: Any = fetch.handle(broker, request, Context("host", "127.0.0.1", 9092, api_version=12))
+    response: Any = bound(fetch.handle, broker)(request, Context("host", "127.0.0.1", 9092, api_version=12))
     return response.responses[0].partitions[0]
 
 

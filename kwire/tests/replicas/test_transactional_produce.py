@@ -20,6 +20,7 @@ from kwire_protocol.records import Record, build_batch, iter_records
 from kwire_storage.config import LogConfig
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from kwire.apis import bound
 from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import CloseConnection
@@ -49,7 +50,7 @@ class Scene:
 
     def handle(self, *data: PartitionProduceData, version: int = TV2, named: str | None = "id", acks: int = -1) -> Any:
         request = ProduceRequest(named, acks, 1000, [TopicProduceData("t", partition_data=list(data))])
-        return produce.handle(self.broker, request, context(version))
+        return bound(produce.handle, self.broker)(request, context(version))
 
     def produce(
         self, *data: PartitionProduceData, version: int = TV2, named: str | None = "id"
@@ -132,7 +133,7 @@ def test_the_first_batch_of_a_transaction_is_asked_about_and_no_other(scene: Sce
 def test_with_topic_ids_the_coordinator_is_told_the_name(scene: Scene) -> None:
     topic_id = scene.partition().topic_id
     request = ProduceRequest("id", -1, 1000, [TopicProduceData(topic_id=topic_id, partition_data=[a_batch()])])
-    response: Any = produce.handle(scene.broker, request, context(13))
+    response: Any = bound(produce.handle, scene.broker)(request, context(13))
     assert response.responses[0].partition_responses[0].error_code == 0
     assert scene.transactions.asked == [Asked("id", 1, 0, "t", 0, True)]
 

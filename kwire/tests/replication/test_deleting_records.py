@@ -15,6 +15,7 @@ from kwire_protocol.messages.delete_records import (
 )
 from kwire_protocol.messages.fetch import FetchRequest, FetchResponse
 
+from kwire.apis import bound
 from kwire.context import Context
 from kwire.handlers import delete_records, fetch
 from kwire.replicas.partition import Acknowledgement
@@ -48,7 +49,7 @@ def followers_of(world: World) -> list[int]:
 def asked(world: World, offset: int) -> DeleteRecordsResponse | Coroutine[Future[Any], None, DeleteRecordsResponse]:
     request = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, offset)])], TIMEOUT_MS)
     context = Context("client", "127.0.0.1", 9092, api_version=2)
-    return delete_records.handle(world.brokers[leader_of(world)], request, context)
+    return bound(delete_records.handle, world.brokers[leader_of(world)])(request, context)
 
 
 class Asked:
@@ -138,7 +139,7 @@ def test_a_follower_whose_fetch_waits_hears_at_once_that_there_are_records_to_de
     assert isinstance(request, FetchRequest)
     request.max_wait_ms = 10_000
     context = Context("node", "127.0.0.1", 9092, api_version=17)
-    waiting = fetch.handle(world.brokers[leader], over_the_wire(request, 17), context)
+    waiting = bound(fetch.handle, world.brokers[leader])(over_the_wire(request, 17), context)
     assert isinstance(waiting, Coroutine)
     future = waiting.send(None)
     Asked(world, 4)

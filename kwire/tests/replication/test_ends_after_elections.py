@@ -6,6 +6,7 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
+from kwire.apis import bound
 from kwire.context import Context
 from kwire.handlers import list_offsets
 from kwire.tests.replication.world import TOPIC, World
@@ -33,7 +34,7 @@ def told(world: World, timestamp: int, version: int = 11, replica_id: int = -1) 
     """The error and the offset."""
     request = ListOffsetsRequest(replica_id, 0, [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp)])])
     broker = world.brokers[world.registered.leader]
-    answer = list_offsets.handle(broker, request, Context("client", "127.0.0.1", 9092, api_version=version))
+    answer = bound(list_offsets.handle, broker)(request, Context("client", "127.0.0.1", 9092, api_version=version))
     found = answer.topics[0].partitions[0]
     return found.error_code, found.offset
 

@@ -10,6 +10,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
+from kwire.apis import bound
 from kwire.context import Context
 from kwire.handlers import fetch
 from kwire.metadata.controller.deciding import ClusterState, Records
@@ -149,9 +150,9 @@ def test_a_follower_that_rests_is_told_when_it_may_not_fetch_any_more(world: Wor
         return [partition.error_code for topic in answer.responses for partition in topic.partitions]
 
     assert told() == []
-    leader.authorizer = Denier()
+    leader.authorization.authorizer = Denier()
     assert told() == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-    leader.authorizer = Denier({(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)})
+    leader.authorization.authorizer = Denier({(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)})
     assert told() == [0]
 
 
@@ -175,7 +176,7 @@ class Session:
             topics=topics,
         )
         context = Context("client", "127.0.0.1", 9092, api_version=13)
-        response = fetch.handle(self.world.brokers[self.node_id], request, context)
+        response = bound(fetch.handle, self.world.brokers[self.node_id])(request, context)
         assert isinstance(response, FetchResponse)
         self.epoch += 1
         return response

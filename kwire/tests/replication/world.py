@@ -19,6 +19,7 @@ from kwire_protocol.wire import Reader, Writer
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.log.slices import LogSlice
 
+from kwire.apis import bound
 from kwire.broker import Broker
 from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.config.server import load_config
@@ -236,14 +237,14 @@ class World:
             return None
         if isinstance(request, FetchRequest):
             asked = over_the_wire(request, 17)
-            answer = fetch.handle(leader, asked, Context("node", "127.0.0.1", 9092, api_version=17))
+            answer = bound(fetch.handle, leader)(asked, Context("node", "127.0.0.1", 9092, api_version=17))
             assert isinstance(answer, FetchResponse), "it waits for nothing"
             response: FetchResponse = over_the_wire(answer, 17)
             return response
         assert isinstance(request, ListOffsetsRequest)
         asked = over_the_wire(request, 10)
         offsets: ListOffsetsResponse = over_the_wire(
-            list_offsets.handle(leader, asked, Context("node", "127.0.0.1", 9092, api_version=10)), 10
+            bound(list_offsets.handle, leader)(asked, Context("node", "127.0.0.1", 9092, api_version=10)), 10
         )
         return offsets
 

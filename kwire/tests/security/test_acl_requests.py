@@ -54,8 +54,8 @@ def ask(broker: Broker, request: Any, requester: Requester = ADMIN, *, version: 
     api = APIS[request.api_key]
     asked = max(api.versions) if version is None else version
     context = Context("10.0.0.2", "127.0.0.1", 9092, api_key=api.key, api_version=asked, requester=requester)
-    _, handle = api.load()
-    answer = handle(broker, request, context)
+    handle = api.handler(broker)
+    answer = handle(request, context)
     return at_once(answer) if isinstance(answer, Coroutine) else answer
 
 
@@ -92,9 +92,9 @@ def told(broker: Broker) -> set[tuple[str, str, int]]:
 
 def test_what_was_created_is_in_force_when_that_is_answered(broker: Broker) -> None:
     may_read = (ALICE, READ, TOPIC, "t")
-    assert not broker.authorizer.allows(*may_read)
+    assert not broker.authorization.authorizer.allows(*may_read)
     assert create(broker, creation()) == [(0, "")]
-    assert broker.authorizer.allows(*may_read)
+    assert broker.authorization.authorizer.allows(*may_read)
     assert told(broker) == {("t", "User:alice", READ)}
     [result] = delete(broker, wanted())
     assert (result.error_code, result.error_message) == (0, None)
@@ -102,7 +102,7 @@ def test_what_was_created_is_in_force_when_that_is_answered(broker: Broker) -> N
     assert (gone.error_code, gone.error_message) == (0, None)
     assert (gone.resource_type, gone.resource_name, gone.pattern_type) == (2, "t", 3)
     assert (gone.principal, gone.host, gone.operation, gone.permission_type) == ("User:alice", "*", READ, 3)
-    assert not broker.authorizer.allows(*may_read)
+    assert not broker.authorization.authorizer.allows(*may_read)
     assert told(broker) == set()
 
 
@@ -259,7 +259,7 @@ def test_who_may_not_alter_the_cluster_may_not_change_acls(broker: Broker) -> No
 
 def test_without_an_authorizer_there_are_no_acls() -> None:
     it = Broker.open(load_config(), MemoryDisk(), SystemClock())
-    assert isinstance(it.authorizer, AllowAll)
+    assert isinstance(it.authorization.authorizer, AllowAll)
     assert [code for code, _ in create(it, creation())] == [E.SECURITY_DISABLED]
     assert [each.error_code for each in delete(it, wanted())] == [E.SECURITY_DISABLED]
     assert described(it).error_code == E.SECURITY_DISABLED
@@ -275,16 +275,16 @@ def test_a_restart_knows_the_acls(settings: tuple[str, ...]) -> None:
     before.close()
     after = opened(disk, *settings)
     assert told(after) == {("t", "User:alice", READ), ("u", "User:alice", READ)}
-    assert after.authorizer.allows(ALICE, READ, TOPIC, "t")
-    assert not after.authorizer.allows(ALICE, WRITE, TOPIC, "t")
+    assert after.authorization.authorizer.allows(ALICE, READ, TOPIC, "t")
+    assert not after.authorization.authorizer.allows(ALICE, WRITE, TOPIC, "t")
     after.close()
 
 
 def test_everybody_may_use_what_has_no_acls_if_that_is_configured() -> None:
     it = opened(MemoryDisk(), "allow.everyone.if.no.acl.found=true")
-    assert it.authorizer.allows(ALICE, READ, TOPIC, "t")
+    assert it.authorization.authorizer.allows(ALICE, READ, TOPIC, "t")
     create(it, creation(principal="User:bob"))
-    assert not it.authorizer.allows(ALICE, READ, TOPIC, "t")
+    assert not it.authorization.authorizer.allows(ALICE, READ, TOPIC, "t")
     it.close()
 
 
@@ -345,12 +345,12 @@ def test_every_node_of_a_cluster_decides_and_goes_by_what_the_others_decided() -
     assert create(second, creation(), creation(resource_name="u")) == [(0, "")] * 2
     for it in (first, second):
         assert told(it) == {("t", "User:alice", READ), ("u", "User:alice", READ)}
-        assert it.authorizer.allows(ALICE, READ, TOPIC, "t")
+        assert it.authorization.authorizer.allows(ALICE, READ, TOPIC, "t")
         assert len(it.metadata.image.access.acls) == 2
     third = cluster.start(3, *SETTINGS)
-    assert third.authorizer.allows(ALICE, READ, TOPIC, "u")
+    assert third.authorization.authorizer.allows(ALICE, READ, TOPIC, "u")
     [deleted] = delete(third, wanted())
     assert len(deleted.matching_acls) == 2
     for it in cluster.brokers.values():
-        assert not it.authorizer.allows(ALICE, READ, TOPIC, "u")
+        assert not it.authorization.authorizer.allows(ALICE, READ, TOPIC, "u")
         it.close()

@@ -183,8 +183,8 @@ def ask(broker: Broker, name: str, request: Any, *, version: int | None = None) 
     api = next(api for api in APIS.values() if api.name == name)
     asked = latest(name) if version is None else version
     context = Context("host", "127.0.0.1", 9092, api_key=api.key, api_version=asked, requester=MALLORY)
-    _, handle = api.load()
-    response = handle(broker, request, context)
+    handle = api.handler(broker)
+    response = handle(request, context)
     if isinstance(response, Coroutine):
         try:
             response.send(None)
@@ -653,7 +653,7 @@ class Granter(Denier):
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_the_authorizer_is_asked_what_kafkas_is(broker: Broker, name: str) -> None:
-    broker.authorizer = granter = Granter()
+    broker.authorization.authorizer = granter = Granter()
     for request in [make(broker) for make in REQUESTS[name]]:
         with suppress(DoesNotAnswerYet):
             ask(broker, name, request)
@@ -677,7 +677,7 @@ def test_what_a_transaction_has_of_topics_that_may_not_be_seen_is_left_out(broke
         ({may_write}, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         ({may_write, (Operation.WRITE, ResourceType.TOPIC, TOPIC)}, ErrorCode.NONE),
     ):
-        broker.authorizer = Denier(granted)
+        broker.authorization.authorizer = Denier(granted)
         answer = ask(broker, "add_partitions_to_txn", added, version=3)
         (partition,) = answer.results_by_topic_v3_and_below[0].results_by_partition
         assert partition.partition_error_code == error
@@ -685,7 +685,7 @@ def test_what_a_transaction_has_of_topics_that_may_not_be_seen_is_left_out(broke
         ({visible_id}, []),
         ({visible_id, (Operation.DESCRIBE, ResourceType.TOPIC, TOPIC)}, [TOPIC]),
     ):
-        broker.authorizer = Denier(granted)
+        broker.authorization.authorizer = Denier(granted)
         (described,) = ask(
             broker, "describe_transactions", REQUESTS["describe_transactions"][0](broker)
         ).transaction_states
@@ -693,7 +693,7 @@ def test_what_a_transaction_has_of_topics_that_may_not_be_seen_is_left_out(broke
 
 
 def test_a_transactional_id_is_needed_for_transactional_batches_only(broker: Broker) -> None:
-    broker.authorizer = Denier({(Operation.WRITE, ResourceType.TOPIC, TOPIC)})
+    broker.authorization.authorizer = Denier({(Operation.WRITE, ResourceType.TOPIC, TOPIC)})
 
     def produced(*batches: bytes | memoryview) -> list[int]:
         data = [P(index, each) for index, each in enumerate(batches)]
@@ -709,7 +709,7 @@ def test_a_transactional_id_is_needed_for_transactional_batches_only(broker: Bro
 
 
 def test_whoever_may_delete_in_the_cluster_may_delete_any_topic(broker: Broker) -> None:
-    broker.authorizer = Denier({(Operation.DELETE, ResourceType.CLUSTER, "kafka-cluster")})
+    broker.authorization.authorizer = Denier({(Operation.DELETE, ResourceType.CLUSTER, "kafka-cluster")})
     assert error_codes(ask(broker, "delete_topics", REQUESTS["delete_topics"][0](broker))) == {0}
 
 
@@ -720,7 +720,7 @@ def test_a_refusal_says_which_operation_it_needs_and_no_name(broker: Broker) -> 
         message: str | None = response.error_message
         return message
 
-    broker.authorizer = Denier()
+    broker.authorization.authorizer = Denier()
     assert answer() == "Topic authorization failed. It needs DELETE on the topic."
     quotas = ask(broker, "describe_client_quotas", describe_client_quotas.DescribeClientQuotasRequest([]))
     assert quotas.error_message == "Cluster authorization failed. It needs DESCRIBE_CONFIGS on the cluster."
@@ -735,20 +735,20 @@ def test_whoever_may_see_topics_but_not_delete_them_is_told_which_there_are(brok
         return response.name, response.error_code
 
     refused, unknown = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    broker.authorizer = Denier()
+    broker.authorization.authorizer = Denier()
     assert (answer(TOPIC), answer("none")) == ((TOPIC, refused), ("none", refused))
     assert answer(None, identifier) == (None, refused)
     assert answer(None, b"x" * 16) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
-    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, it) for it in (TOPIC, "none")})
+    broker.authorization.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, it) for it in (TOPIC, "none")})
     assert (answer(TOPIC), answer("none")) == ((TOPIC, refused), ("none", unknown))
     assert answer(None, identifier) == (TOPIC, refused)
-    broker.authorizer = Denier({(Operation.DELETE, ResourceType.TOPIC, TOPIC)})
+    broker.authorization.authorizer = Denier({(Operation.DELETE, ResourceType.TOPIC, TOPIC)})
     assert answer(TOPIC) == (TOPIC, refused), "it may not be seen, so it does not exist for the client"
     assert answer(None, identifier) == (TOPIC, 0)
 
 
 def test_what_is_named_twice_is_wrong_whoever_asks_for_it(broker: Broker) -> None:
-    broker.authorizer = Denier()
+    broker.authorization.authorizer = Denier()
     identifier = topic_id(broker)
     by_id, by_both = delete_topics.DeleteTopicState(None, identifier), delete_topics.DeleteTopicState(TOPIC, identifier)
     config = alter_configs.AlterConfigsResource(2, TOPIC, [])
@@ -781,14 +781,14 @@ def test_a_topic_that_may_not_be_seen_is_not_called_internal_and_one_that_may_no
         [topic] = ask(broker, "metadata", metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name)])).topics
         return topic.error_code, topic.is_internal
 
-    broker.authorizer = Denier()
+    broker.authorization.authorizer = Denier()
     assert asked("__consumer_offsets") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
-    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, "not valid")})
+    broker.authorization.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, "not valid")})
     assert asked("not valid") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
 
 
 def test_offsets_of_topics_that_may_not_be_seen_are_left_out(broker: Broker) -> None:
-    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.GROUP, GROUP)})
+    broker.authorization.authorizer = Denier({(Operation.DESCRIBE, ResourceType.GROUP, GROUP)})
     everything, named = (ask(broker, "offset_fetch", make(broker)).groups[0] for make in REQUESTS["offset_fetch"])
     assert everything.topics == []
     assert error_codes(named) == {0, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
@@ -796,7 +796,7 @@ def test_offsets_of_topics_that_may_not_be_seen_are_left_out(broker: Broker) -> 
 
 def test_a_topic_may_be_created_by_whoever_may_create_that_topic(broker: Broker) -> None:
     may_create = (Operation.CREATE, ResourceType.TOPIC, "new")
-    broker.authorizer = Denier({may_create, (Operation.DESCRIBE, ResourceType.TOPIC, "new")})
+    broker.authorization.authorizer = Denier({may_create, (Operation.DESCRIBE, ResourceType.TOPIC, "new")})
     (created,) = ask(broker, "create_topics", REQUESTS["create_topics"][0](broker)).topics
     assert (created.error_code, created.topic_config_error_code) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert (created.configs, created.num_partitions, created.replication_factor) == ([], -1, -1)
@@ -811,14 +811,14 @@ def test_a_topic_may_be_created_by_whoever_may_create_that_topic(broker: Broker)
 
 
 def test_metadata_creates_no_topic_for_a_client_that_may_not_create_it(broker: Broker) -> None:
-    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, "new")})
+    broker.authorization.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, "new")})
     (topic,) = ask(broker, "metadata", REQUESTS["metadata"][2](broker)).topics
     assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert "new" not in broker.metadata.image.topics
 
 
 def test_metadata_creates_no_topic_for_a_client_that_may_not_describe_it(broker: Broker) -> None:
-    broker.authorizer = Denier({(Operation.CREATE, ResourceType.CLUSTER, "kafka-cluster")})
+    broker.authorization.authorizer = Denier({(Operation.CREATE, ResourceType.CLUSTER, "kafka-cluster")})
     (topic,) = ask(broker, "metadata", REQUESTS["metadata"][2](broker)).topics
     assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert "new" not in broker.metadata.image.topics
@@ -832,7 +832,7 @@ def test_every_api_is_asked() -> None:
     ("name", "number"), [(name, number) for name, requests in REQUESTS.items() for number in range(len(requests))]
 )
 def test_who_may_do_nothing_is_answered_nothing(broker: Broker, name: str, number: int) -> None:
-    broker.authorizer = denier = Denier()
+    broker.authorization.authorizer = denier = Denier()
     before = state(broker)
     response = ask(broker, name, REQUESTS[name][number](broker))
     assert state(broker) == before
@@ -849,7 +849,7 @@ def test_who_may_do_nothing_is_answered_nothing(broker: Broker, name: str, numbe
 
 @pytest.mark.parametrize("name", ["produce", "fetch", "offset_commit", "txn_offset_commit", "offset_fetch"])
 def test_older_versions_that_name_topics_are_refused_too(broker: Broker, name: str) -> None:
-    broker.authorizer = Denier()
+    broker.authorization.authorizer = Denier()
     version = {"produce": 12, "fetch": 12, "offset_commit": 9, "txn_offset_commit": 5, "offset_fetch": 9}[name]
     before = state(broker)
     response = ask(broker, name, REQUESTS[name][0](broker), version=version)
@@ -859,7 +859,7 @@ def test_older_versions_that_name_topics_are_refused_too(broker: Broker, name: s
 
 
 def test_whoever_may_not_see_a_topic_is_not_told_whether_it_exists(broker: Broker) -> None:
-    broker.authorizer = Denier()
+    broker.authorization.authorizer = Denier()
     for name in ("list_offsets", "delete_records", "describe_producers"):
         answers = []
         for topic in (TOPIC, "none"):
@@ -875,7 +875,7 @@ def test_whoever_may_not_see_a_topic_is_not_told_whether_it_exists(broker: Broke
 
 def test_a_member_of_a_share_group_gets_only_topics_that_it_may_read(broker: Broker) -> None:
     may_read = (Operation.READ, ResourceType.GROUP, GROUP)
-    broker.authorizer = Denier({may_read})
+    broker.authorization.authorizer = Denier({may_read})
     fetched = ask(broker, "share_fetch", REQUESTS["share_fetch"][0](broker))
     acknowledged = ask(broker, "share_acknowledge", REQUESTS["share_acknowledge"][0](broker))
     assert error_codes(fetched) == error_codes(acknowledged) == {0, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
@@ -884,11 +884,11 @@ def test_a_member_of_a_share_group_gets_only_topics_that_it_may_read(broker: Bro
 
 def test_remembered_answers_stay_with_the_principal(broker: Broker) -> None:
     api = APIS[3]
-    _, handle = api.load()
+    handle = api.handler(broker)
 
     def topics(principal: Principal) -> list[str]:
         context = Context("host", "127.0.0.1", 9092, api_key=3, api_version=12, requester=Requester(principal, "host"))
-        response = handle(broker, metadata.MetadataRequest(None), context)
+        response = handle(metadata.MetadataRequest(None), context)
         return [it.name or "" for it in metadata.MetadataResponse.read(Reader(written(response, 12)), 12).topics]
 
     @attrs.define
@@ -896,14 +896,14 @@ def test_remembered_answers_stay_with_the_principal(broker: Broker) -> None:
         def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
             return requester.principal == ANONYMOUS
 
-    broker.authorizer = OnlyAnonymous()
+    broker.authorization.authorizer = OnlyAnonymous()
     for _ in range(2):
         assert TOPIC in topics(ANONYMOUS)
         assert topics(MALLORY.principal) == []
 
 
 def test_authorized_operations_are_what_the_authorizer_allows(broker: Broker) -> None:
-    broker.authorizer = Denier(
+    broker.authorization.authorizer = Denier(
         {
             (Operation.DESCRIBE, ResourceType.TOPIC, TOPIC),
             (Operation.READ, ResourceType.TOPIC, TOPIC),
@@ -925,7 +925,7 @@ def test_authorized_operations_are_what_the_authorizer_allows(broker: Broker) ->
 @pytest.mark.parametrize("may_describe", [False, True])
 def test_what_may_be_done_to_the_cluster_is_told_to_whom_may_describe_it(broker: Broker, may_describe: bool) -> None:
     operations = {Operation.ALTER, Operation.DESCRIBE} if may_describe else {Operation.ALTER}
-    broker.authorizer = Denier({(it, ResourceType.CLUSTER, "kafka-cluster") for it in operations})
+    broker.authorization.authorizer = Denier({(it, ResourceType.CLUSTER, "kafka-cluster") for it in operations})
     request = metadata.MetadataRequest([], include_cluster_authorized_operations=True)
     told = 1 << Operation.ALTER | 1 << Operation.DESCRIBE if may_describe else 0
     assert ask(broker, "metadata", request, version=10).cluster_authorized_operations == told
@@ -934,7 +934,7 @@ def test_what_may_be_done_to_the_cluster_is_told_to_whom_may_describe_it(broker:
 
 
 def test_what_may_be_done_to_a_topic_is_told_whether_it_exists_or_not(broker: Broker) -> None:
-    broker.authorizer = Denier(
+    broker.authorization.authorizer = Denier(
         {
             (Operation.DESCRIBE, ResourceType.TOPIC, TOPIC),
             (Operation.READ, ResourceType.TOPIC, TOPIC),
@@ -959,7 +959,7 @@ def described_to(broker: Broker, kind: str, permitted: set[tuple[Operation, Reso
     assert ask(broker, f"{kind}_group_heartbeat", request).error_code == 0
     asked = REQUESTS[api][0](broker)
     asked.group_ids = [f"{kind}-group"]
-    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.GROUP, f"{kind}-group"), *permitted})
+    broker.authorization.authorizer = Denier({(Operation.DESCRIBE, ResourceType.GROUP, f"{kind}-group"), *permitted})
     [group] = ask(broker, api, asked).groups
     return group
 
@@ -988,13 +988,13 @@ def test_offsets_of_a_share_group_are_told_of_topics_that_may_be_seen(broker: Br
     assert error_codes(ask(broker, "alter_share_group_offsets", alter)) == {0}
     seen = (Operation.DESCRIBE, ResourceType.GROUP, "share-group")
     for permitted, names in (({seen}, []), ({seen, (Operation.DESCRIBE, ResourceType.TOPIC, TOPIC)}, [TOPIC])):
-        broker.authorizer = Denier(permitted)
+        broker.authorization.authorizer = Denier(permitted)
         [group] = ask(broker, "describe_share_group_offsets", everything).groups
         assert (group.error_code, [it.topic_name for it in group.topics]) == (0, names)
 
 
 def test_a_partition_is_served_to_whom_it_is_granted(broker: Broker) -> None:
-    broker.authorizer = Denier(
+    broker.authorization.authorizer = Denier(
         {(Operation.READ, ResourceType.TOPIC, TOPIC), (Operation.WRITE, ResourceType.TOPIC, TOPIC)}
     )
     produced = ask(broker, "produce", REQUESTS["produce"][0](broker))

@@ -206,7 +206,7 @@ def ask_without(
     answer: Any = None
     with open_broker() as broker:
         request = make(broker)
-        broker.authorizer = authorizer = Withholding(withheld=withheld)
+        broker.authorization.authorizer = authorizer = Withholding(withheld=withheld)
         with suppress(DoesNotAnswerYet):
             answer = ask(broker, api, request, version=version)
     return {(it[1].name, it[2].name) for it in authorizer.asked}, refusals(answer)

@@ -48,7 +48,7 @@ def test_a_user_cannot_log_in_as_another_one_by_an_authorization_id() -> None:
 
 def test_a_consumer_cannot_fetch_as_a_replica(broker: Broker) -> None:
     """CVE-2018-1288: it would be taken for in sync, and what it claims to have for replicated."""
-    broker.authorizer = Denier({(Operation.READ, ResourceType.TOPIC, TOPIC)})
+    broker.authorization.authorizer = Denier({(Operation.READ, ResourceType.TOPIC, TOPIC)})
     topics = [fetch.FetchTopic(topic_id=topic_id(broker), partitions=[fetch.FetchPartition(0, fetch_offset=1)])]
     request = fetch.FetchRequest(replica_state=fetch.ReplicaState(7, 1), max_bytes=1000, topics=topics)
     before = attrs.asdict(broker.partitions.find(TOPIC, 0).role, recurse=False)
@@ -59,7 +59,7 @@ def test_a_consumer_cannot_fetch_as_a_replica(broker: Broker) -> None:
 
 def test_a_transactional_batch_needs_the_right_to_its_transactional_id(broker: Broker) -> None:
     """CVE-2018-17196."""
-    broker.authorizer = Denier({(Operation.WRITE, ResourceType.TOPIC, TOPIC)})
+    broker.authorization.authorizer = Denier({(Operation.WRITE, ResourceType.TOPIC, TOPIC)})
     batch = build_batch([Record(value=b"x")], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     data = [produce.PartitionProduceData(0, memoryview(bytearray(batch)))]
     request = produce.ProduceRequest(ID, -1, 1000, [produce.TopicProduceData(TOPIC, topic_id(broker), data)])

@@ -182,7 +182,7 @@ class Node:
         try:
             with process.scope:
                 broker.on_fatal = process.scope.cancel
-                await run(server, connect=cast(Any, self._connect), on_ready=on_ready)
+                await run(broker, server, connect=cast(Any, self._connect), on_ready=on_ready)
         finally:
             if process.is_dead:
                 broker.log_dirs.abandon()

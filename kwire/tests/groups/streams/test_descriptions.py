@@ -393,7 +393,7 @@ def test_who_may_not_read_the_group_may_not_describe_it() -> None:
 
     async def scenario(kwire: InTrio) -> None:
         authorizer: Any = Cautious()
-        kwire.broker.authorizer = authorizer
+        kwire.broker.authorization.authorizer = authorizer
         assert (await kwire.call(describing(), 0)).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
     with_broker(scenario, settings=[f"{PLUGIN}={IN_MEMORY_DESCRIPTIONS}"])

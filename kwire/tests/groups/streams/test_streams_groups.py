@@ -381,7 +381,7 @@ def test_who_may_not_create_topics_is_told_so() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
         authorizer: Any = Cautious()
-        kwire.broker.authorizer = authorizer
+        kwire.broker.authorization.authorizer = authorizer
         for _ in range(2):
             told = await missing(kwire, joining("a"))
             assert told == "Internal topics are missing: c, r; Unauthorized to CREATE on topics c."

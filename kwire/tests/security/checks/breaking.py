@@ -8,7 +8,7 @@ The module is compiled without the check when the tests import it. Processes tha
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -68,12 +68,13 @@ class _Loader(SourceFileLoader):
         return compile(broken(self._check, source), self.path, "exec", dont_inherit=True)
 
 
-def granting(selection: Callable[..., Any], broker: Any, *args: Any, **kwargs: Any) -> Any:
+def granting(selection: Any, *args: Any, **kwargs: Any) -> Any:
     """What `selection` returns where everybody may do everything."""
     from kwire.security.authorizer import AllowAll
 
-    authorizer, broker.authorizer = broker.authorizer, AllowAll()
+    authorization = selection.__self__
+    authorizer, authorization.authorizer = authorization.authorizer, AllowAll()
     try:
-        return selection(broker, *args, **kwargs)
+        return selection(*args, **kwargs)
     finally:
-        broker.authorizer = authorizer
+        authorization.authorizer = authorizer

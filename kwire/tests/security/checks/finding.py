@@ -9,7 +9,7 @@
     min(a, b)                       two checks: as if one of the bounds were not there
     check_name(name)                as if it were not asked; so are all functions that are named check...
     compare_digest(one, other)      as if they were the same
-    allows(broker, context, ...)    in handlers, where only what asks the authorizer counts: as if it allowed everything
+    authorization.allows(...)       in handlers, where only what asks the authorizer counts: as if it allowed everything
 
 A check is known by its file, its function and its text, so it keeps its name when lines move.
 """
@@ -33,10 +33,10 @@ ASKS: Final = frozenset(("check", "check_configs"))
 """What handlers ask the authorizer by: these raise a refusal,"""
 QUESTIONS: Final = frozenset(("allows", "allows_any"))
 """these say yes or no,"""
-SELECTIONS: Final = frozenset(("divided", "finder", "cluster_operations", "authorized_operations"))
-"""and these return what is allowed. Their first argument is the broker."""
+SELECTIONS: Final = frozenset(("divided", "finder", "cluster_operations", "operations"))
+"""and these return what is allowed. All are methods of an `Authorization`."""
 GRANTING: Final = "kwire.tests.security.checks.breaking:granting"
-"""Calls a selection of a broker that allows everything."""
+"""Calls a selection of an authorization that allows everything."""
 
 
 @attrs.frozen
@@ -105,7 +105,9 @@ def _checks_at(node: ast.AST, path: str) -> Iterator[tuple[ast.AST, ast.AST, ast
             yield node, ast.Pass(), node
         case ast.Call(func=called) if asks and _name(called) in QUESTIONS:
             yield node, ast.Constant(True), node
-        case ast.Call(func=called, args=arguments) if asks and _name(called) in SELECTIONS:
+        case ast.Call(func=called, args=arguments) if (
+            asks and _name(called) in SELECTIONS and isinstance(called, ast.Attribute)
+        ):
             yield node, ast.Call(_granting(), [called, *arguments], node.keywords), node
         case ast.If(test=test, body=[*_, ast.Raise()]) if not asks:
             yield from _conditions(test)

@@ -41,12 +41,12 @@ def read(text):
         return None
 """
 HANDLER = """
-def handle(broker, context, request):
+def handle(authorization, request, context):
     if request.wrong:
         raise Wrong
-    check(broker, context, READ, TOPIC, "t")
-    yes, no = divided(broker, context, READ, request.topics, name_of)
-    return allows(broker, context, READ, GROUP, "g")
+    authorization.check(context, READ, TOPIC, "t")
+    yes, no = authorization.divided(context, READ, request.topics, name_of)
+    return authorization.allows(context, READ, GROUP, "g")
 """
 
 
@@ -86,9 +86,9 @@ def test_where_questions_are_answered_an_error_that_becomes_an_answer_is_a_check
 
 def test_in_a_handler_what_asks_the_authorizer_is_a_check() -> None:
     assert texts("kwire/handlers/a.py", HANDLER) == [
-        "check(broker, context, READ, TOPIC, 't')",
-        "divided(broker, context, READ, request.topics, name_of)",
-        "allows(broker, context, READ, GROUP, 'g')",
+        "authorization.check(context, READ, TOPIC, 't')",
+        "authorization.divided(context, READ, request.topics, name_of)",
+        "authorization.allows(context, READ, GROUP, 'g')",
     ]
 
 
@@ -131,13 +131,13 @@ def test_a_broken_bound_leaves_the_other_one() -> None:
 def test_handlers_of_logins_refuse_on_their_own() -> None:
     assert texts("kwire/handlers/sasl_handshake.py", HANDLER) == [
         "request.wrong",
-        "check(broker, context, READ, TOPIC, 't')",
+        "authorization.check(context, READ, TOPIC, 't')",
     ]
 
 
 def test_a_selection_in_a_handler_is_made_as_if_everything_were_allowed() -> None:
     _, divided, _ = checks_of("kwire/handlers/a.py", HANDLER)
-    assert "granting(divided, broker, context, READ" in ast.unparse(broken(divided, HANDLER))
+    assert "granting(authorization.divided, context, READ" in ast.unparse(broken(divided, HANDLER))
 
 
 def test_the_same_check_twice_in_a_function_has_two_names() -> None:

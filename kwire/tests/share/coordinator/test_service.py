@@ -240,8 +240,8 @@ def test_a_client_waits_for_replicas_no_longer_than_the_write_timeout() -> None:
     broker.share_state.runtime.settle()
     broker.partitions.find(SHARE_GROUP_STATE, 0).propose_isr((1, 2))
     asked = {identity: [InitializeData(0, 0, 0), InitializeData(1, 0, 0), InitializeData(9, 0, 0)]}
-    _, handle = APIS[INITIALIZE_KEY].load()
-    handling = handle(broker, INITIALIZE.request("g", asked), context(0))
+    handle = APIS[INITIALIZE_KEY].handler(broker)
+    handling = handle(INITIALIZE.request("g", asked), context(0))
     future = handling.send(None)
     assert isinstance(future, Acknowledgement)
     assert 0 < future.timeout_s <= 0.7

@@ -110,12 +110,12 @@ class ShareGroup:
 
     @classmethod
     async def on(cls, server: ServerInTrio, *, start_offset: int = 0) -> ShareGroup:
-        await initialize(server.server.broker, start_offset=start_offset)
+        await initialize(server.broker, start_offset=start_offset)
         return cls(server, await server.connect())
 
     @property
     def broker(self) -> Broker:
-        return self.server.server.broker
+        return self.server.broker
 
     async def member(self, name: str = "a", *, topic: str = "t") -> Member:
         return Member(

@@ -12,6 +12,7 @@ from kwire_protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_protocol.wire import ApiMessage, Uuid
 
+from kwire.apis import bound
 from kwire.handlers import share_acknowledge, share_fetch
 from kwire.runtime.futures import Future, begun
 from kwire.tests.cluster.asking_each_other import AskingCluster
@@ -39,7 +40,7 @@ class Member(ShareRequests):
         """The response will be in the future, when the brokers have asked each other."""
         handler = share_acknowledge if isinstance(request, ShareAcknowledgeRequest) else share_fetch
         connection = self.connections.setdefault(node_id, context(self.version))
-        answer: Future[Any] = begun(handler.handle(self.cluster.brokers[node_id], request, connection))
+        answer: Future[Any] = begun(bound(handler.handle, self.cluster.brokers[node_id])(request, connection))
         self.epoch += 1
         return answer
 

@@ -1,0 +1,61 @@
+"""The nodes of the cluster, as clients see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from kwire.cluster.member import ClusterMember
+    from kwire.context import Context
+    from kwire.metadata.service import MetadataService
+
+
+@attrs.frozen
+class NodeEndpoint:
+    """Where a client finds a broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@attrs.frozen
+class Nodes:
+    """`member` is this node's part in a cluster of several nodes; None without one."""
+
+    metadata: MetadataService
+    member: ClusterMember | None
+
+    @property
+    def controller_id(self) -> int:
+        """The node that reacts to the life and death of others: this one, if it is alone; -1 if none is known."""
+        return self.metadata.node_id if self.member is None else self.member.membership.controller_id
+
+    @property
+    def is_controller(self) -> bool:
+        """True if this node does what one of the nodes has to do."""
+        return self.member is None or self.member.is_controller
+
+    def endpoints(self, context: Context) -> list[NodeEndpoint]:
+        """The address of every broker in service, as advertised on the listener that the client of `context` uses.
+
+        If nothing is advertised, this node's address is the one that the client dialled. If no broker is in service, it
+        is this one, which has just started or is about to end: a client that hears of no broker may never come back.
+        """
+        image, config = self.metadata.image, self.metadata.config
+        brokers = image.live_brokers() or [it for it in (image.brokers.get(config.node_id),) if it is not None]
+        return [
+            NodeEndpoint(config.node_id, context.local_host, context.local_port, config.broker_rack)
+            if broker.broker_id == config.node_id and not config.advertised_listeners
+            else NodeEndpoint(
+                broker.broker_id,
+                broker.endpoints[context.listener_name].host,
+                broker.endpoints[context.listener_name].port,
+                broker.rack,
+            )
+            for broker in brokers
+            if context.listener_name in broker.endpoints
+        ]
