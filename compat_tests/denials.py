@@ -53,7 +53,7 @@ from kwire_protocol.messages.share_fetch import FetchPartition, FetchTopic, Shar
 from kwire_protocol.wire import ApiMessage, GeneratedMessage, Uuid
 
 from devtools.apache_kafka import ApacheKafka
-from kwire.apis import APIS
+from kwire.handlers.apis import APIS
 from kwire.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kwire.tests.raw_client import RawClient, decoded_reply, request_frame
 from kwire.tests.security import test_authorization as handlers

@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from kwire_storage import names
 from kwire_storage.disk.files import RealDisk
 
-from kwire.running import BrokerEnded
+from kwire.node.running import BrokerEnded
 from kwire.testing import Broker
 from kwire.tests.broker_process import BrokerProcess
 from kwire.tests.failing_disk import FailingDisk

@@ -16,7 +16,7 @@ from kwire_protocol.messages import describe_quorum, elect_leaders
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-from kwire.apis import APIS, Api
+from kwire.handlers.apis import APIS, Api
 from kwire.tests.answers.requests import TOPIC, Named, usual
 from kwire.tests.answers.walk import NOT_REFUSED, NOTHING_SAYS_SO
 from kwire.tests.error_codes import error_codes

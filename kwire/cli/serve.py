@@ -110,7 +110,7 @@ def serve(
         config = _configure(config_file, listen, data_dirs, settings, defaults)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    from kwire.running import BrokerEnded, StartError, run_until_signalled
+    from kwire.node.running import BrokerEnded, StartError, run_until_signalled
 
     try:
         run_until_signalled(config, announce=click.echo, stops_with_stdin=stop_with_stdin)

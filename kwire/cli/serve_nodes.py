@@ -45,7 +45,7 @@ def serve_nodes(
     """Runs the nodes until a signal stops them. Raises ClickException."""
     import trio
 
-    from kwire.supervisor import NodeFailed, node_command, supervise
+    from kwire.node.supervisor import NodeFailed, node_command, supervise
 
     count = _count(nodes)
     if len(listen) > 1:
@@ -91,7 +91,7 @@ def serve_nodes(
 
 
 def _count(nodes: str) -> int:
-    from kwire.supervisor import usable_cores
+    from kwire.node.supervisor import usable_cores
 
     if nodes == "auto":
         return usable_cores()

@@ -8,7 +8,7 @@ import attrs
 
 if TYPE_CHECKING:
     from kwire.cluster.member import ClusterMember
-    from kwire.context import Context
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 

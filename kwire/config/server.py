@@ -95,7 +95,7 @@ class ServerConfig:
     kwire_cluster_dir: str | None
     """kwire.cluster.dir."""
     kwire_log_max_open_files: int
-    """kwire.log.max.open.files; 0: see `kwire.descriptors`."""
+    """kwire.log.max.open.files; 0: see `kwire.runtime.descriptors`."""
     kwire_log_reserve_bytes: int
     """kwire.log.reserve.bytes, of each log dir."""
     kwire_metrics_listen: Listener | None

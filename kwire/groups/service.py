@@ -46,7 +46,6 @@ from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, Tx
 from kwire_protocol.wire import Uuid, uuid_to_text
 
 from kwire.config.server import ServerConfig
-from kwire.context import Context
 from kwire.coordinators.effects import Effect, Now
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
@@ -218,12 +217,12 @@ class GroupService(CoordinatorService[GroupShard]):
         self.runtime.perform(index, shard.leave(request, future, now=now))
         return await self.runtime.durable(index, future)
 
-    async def commit(self, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
+    async def commit(self, request: OffsetCommitRequest, *, api_version: int) -> OffsetCommitResponse:
         index, shard, now = self.runtime.find(request.group_id)
         future: Future[OffsetCommitResponse] = Future()
         self.runtime.perform(
             index,
-            shard.commit(request, future, api_version=context.api_version, now=now),
+            shard.commit(request, future, api_version=api_version, now=now),
         )
         return await self.runtime.durable(index, future)
 
@@ -241,13 +240,15 @@ class GroupService(CoordinatorService[GroupShard]):
         index, _, _ = self._find_named(group_id)
         return self.runtime.topic.name, index
 
-    async def commit_transactional(self, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
+    async def commit_transactional(
+        self, request: TxnOffsetCommitRequest, *, api_version: int
+    ) -> TxnOffsetCommitResponse:
         """The group's partition must be part of the transaction."""
         index, shard, now = self.runtime.find(request.group_id)
         future: Future[TxnOffsetCommitResponse] = Future()
         self.runtime.perform(
             index,
-            shard.commit_transactional(request, future, api_version=context.api_version, now=now),
+            shard.commit_transactional(request, future, api_version=api_version, now=now),
         )
         return await self.runtime.durable(index, future)
 

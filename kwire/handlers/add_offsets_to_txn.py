@@ -19,9 +19,9 @@ from kwire.handlers._shared.transactions import older_error
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.groups.service import GroupService
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.transactions.service import TransactionService
 
 

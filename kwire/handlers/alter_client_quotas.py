@@ -16,8 +16,8 @@ from kwire.metadata.controller.access.client_quotas import alter_client_quotas, 
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 

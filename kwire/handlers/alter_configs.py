@@ -19,8 +19,8 @@ from kwire.handlers._shared.config_changes import alter
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 

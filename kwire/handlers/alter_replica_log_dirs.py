@@ -22,8 +22,8 @@ from kwire_protocol.messages.alter_replica_log_dirs import (
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.logs.moves import LogMoves
 
 

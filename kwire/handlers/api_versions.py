@@ -26,13 +26,13 @@ from kwire_protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-from kwire.context import CloseAfterResponse, CloseConnection
 from kwire.handlers._shared.failed_authentications import failed_authentication_is_over
+from kwire.handlers.context import CloseAfterResponse, CloseConnection
 from kwire.runtime.futures import Future
 from kwire.security.sasl.exchange import IllegalSaslState
 
 if TYPE_CHECKING:
-    from kwire.context import Context
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 PRODUCE = 0

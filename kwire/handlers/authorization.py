@@ -19,7 +19,7 @@ from kwire.metadata.image import ConfigResourceType
 from kwire.security.authorizer import CLUSTER_NAME, REFUSALS, SUPPORTED, Authorizer, Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
     from kwire.replicas.partition import Partition
     from kwire.replicas.table import PartitionTable, TopicRef

@@ -19,8 +19,8 @@ from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Principal
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 

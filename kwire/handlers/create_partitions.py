@@ -23,8 +23,8 @@ from kwire.metadata.controller.topics.partition_creation import create_partition
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
     from kwire.quotas.client_quotas import ClientQuotas
     from kwire.runtime.clock import Clock

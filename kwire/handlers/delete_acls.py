@@ -25,8 +25,8 @@ from kwire.security.acls.filters import AclFilter
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.controller.access.acls import Deletion
     from kwire.metadata.service import MetadataService
     from kwire.security.acls.acl import Acl

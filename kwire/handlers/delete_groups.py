@@ -17,9 +17,9 @@ from kwire_protocol.messages.delete_groups import DeletableGroupResult, DeleteGr
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.groups.service import GroupService
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
 
 
 async def handle(

@@ -26,8 +26,8 @@ from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.runtime.clock import Clock
 
 UNKNOWN = -1

@@ -28,8 +28,8 @@ from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
     from kwire.quotas.client_quotas import ClientQuotas
     from kwire.runtime.clock import Clock

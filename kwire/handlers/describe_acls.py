@@ -26,8 +26,8 @@ from kwire.security.authorizer import Operation, ResourceType
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.security.acls.acl import Acl
 
 

@@ -19,8 +19,8 @@ from kwire.metadata.answers import EncodedResponse
 
 if TYPE_CHECKING:
     from kwire.cluster.nodes import Nodes
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 BROKERS = 1

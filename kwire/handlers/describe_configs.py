@@ -23,8 +23,8 @@ from kwire.metadata.config_description import describe_configs
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 

@@ -28,8 +28,8 @@ from kwire.security.principal import Principal
 if TYPE_CHECKING:
     from kwire_protocol.internal.metadata_security import DelegationTokenRecord
 
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 

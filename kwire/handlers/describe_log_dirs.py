@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from kwire_storage.directory.log_dir import LogDir
     from kwire_storage.directory.log_dirs import LogDirs
 
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.logs.moves import LogMoves
     from kwire.replicas.table import PartitionTable
 

@@ -22,8 +22,8 @@ from kwire.names.topic_names import check_topic_name
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.runtime.clock import Clock
 
 NO_TRANSACTION = -1

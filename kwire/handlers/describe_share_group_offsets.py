@@ -29,9 +29,9 @@ from kwire.security.authorizer import Operation, ResourceType
 from kwire.share.coordinator.state import ShareStateSummary
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.groups.service import GroupService
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
     from kwire.peers.peers import Peers
     from kwire.replicas.table import PartitionTable

@@ -25,8 +25,8 @@ from kwire.names.topic_names import check_topic_name, is_internal
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 

@@ -14,8 +14,8 @@ from kwire_protocol.messages.describe_transactions import (
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.transactions.service import TransactionService
 
 

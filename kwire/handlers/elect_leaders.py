@@ -23,8 +23,8 @@ from kwire.metadata.controller.partitions.leader_elections import elect_leaders
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 FIRST_VERSION_WITH_TOP_LEVEL_ERROR = 1

@@ -16,7 +16,7 @@ from kwire.handlers._shared.delegation_tokens import NO_TIME, check_connection, 
 from kwire.metadata.controller.access.delegation_tokens import expire_token
 
 if TYPE_CHECKING:
-    from kwire.context import Context
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 

@@ -23,9 +23,9 @@ from kwire.share.coordinator.state import SharePartitionKey
 
 if TYPE_CHECKING:
     from kwire.cluster.nodes import Nodes
-    from kwire.context import Context
     from kwire.groups.service import GroupService
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.share.coordinator.service import ShareStateService
     from kwire.transactions.service import TransactionService
 

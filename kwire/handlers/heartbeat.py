@@ -18,9 +18,9 @@ from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.groups.service import GroupService
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
 
 
 def handle(

@@ -25,9 +25,9 @@ from kwire.handlers._shared.members import member_context
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.groups.service import GroupService
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
 
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 

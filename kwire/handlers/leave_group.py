@@ -16,9 +16,9 @@ from kwire_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRes
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.groups.service import GroupService
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
 
 FIRST_VERSION_WITH_MEMBERS = 3
 

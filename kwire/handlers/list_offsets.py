@@ -35,8 +35,8 @@ from kwire.replicas.partition import CONSUMER, Partition, read_bound
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
 
 LATEST = -1
 EARLIEST = -2

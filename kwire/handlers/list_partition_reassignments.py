@@ -19,8 +19,8 @@ from kwire_protocol.messages.list_partition_reassignments import (
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.image import TopicImage
     from kwire.metadata.service import MetadataService
 

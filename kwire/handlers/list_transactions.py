@@ -15,8 +15,8 @@ from kwire_protocol.messages.list_transactions import ListTransactionsRequest, L
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.transactions.service import TransactionService
 
 

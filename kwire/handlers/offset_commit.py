@@ -28,9 +28,9 @@ from kwire.handlers._shared.committed_topics import committed_name, merged, take
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.groups.service import GroupService
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -60,7 +60,7 @@ async def handle(
     if not request.topics:
         return OffsetCommitResponse(topics=refused)
     try:
-        response = await groups.commit(request, context)
+        response = await groups.commit(request, api_version=context.api_version)
     except KafkaError as error:
         response = commit_error(request, error.code)
     if refused:

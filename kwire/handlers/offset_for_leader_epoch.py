@@ -23,8 +23,8 @@ from kwire_protocol.messages.offset_for_leader_epoch import (
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.replicas.reading import Find
     from kwire.replicas.table import PartitionTable
 

@@ -32,16 +32,16 @@ from kwire_protocol.messages.produce import (
 from kwire_protocol.record_batch import read_header
 from kwire_protocol.wire import Uuid
 
-from kwire.context import CloseConnection
 from kwire.handlers._shared.leaders import node_endpoints
+from kwire.handlers.context import CloseConnection
 from kwire.replicas.append import Appends
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kwire.cluster.nodes import Nodes
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.runtime.clock import Clock
     from kwire.transactions.service import TransactionService
 

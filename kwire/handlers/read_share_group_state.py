@@ -16,8 +16,8 @@ from kwire.handlers._shared.share_state import answer
 from kwire.share.coordinator.kinds import READ
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.share.coordinator.service import ShareStateService
 
 

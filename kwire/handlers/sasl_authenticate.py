@@ -19,8 +19,8 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire_protocol.wire import Writer
 
-from kwire.context import CloseAfterResponse, CloseConnection
 from kwire.handlers._shared.failed_authentications import failed_authentication_is_over
+from kwire.handlers.context import CloseAfterResponse, CloseConnection
 from kwire.security.principal import Principal, Requester
 from kwire.security.sasl.exchange import (
     TOKEN_VERSION,
@@ -31,8 +31,8 @@ from kwire.security.sasl.exchange import (
 )
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
     from kwire.runtime.clock import Clock
 

@@ -15,13 +15,13 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import quoted
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-from kwire.context import CloseAfterResponse, CloseConnection
 from kwire.handlers._shared.failed_authentications import failed_authentication_is_over
+from kwire.handlers.context import CloseAfterResponse, CloseConnection
 from kwire.security.sasl.exchange import IllegalSaslState, UnsupportedMechanism
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
     from kwire.runtime.clock import Clock
 

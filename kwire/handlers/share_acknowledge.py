@@ -25,8 +25,8 @@ from kwire.share.leader.sessions import FINAL_EPOCH, SharedPartition
 
 if TYPE_CHECKING:
     from kwire.cluster.nodes import Nodes
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
     from kwire.share.leader.service import SharingService
 

@@ -38,8 +38,8 @@ from kwire.share.leader.states import AcquireMode
 
 if TYPE_CHECKING:
     from kwire.cluster.nodes import Nodes
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
     from kwire.runtime.clock import Clock
     from kwire.share.leader.service import SharingService

@@ -17,9 +17,9 @@ from kwire.handlers._shared.described_groups import described_groups
 from kwire.handlers._shared.group_protocols import SHARE
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.groups.service import GroupService
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 

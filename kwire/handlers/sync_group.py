@@ -19,9 +19,9 @@ from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.groups.service import GroupService
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
 
 FIRST_VERSION_NAMING_PROTOCOL = 5
 

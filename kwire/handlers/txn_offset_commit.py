@@ -29,9 +29,9 @@ from kwire.handlers._shared.committed_topics import committed_name, merged, take
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.groups.service import GroupService
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
     from kwire.transactions.service import TransactionService
 
@@ -70,7 +70,7 @@ async def handle(
         return TxnOffsetCommitResponse(topics=refused)
     try:
         await _enlist(groups, transactions, request, context.api_version)
-        response = await groups.commit_transactional(request, context)
+        response = await groups.commit_transactional(request, api_version=context.api_version)
     except KafkaError as error:
         response = txn_commit_error(request, _known(error.code, context.api_version))
     if refused:

@@ -8,7 +8,7 @@ A connection is for one request. MAX_AT_ONCE are answered at a time, the others 
 has not got its answer after TIMEOUT_S is cut off, however slowly it still talks. The metrics are read at most once in
 FRESH_S, however many ask.
 
-There is no authentication: by default nothing listens, and `kwire.running` warns if it is not on loopback.
+There is no authentication: by default nothing listens, and `kwire.node.running` warns if it is not on loopback.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kwire.runtime import workers
 from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.node.broker import Broker
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from kwire.metrics import groups, shares
 from kwire.metrics.metric import Family
 
 if TYPE_CHECKING:
-    from kwire.broker import Broker
+    from kwire.node.broker import Broker
 
 METRICS: Final = (*groups.METRICS, *shares.METRICS)
 

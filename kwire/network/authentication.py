@@ -21,8 +21,8 @@ from typing import Any, Final
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire_protocol.wire import ProtocolError
 
-from kwire.apis import API_VERSIONS, Api, Handler
-from kwire.context import Context
+from kwire.handlers.apis import API_VERSIONS, Api, Handler
+from kwire.handlers.context import Context
 from kwire.network.decoding import RequestDecoder, Shapes
 from kwire.security.sasl.exchange import TOKEN_VERSION, SaslSession
 

@@ -30,8 +30,8 @@ from kwire_protocol.headers import response_head
 from kwire_protocol.wire import ApiMessage, ProtocolError
 from kwire_storage.errors import is_passing
 
-from kwire.apis import Api, UnsupportedRequest, served_versions
-from kwire.context import CloseAfterResponse, CloseConnection, Context
+from kwire.handlers.apis import Api, UnsupportedRequest, served_versions
+from kwire.handlers.context import CloseAfterResponse, CloseConnection, Context
 from kwire.network.authentication import Lasting, Unauthenticated
 from kwire.network.decoding import RequestDecoder, Shapes
 from kwire.network.outbox import Outbox
@@ -68,7 +68,7 @@ from kwire.security.principal import ANONYMOUS, Requester
 from kwire.security.sasl.exchange import SaslSession
 
 if TYPE_CHECKING:
-    from kwire.network.node import Node
+    from kwire.network.services import Node
     from kwire.network.throttling import Throttling
 
 MAX_FRAMES_PER_TURN = 64

@@ -30,8 +30,8 @@ from kwire_protocol.headers import REQUEST_START, read_client_id
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.wire import MALFORMED, ProtocolError, Reader, Uuid
 
-from kwire.apis import API_VERSIONS, Api, Handler, UnsupportedRequest
-from kwire.context import Context
+from kwire.handlers.apis import API_VERSIONS, Api, Handler, UnsupportedRequest
+from kwire.handlers.context import Context
 
 MAX_REQUEST_ELEMENTS = 250_000
 """The most elements of all arrays of a request. The largest real request names every partition of a large cluster."""

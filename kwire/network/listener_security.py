@@ -17,7 +17,7 @@ import attrs
 from kwire.config.definition import ConfigError
 from kwire.config.listeners import Listener
 from kwire.metadata.image import Changes
-from kwire.network.node import Node
+from kwire.network.services import Node
 from kwire.runtime.clock import secret_of
 from kwire.runtime.transport import NewTransport, PlainTransport
 from kwire.security.sasl.exchange import SaslSession

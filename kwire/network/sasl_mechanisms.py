@@ -20,7 +20,7 @@ from kwire.security.sasl.exchange import SaslSession, ServerMechanism
 if TYPE_CHECKING:
     from kwire.config.oauth import SignedTokenConfig
     from kwire.network.jwks import FreshKeys
-    from kwire.network.node import Node
+    from kwire.network.services import Node
     from kwire.security.oauth.signed import KeyHolder
     from kwire.security.oauth.unsecured import UnsecuredRules
     from kwire.security.sasl.scram import ScramCredential

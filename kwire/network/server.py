@@ -20,17 +20,17 @@ import attrs
 import trio
 from kwire_protocol.frames import BufferPool
 
-from kwire.apis import Api, bound_apis
 from kwire.config.server import Listener, ServerConfig
-from kwire.descriptors import Budget
+from kwire.handlers.apis import Api, bound_apis
 from kwire.metadata.image import Changes
 from kwire.network.connection import LONGEST_STARVED_S, Connection, PeerAddress
 from kwire.network.decoding import Shapes
 from kwire.network.listener_security import ListenerSecurity
-from kwire.network.node import Node
 from kwire.network.peer_log import LineLimit, PeerLogs
+from kwire.network.services import Node
 from kwire.quotas.connections import ConnectionLimits, ConnectionQuotas, canonical
 from kwire.quotas.rates import Window
+from kwire.runtime.descriptors import Budget
 from kwire.runtime.processor import Processor, Timer
 from kwire.runtime.transport import PlainTransport, Transport
 

@@ -28,14 +28,14 @@ import attrs
 from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.wire import ApiMessage, Reader, Writer
 
-from kwire.apis import Handler
-from kwire.context import Context
+from kwire.handlers.apis import Handler
+from kwire.handlers.context import Context
 from kwire.metadata.answers import EncodedResponse
 from kwire.quotas.client_quotas import Client
 from kwire.runtime.futures import Future, Pause
 
 if TYPE_CHECKING:
-    from kwire.network.node import Node
+    from kwire.network.services import Node
 
 PRODUCE: Final = 0
 FETCH: Final = 1

@@ -16,7 +16,9 @@ protocol SASL_SSL, trust `broker.ca_file`, and log in by PLAIN or SCRAM.
 Its fixture is `kwire_cluster`.
 """
 
+from kwire.config.definition import ConfigError
+from kwire.node.running import BrokerEnded, StartError
 from kwire.testing.broker import Broker
 from kwire.testing.cluster import Cluster
 
-__all__ = ["Broker", "Cluster"]
+__all__ = ["Broker", "BrokerEnded", "Cluster", "ConfigError", "StartError"]

@@ -15,12 +15,12 @@ import trio
 from kwire_storage.disk.files import Disk, RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire import broker as broker_module
 from kwire.config.server import ServerConfig, load_config
-from kwire.descriptors import Budget
 from kwire.network.server import BoundListener
-from kwire.running import Body, bind_all, close_broker, hand_over, metrics_listener, open_broker, serve
+from kwire.node import broker as broker_module
+from kwire.node.running import Body, bind_all, close_broker, hand_over, metrics_listener, open_broker, serve
 from kwire.runtime.clock import SystemClock
+from kwire.runtime.descriptors import Budget
 
 if TYPE_CHECKING:
     from kwire.security.tls.dev_certificates import DevAuthority
@@ -50,7 +50,7 @@ class Broker:
     The security protocol, `security_protocol`, follows from `users` and `tls`. Settings win over what these two make.
     Users that a kept folder has from before can still log in by SCRAM.
 
-    `start` raises kwire.running.StartError or kwire.config.server.ConfigError if the broker cannot start, and
+    `start` raises StartError or ConfigError if the broker cannot start, and
     ValueError for a user without a name or a password.
     """
 
@@ -118,7 +118,7 @@ class Broker:
     def stop(self) -> None:
         """Stops the broker cleanly, as SIGTERM would.
 
-        If the broker stopped by itself, raises the reason, such as kwire.running.BrokerEnded after a disk failure.
+        If the broker stopped by itself, raises the reason, such as BrokerEnded after a disk failure.
         """
         thread, running = self._thread, self._running
         if thread is None or running is None:

@@ -27,7 +27,6 @@ from kwire_protocol.wire import uuid_to_text
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.broker import Broker as RunningBroker
 from kwire.client.connection import BrokerConnection
 from kwire.client.errors import refused
 from kwire.client.transport import parse_addresses
@@ -35,7 +34,8 @@ from kwire.client.waiting import SystemClock as WaitingClock
 from kwire.config.server import ServerConfig
 from kwire.names.topic_names import internal_replication_factors
 from kwire.network.server import BoundListener
-from kwire.running import Body, close_broker, open_broker, serve
+from kwire.node.broker import Broker as RunningBroker
+from kwire.node.running import Body, close_broker, open_broker, serve
 from kwire.runtime.clock import Clock, SystemClock
 from kwire.runtime.loop import Loop
 from kwire.testing.broker import STOP_TIMEOUT_S, Broker
@@ -165,7 +165,7 @@ class Cluster:
     node_settings: those of one broker, by its id, such as its broker.rack.
 
     Internal topics have a replica on each of at most three brokers, and so have topics that do not say how many.
-    `start` raises kwire.running.StartError or kwire.config.server.ConfigError if a broker cannot start.
+    `start` raises StartError or ConfigError if a broker cannot start.
     """
 
     size: int = 3

@@ -14,8 +14,8 @@ from kwire_protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 
-from kwire.broker import Broker
 from kwire.metadata.controller.access.scram_users import alter_scram_credentials
+from kwire.node.broker import Broker
 from kwire.runtime.clock import secret_of
 from kwire.runtime.futures import at_once
 from kwire.security.sasl.jaas import PLAIN_MODULE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker import Broker
+from kwire.node.broker import Broker
 from kwire.tests import folder_scene, log_dirs, ownership_guard
 from kwire.tests.folder_scene import Disks
 

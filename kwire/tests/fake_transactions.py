@@ -8,7 +8,7 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.broker import Broker
+from kwire.node.broker import Broker
 from kwire.runtime.futures import Future
 
 

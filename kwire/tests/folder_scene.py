@@ -26,12 +26,12 @@ from kwire_protocol.records import Record, build_batch, iter_records, read_heade
 from kwire_storage.directory.moving import LogMove
 from kwire_storage.disk.faulty_disk import FaultyDisk
 
-from kwire.apis import bound
-from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.context import Context
 from kwire.handlers import alter_replica_log_dirs, describe_log_dirs
+from kwire.handlers.apis import bound
+from kwire.handlers.context import Context
 from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.node.broker import Broker
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kwire.broker import Broker
+from kwire.node.broker import Broker
 from kwire.runtime.futures import at_once
 
 

@@ -26,11 +26,11 @@ from kwire_storage.log.log import Log
 from kwire_storage.log.log_segments import LogSegments
 from kwire_storage.producers.state_manager import ProducerStateManager
 
-from kwire.broker import Broker
 from kwire.coordinators.runtime import CoordinatorRuntime
 from kwire.logs.moves import LogMoves
 from kwire.metadata.log import METADATA_TOPIC
 from kwire.metadata.service import MetadataService
+from kwire.node.broker import Broker
 from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import Partition
 from kwire.replicas.table import PartitionTable

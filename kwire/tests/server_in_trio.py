@@ -28,13 +28,13 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from outcome import Outcome, capture
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.network.listener_security import securities_of
 from kwire.network.server import Server
+from kwire.node.broker import Broker
+from kwire.node.running import bind_all, listen_all, run
 from kwire.replicas.partition import Partition
-from kwire.running import bind_all, listen_all, run
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future, at_once
 from kwire.runtime.loop import Loop

@@ -15,7 +15,7 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_protocol.messages.metadata import MetadataRequest
 
 from kwire.config.server import ConfigError
-from kwire.running import StartError
+from kwire.node.running import StartError
 from kwire.security.tls.dev_certificates import DevAuthority
 from kwire.testing import Broker
 from kwire.tests.raw_client import RawClient

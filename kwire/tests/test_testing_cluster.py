@@ -28,7 +28,7 @@ from compat_tests.waiting import eventually
 from kwire.client.connection import BrokerConnection as ClientConnection
 from kwire.client.errors import ClientError
 from kwire.client.transport import parse_addresses
-from kwire.running import StartError
+from kwire.node.running import StartError
 from kwire.testing import Cluster
 
 ONE_REPLICA = {

@@ -22,7 +22,7 @@ from kwire.admin.users import NewCredential
 from kwire.client.errors import error_name
 from kwire.config.server import ConfigError, load_config
 from kwire.metadata.controller.access.scram_users import alter_scram_credentials
-from kwire.running import BrokerEnded, StartError, close_broker, open_broker
+from kwire.node.running import BrokerEnded, StartError, close_broker, open_broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 

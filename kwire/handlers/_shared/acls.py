@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.context import CloseConnection
+from kwire.handlers.context import CloseConnection
 from kwire.security.acls.acl import UNKNOWN
 from kwire.security.acls.standard_authorizer import StandardAuthorizer
 

@@ -11,8 +11,8 @@ from kwire.metadata.controller.configs.config_changes import ConfigChange, Outco
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 

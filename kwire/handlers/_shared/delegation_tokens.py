@@ -10,7 +10,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
-    from kwire.context import Context
+    from kwire.handlers.context import Context
     from kwire.metadata.delegation_tokens import DelegationTokens
     from kwire.metadata.service import MetadataService
 

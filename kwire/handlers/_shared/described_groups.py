@@ -12,8 +12,8 @@ from kwire.handlers._shared.group_protocols import check_protocol
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 

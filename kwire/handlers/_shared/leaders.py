@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from kwire.cluster.nodes import Nodes
-    from kwire.context import Context
+    from kwire.handlers.context import Context
 
 E = TypeVar("E")
 

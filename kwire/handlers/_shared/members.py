@@ -9,8 +9,8 @@ from kwire.groups.group import MemberContext, sees_all
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
 
 
 def member_context(authorization: Authorization, context: Context) -> MemberContext:

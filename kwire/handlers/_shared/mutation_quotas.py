@@ -9,7 +9,7 @@ from kwire.quotas.mutations import MutationQuota, NoMutationQuota
 from kwire.quotas.mutations import mutation_quota as quota_of
 
 if TYPE_CHECKING:
-    from kwire.context import Context
+    from kwire.handlers.context import Context
     from kwire.quotas.client_quotas import ClientQuotas
     from kwire.runtime.clock import Clock
 

@@ -9,8 +9,8 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.share.coordinator.kinds import Kind
     from kwire.share.coordinator.service import ShareStateService
 

@@ -20,8 +20,8 @@ from kwire.share.leader.acknowledgements import AcknowledgementBatch
 from kwire.share.leader.sessions import SessionKey, SharedPartition
 
 if TYPE_CHECKING:
-    from kwire.context import Context
     from kwire.handlers.authorization import Authorization
+    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
     from kwire.share.leader.service import SharingService
 

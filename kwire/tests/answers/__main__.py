@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
-from kwire.apis import APIS
+from kwire.handlers.apis import APIS
 from kwire.tests.answers.walk import Walk
 
 

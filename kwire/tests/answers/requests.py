@@ -14,7 +14,7 @@ from codegen.schema import Field
 from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID
 
-from kwire.apis import APIS, Api
+from kwire.handlers.apis import APIS, Api
 from protocol.tests.message_catalogue import ENTRIES, Entry
 
 Path = tuple[str, ...]

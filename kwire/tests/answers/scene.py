@@ -18,12 +18,12 @@ from kwire_protocol.internal.metadata_topics import PartitionRecord, TopicRecord
 from kwire_protocol.wire import Reader, Writer
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.apis import APIS, Api, served_versions
-from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.context import CloseAfterResponse, CloseConnection, Context
+from kwire.handlers.apis import APIS, Api, served_versions
+from kwire.handlers.context import CloseAfterResponse, CloseConnection, Context
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.metadata.records import MetadataRecord
+from kwire.node.broker import Broker
 from kwire.runtime.futures import Future, at_once
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Principal, Requester

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.apis import APIS, Api
+from kwire.handlers.apis import APIS, Api
 from kwire.tests.answers.walk import NOT_REFUSED, NOT_SET, NOTHING_SAYS_SO, Walk, limited_fields
 
 

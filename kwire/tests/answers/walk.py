@@ -26,7 +26,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import UnsupportedField
 
 import kwire
-from kwire.apis import Api
+from kwire.handlers.apis import Api
 from kwire.tests.answers.requests import RESPONSES, unusual, usual
 from kwire.tests.answers.requests import Path as FieldPath
 from kwire.tests.answers.scene import Refuser, Scene, opened

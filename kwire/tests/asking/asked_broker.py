@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 from kwire_protocol.wire import ApiMessage
 
-from kwire.apis import APIS
-from kwire.broker import Broker
+from kwire.handlers.apis import APIS
+from kwire.node.broker import Broker
 from kwire.tests.metadata.harness import FakeClock, context
 
 Place = tuple[str, int]

@@ -11,8 +11,8 @@ from kwire_protocol.wire import Reader
 
 from kwire.admin.hanging import find_hanging
 from kwire.admin.transactions import TransactionAdmin
-from kwire.apis import APIS
 from kwire.client.cluster import Cluster
+from kwire.handlers.apis import APIS
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.client.fakes import FakeBrokers, FakeClock
 

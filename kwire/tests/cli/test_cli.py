@@ -20,7 +20,7 @@ from kwire_protocol.messages.metadata import MetadataRequest
 
 import kwire
 from kwire.config.server import load_config
-from kwire.running import run_until_signalled
+from kwire.node.running import run_until_signalled
 from kwire.tests.raw_client import RawClient
 from kwire.tests.security.tls.certificates import issued
 

@@ -27,7 +27,7 @@ from kwire.cli import main
 from kwire.cli.reaching import Reach
 from kwire.client.cluster import Cluster
 from kwire.config.server import load_config
-from kwire.running import close_broker, open_broker
+from kwire.node.running import close_broker, open_broker
 from kwire.runtime.clock import SystemClock
 from kwire.security.sasl.scram import SCRAM_MECHANISMS, credential_of_password
 from kwire.tests.client.fakes import FakeBrokers

@@ -312,7 +312,7 @@ def test_help_has_examples_and_says_what_dir_is() -> None:
 
 def test_the_start_of_a_broker_does_not_pay_for_it() -> None:
     script = (
-        "import sys, kwire.cli, kwire.running\n"
+        "import sys, kwire.cli, kwire.node.running\n"
         "print([name for name in sys.modules if name.split('.')[0] == 'rich' or 'inspection' in name])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -11,9 +11,9 @@ from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.wire import ApiMessage, Reader, Writer
 from outcome import Error, Value
 
-from kwire.apis import APIS
-from kwire.broker import Broker
 from kwire.client.errors import ConnectionFailed
+from kwire.handlers.apis import APIS
+from kwire.node.broker import Broker
 from kwire.peers.peers import Answer
 from kwire.replicas.partition import Partition
 from kwire.runtime.futures import Future, begun

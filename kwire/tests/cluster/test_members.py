@@ -20,7 +20,7 @@ from kwire_storage.disk.files import RealDisk
 from compat_tests.waiting import eventually
 from kwire.cluster.local.file_systems import file_system_of
 from kwire.cluster.local.metadata_log import LOCK
-from kwire.running import StartError
+from kwire.node.running import StartError
 from kwire.testing import Broker
 from kwire.tests.broker_process import BrokerProcess
 from kwire.tests.cluster.local_cluster import ALONE, LocalCluster, local_cluster

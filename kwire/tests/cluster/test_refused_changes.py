@@ -12,9 +12,9 @@ import trio.testing
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.broker import Broker
 from kwire.cluster.service import RECORDED_LATER_S, record_later
 from kwire.metadata.service import MetadataService
+from kwire.node.broker import Broker
 from kwire.tests.cluster.told_cluster import ToldCluster, create
 from kwire.tests.folder_scene import EIO
 

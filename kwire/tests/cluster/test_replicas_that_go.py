@@ -14,11 +14,11 @@ from kwire_protocol.messages.alter_partition_reassignments import (
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from outcome import Outcome, capture
 
-from kwire.broker import Broker
 from kwire.coordinators.runtime import CoordinatorRuntime
 from kwire.metadata.controller.partitions.reassignments import reassign_partitions
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kwire.node.broker import Broker
 from kwire.runtime.futures import Future, drive
 from kwire.runtime.loop import Loop
 from kwire.runtime.workers import Worker

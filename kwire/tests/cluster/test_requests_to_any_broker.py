@@ -34,8 +34,8 @@ from kwire_protocol.messages.list_groups import ListGroupsRequest
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-from kwire.broker import Broker
 from kwire.metadata.image import ConfigResourceType
+from kwire.node.broker import Broker
 from kwire.replicas.roles import Absent
 from kwire.tests.cluster.asking_each_other import AskingCluster, handled
 from kwire.tests.cluster.told_cluster import create

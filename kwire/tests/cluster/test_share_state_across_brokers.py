@@ -17,10 +17,10 @@ from kwire_protocol.wire import Uuid
 from kwire_storage.disk.files import Disk
 
 from compat_tests.waiting import eventually
-from kwire import broker as broker_module
 from kwire.config.server import ServerConfig
 from kwire.names.topic_names import SHARE_GROUP_STATE
 from kwire.network.server import BoundListener
+from kwire.node import broker as broker_module
 from kwire.runtime.futures import begun
 from kwire.share.coordinator.kinds import Kind
 from kwire.share.coordinator.persister import Persister

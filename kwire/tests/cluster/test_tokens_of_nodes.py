@@ -6,8 +6,8 @@ import trio
 from kwire_protocol.internal.metadata_security import DelegationTokenRecord
 from kwire_protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 
-from kwire.broker import Broker
 from kwire.metadata.controller.access.delegation_tokens import create_token, expire_token
+from kwire.node.broker import Broker
 from kwire.security.delegation_tokens import hmac_of
 from kwire.security.principal import Principal
 from kwire.tests.cluster.told_cluster import ToldCluster

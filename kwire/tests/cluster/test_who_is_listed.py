@@ -5,7 +5,7 @@ from __future__ import annotations
 from kwire_protocol.messages.describe_cluster import DescribeClusterRequest
 from kwire_protocol.messages.metadata import MetadataRequest
 
-from kwire.broker import Broker
+from kwire.node.broker import Broker
 from kwire.tests.cluster.asking_each_other import handled
 from kwire.tests.cluster.told_cluster import ToldCluster
 from kwire.tests.futures import at_once

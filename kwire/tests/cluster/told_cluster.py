@@ -9,10 +9,10 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.broker import Broker
 from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.config.server import load_config
 from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.tests.futures import at_once
 from kwire.tests.metadata.harness import CLUSTER_ID

@@ -68,7 +68,6 @@ from kwire_protocol.wire import uuid_to_text
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.broker import Broker
 from kwire.config.definition import Scope
 from kwire.config.server import load_config
 from kwire.config.tables.broker import broker_configs, has_effect
@@ -77,6 +76,7 @@ from kwire.config.tables.tls import TLS_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.logs import segment_writing
 from kwire.metadata.image import ConfigResourceType
+from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.replicas.quotas import no_quota
 from kwire.replicas.roles import Follower, role_of

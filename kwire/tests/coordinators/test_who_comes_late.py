@@ -33,12 +33,12 @@ from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbea
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.coordinators.backoff import FIRST_PAUSE_MS
 from kwire.coordinators.internal_topic import LoggedRecord
 from kwire.groups.records import read_head
 from kwire.groups.shard import GroupShard
+from kwire.node.broker import Broker
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.internal_topics import create_internal_topics

@@ -12,11 +12,11 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopic
 from kwire_protocol.records import read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.coordinators.effects import Step
 from kwire.metadata.log import METADATA_TOPIC
 from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.tests.asking.asked_broker import AskedBroker, Place
 from kwire.tests.internal_topics import create_internal_topics

@@ -6,7 +6,6 @@ version also shows that what we answer can be said in it.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
@@ -19,11 +18,11 @@ from kwire_protocol.wire import ApiMessage, Reader, Uuid, Writer
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.apis import APIS
-from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.context import Context
+from kwire.handlers.apis import APIS
+from kwire.handlers.context import Context
 from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.node.broker import Broker
 from kwire.runtime.futures import Future, at_once
 from kwire.tests.internal_topics import create_internal_topics
 
@@ -65,8 +64,7 @@ class InTrio:
         assert version in api.versions
         context = Context("127.0.0.1", "127.0.0.1", 9092, api_version=version, api_key=api.key, client_id=client_id)
         message = MESSAGES[request.api_key]
-        handle = importlib.import_module(f"kwire.handlers.{api.name}").handle
-        answer = handle(self.broker, _over_the_wire(message.request_class, request, version), context)
+        answer = api.handler(self.broker)(_over_the_wire(message.request_class, request, version), context)
         response = await self._finish(answer) if isinstance(answer, Coroutine) else answer
         return _over_the_wire(message.response_class, response, version)
 

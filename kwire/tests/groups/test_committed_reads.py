@@ -23,9 +23,9 @@ from kwire_protocol.messages.offset_fetch import (
 from kwire_protocol.wire import ApiMessage
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.apis import APIS
-from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.handlers.apis import APIS
+from kwire.node.broker import Broker
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock, context

@@ -17,7 +17,7 @@ from kwire_protocol.messages.txn_offset_commit import (
 )
 from kwire_protocol.wire import NULL_UUID, Uuid
 
-from kwire.broker import Broker
+from kwire.node.broker import Broker
 from kwire.runtime.futures import at_once
 from kwire.tests.fake_transactions import write_marker
 from kwire.tests.groups.broker_in_trio import InTrio

@@ -22,7 +22,6 @@ from kwire_storage import names
 from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.files import RealDisk
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.logs import cleaner as log_cleaner
 from kwire.logs.cleaner import LogCleaner
@@ -30,6 +29,7 @@ from kwire.metadata.controller.configs.config_changes import ConfigChange, Opera
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
+from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once

@@ -25,7 +25,7 @@ from kwire_protocol.messages.offset_fetch import (
 from kwire_protocol.records import BATCH_HEADER_SIZE, read_header
 
 from kwire.coordinators.runtime import java_hash
-from kwire.running import StartError
+from kwire.node.running import StartError
 from kwire.testing import Broker
 from kwire.tests.raw_client import RawClient
 from kwire.tests.simple_requests import find_coordinator, produce

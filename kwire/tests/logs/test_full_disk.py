@@ -30,12 +30,12 @@ from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.config import LogConfig
 from kwire_storage.log.log import Log
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.log import FileMetadataLog
 from kwire.metadata.records import encode_record
-from kwire.running import StartError, open_broker
+from kwire.node.broker import Broker
+from kwire.node.running import StartError, open_broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker

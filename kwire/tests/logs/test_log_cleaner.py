@@ -18,13 +18,13 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_storage.disk.faulty_disk import FaultyDisk
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, Outcome, alter_configs
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
+from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once

@@ -19,10 +19,10 @@ from kwire_storage.checkpoints import encode_clean_shutdown
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.errors import StorageError
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.coordinators.runtime import java_hash
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
+from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.testing import Broker as BrokerInThread

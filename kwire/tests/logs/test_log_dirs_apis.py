@@ -20,7 +20,7 @@ from kwire_protocol.records import Record, build_batch, iter_records
 from kwire_storage.disk.files import DiskSpace
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.broker import Broker
+from kwire.node.broker import Broker
 from kwire.testing import Broker as BrokerInThread
 from kwire.tests.folder_scene import (
     EIO,

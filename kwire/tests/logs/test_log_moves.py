@@ -14,9 +14,9 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.errors import StorageError
 from trio.testing import MockClock
 
-from kwire.broker import Broker
 from kwire.metadata.controller.partitions.leader_epochs import epochs_behind
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
+from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.runtime.futures import at_once

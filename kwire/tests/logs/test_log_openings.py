@@ -17,9 +17,9 @@ from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.log.log import Log
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.running import StartError, _with_progress, open_broker
+from kwire.node.broker import Broker
+from kwire.node.running import StartError, _with_progress, open_broker
 from kwire.runtime.clock import SystemClock
 from kwire.tests.folder_scene import append, create, killed, new_disks, replicas, values
 from kwire.tests.folder_scene import open_broker as open_in_turn
@@ -71,7 +71,7 @@ def test_bytes_and_logs_are_counted_while_they_are_read() -> None:
 def test_tasks_run_side_by_side_and_what_takes_long_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kwire.running.PROGRESS_INTERVAL_S", 0.01)
+    monkeypatch.setattr("kwire.node.running.PROGRESS_INTERVAL_S", 0.01)
     caplog.set_level(logging.INFO)
     said = threading.Event()
     meeting = threading.Barrier(2, timeout=20)

@@ -14,10 +14,10 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_storage import names
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.node.broker import Broker
+from kwire.node.running import BrokerEnded
 from kwire.replicas.partition import Partition
-from kwire.running import BrokerEnded
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import ParkedFetch
 from kwire.testing import Broker as BrokerInThread

@@ -13,10 +13,10 @@ from kwire_protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 
-from kwire.apis import bound
 from kwire.handlers import alter_configs as alter_configs_handler
 from kwire.handlers import describe_configs as describe_configs_handler
 from kwire.handlers import incremental_alter_configs as incremental_alter_configs_handler
+from kwire.handlers.apis import bound
 from kwire.metadata.controller.configs.config_changes import Operation
 from kwire.metadata.image import ConfigResourceType
 from kwire.metadata.service import MetadataService

@@ -12,8 +12,8 @@ from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.config.server import ServerConfig
-from kwire.context import Context
 from kwire.handlers.authorization import Authorization
+from kwire.handlers.context import Context
 from kwire.metadata.auto_topic_creation import AutoTopicCreation
 from kwire.metadata.bootstrap import register_alone
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog

@@ -16,8 +16,8 @@ from kwire_protocol.messages.alter_client_quotas import (
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
-from kwire.apis import bound
 from kwire.handlers import alter_client_quotas, create_topics, describe_client_quotas
+from kwire.handlers.apis import bound
 from kwire.metadata.controller import deciding
 from kwire.metadata.controller.access import client_quotas as rules
 from kwire.metadata.image import Changes

@@ -21,8 +21,8 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire_protocol.wire import NULL_UUID, Reader, Uuid, Writer
 
 import kwire.metadata.auto_topic_creation
-from kwire.apis import bound
 from kwire.handlers import describe_cluster, describe_topic_partitions, init_producer_id, metadata
+from kwire.handlers.apis import bound
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.service import MetadataService

@@ -9,9 +9,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages import incremental_alter_configs
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
-from kwire.apis import bound
 from kwire.config.definition import ConfigSource
 from kwire.handlers import incremental_alter_configs as incremental_alter_configs_handler
+from kwire.handlers.apis import bound
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import Changes
 from kwire.metadata.service import MetadataService

@@ -14,8 +14,8 @@ from kwire_protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 
-from kwire.apis import bound
 from kwire.config.definition import ConfigSource
+from kwire.handlers.apis import bound
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType

@@ -27,13 +27,13 @@ from kwire_protocol.messages.expire_delegation_token import ExpireDelegationToke
 from kwire_protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kwire_protocol.wire import Writer
 
-from kwire.apis import bound
 from kwire.handlers import (
     create_delegation_token,
     describe_delegation_token,
     expire_delegation_token,
     renew_delegation_token,
 )
+from kwire.handlers.apis import bound
 from kwire.metadata.controller.access import delegation_tokens as rules
 from kwire.metadata.controller.access.delegation_tokens import remove_expired
 from kwire.metadata.delegation_tokens import DelegationTokens

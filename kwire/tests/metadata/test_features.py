@@ -15,8 +15,8 @@ from kwire_protocol.wire import Reader, Writer
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.apis import bound
 from kwire.handlers import api_versions, update_features
+from kwire.handlers.apis import bound
 from kwire.metadata import bootstrap
 from kwire.metadata.features import INITIAL_LEVELS
 from kwire.metadata.service import MetadataService

@@ -17,8 +17,8 @@ from kwire_protocol.messages.alter_partition import (
 )
 from kwire_protocol.wire import Reader, Writer
 
-from kwire.apis import bound
 from kwire.handlers import alter_partition
+from kwire.handlers.apis import bound
 from kwire.metadata.controller.partitions import isr_requests
 from kwire.metadata.image import LeaderRecoveryState
 from kwire.tests.metadata.distant_log import answered

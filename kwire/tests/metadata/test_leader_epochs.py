@@ -12,10 +12,10 @@ from kwire_storage.checkpoints import encode_epochs
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.log import FileMetadataLog
+from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from storage.tests.small_disk import SmallDisk

@@ -15,7 +15,7 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
 
-from kwire.apis import bound
+from kwire.handlers.apis import bound
 from kwire.metadata.controller.topics.partition_creation import create_partitions
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import Changes

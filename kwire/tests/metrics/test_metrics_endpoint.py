@@ -20,7 +20,7 @@ from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from kwire.config.definition import ConfigError
 from kwire.config.server import load_config
 from kwire.metrics import endpoint, reading
-from kwire.running import StartError, metrics_listener
+from kwire.node.running import StartError, metrics_listener
 from kwire.testing import Broker
 from kwire.tests.metrics.scrapes import GROUP, groups, parsed, scrape, text_at
 from kwire.tests.raw_client import RawClient

@@ -16,7 +16,7 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch, iter_headers, iter_records
 
-from kwire.apis import API_VERSIONS, APIS
+from kwire.handlers.apis import API_VERSIONS, APIS
 from kwire.tests.network.fuzz_frames import Attack, FrameMaker
 from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
 

@@ -14,7 +14,7 @@ import attrs
 from codegen.schema import Field
 from kwire_protocol.records import Record, build_batch
 
-from kwire.apis import APIS
+from kwire.handlers.apis import APIS
 from protocol.tests.message_catalogue import ENTRIES, Entry
 
 NOW_MS = 1_700_000_000_000

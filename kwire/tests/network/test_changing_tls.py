@@ -20,7 +20,7 @@ from kwire_protocol.messages.incremental_alter_configs import (
 
 from kwire.config.definition import Scope
 from kwire.config.tables.tls import TLS_CONFIGS
-from kwire.running import StartError
+from kwire.node.running import StartError
 from kwire.security.tls.contexts import client_context
 from kwire.testing import Broker
 from kwire.tests.network.test_tls import UNHURRIED, connect

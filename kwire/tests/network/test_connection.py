@@ -26,8 +26,8 @@ from kwire_protocol.messages.list_offsets import (
 from kwire_protocol.records import iter_records
 from kwire_protocol.wire import ApiMessage, Writer
 
-from kwire import apis
-from kwire.apis import APIS, served_apis
+from kwire.handlers import apis
+from kwire.handlers.apis import APIS, served_apis
 from kwire.testing import Broker
 from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
 from kwire.tests.simple_requests import fetch, find_coordinator, join, list_end, produce

@@ -16,8 +16,8 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.wire import ApiMessage, ProtocolError, Reader, Writer
 
 from devtools.suite.tiers import examples
-from kwire.apis import Api, UnsupportedRequest
-from kwire.context import Context
+from kwire.handlers.apis import Api, UnsupportedRequest
+from kwire.handlers.context import Context
 from kwire.network.decoding import MAX_BYTES, MAX_SHAPE_BYTES, RequestDecoder, Shapes
 from kwire.tests.raw_client import request_frame
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kwire_protocol.messages import APIS as MESSAGES
 
 from devtools.suite.tiers import examples
-from kwire.apis import APIS
+from kwire.handlers.apis import APIS
 from kwire.testing import Broker
 from kwire.tests.network.fuzz_requests import served_entries
 from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame

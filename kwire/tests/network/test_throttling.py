@@ -25,7 +25,7 @@ from kwire_protocol.messages.share_fetch import PartitionData as SharePartitionD
 from kwire_protocol.messages.share_fetch import ShareFetchableTopicResponse, ShareFetchRequest, ShareFetchResponse
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.context import Context
+from kwire.handlers.context import Context
 from kwire.network.throttling import Throttling
 from kwire.replicas.fetch_sessions import FINAL_EPOCH
 from kwire.tests.groups.broker_in_trio import TrioClock

@@ -13,12 +13,12 @@ from kwire_protocol.messages.metadata import MetadataRequest
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.broker import Broker
 from kwire.config.definition import ConfigError
 from kwire.config.oauth import UNSECURED_HANDLER
 from kwire.config.server import load_config
 from kwire.network.jwks import LOOK_AT_FILE_MS
 from kwire.network.listener_security import securities_of
+from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.security.sasl.oauthbearer import FirstMessage, OAuthBearerClient
 from kwire.tests.groups.broker_in_trio import TrioClock

@@ -22,11 +22,11 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from outcome import Outcome
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.broker import Broker
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker, VersionNotServed
 from kwire.client.transport import Address
 from kwire.config.server import load_config
 from kwire.metadata.image import Changes, MetadataImage
+from kwire.node.broker import Broker
 from kwire.peers.peers import LONGEST_PAUSE_S, MAX_ASKED, Peers, TooManyRequests, endpoint_of
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import Future

@@ -21,12 +21,11 @@ from kwire_protocol.records import Record, build_batch, iter_headers, read_heade
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.log.log import Log
 
-from kwire.broker import Broker
 from kwire.config.server import ServerConfig
-from kwire.context import Context
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.names.topic_names import is_internal
+from kwire.node.broker import Broker
 from kwire.replicas.partition import ALL_IN_SYNC, Partition
 from kwire.runtime.futures import at_once
 from kwire.tests.asking.asked_broker import AskedBroker
@@ -44,7 +43,7 @@ SETTINGS = {
 }
 Key = tuple[bytes, int]
 """Topic id and partition: a topic of the same name is another one."""
-CONTEXT = Context("127.0.0.1", "127.0.0.1", 9092, api_version=8, api_key=8, client_id="app")
+COMMIT_VERSION = 8
 
 
 @attrs.define(eq=False)
@@ -168,7 +167,7 @@ class BrokerTrace:
         request = OffsetCommitRequest(group_id, topics=[OffsetCommitRequestTopic(topic, partitions=[partition])])
         with self._appending():
             at_once(self.broker.groups.runtime.coordinator_of(group_id))
-            response = self._answer_of(self.broker.groups.commit(request, CONTEXT))
+            response = self._answer_of(self.broker.groups.commit(request, api_version=COMMIT_VERSION))
         assert response.topics[0].partitions[0].error_code == ErrorCode.NONE, response
 
     def delete_records(self, name: str, offset: int) -> None:

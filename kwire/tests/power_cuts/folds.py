@@ -11,9 +11,9 @@ from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from kwire_protocol.records import Record, iter_records, read_header
 from kwire_storage.producers.markers import decode_marker
 
-from kwire.broker import Broker
 from kwire.groups.offsets.records import read_offset
 from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.runtime.futures import at_once
 from kwire.tests.asking.asked_broker import AskedBroker

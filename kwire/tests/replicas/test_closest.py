@@ -12,13 +12,13 @@ from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchRes
 from kwire_protocol.records import Record, build_batch
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.apis import bound
-from kwire.broker import Broker
 from kwire.config.definition import ConfigError
 from kwire.config.server import load_config
-from kwire.context import Context
 from kwire.handlers import fetch
+from kwire.handlers.apis import bound
+from kwire.handlers.context import Context
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
+from kwire.node.broker import Broker
 from kwire.replicas.closest import closest_follower
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Leader, role_of

@@ -10,11 +10,11 @@ from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchRes
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.apis import bound
-from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.context import Context
 from kwire.handlers import fetch
+from kwire.handlers.apis import bound
+from kwire.handlers.context import Context
+from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import Future
 from kwire.tests.cluster.told_cluster import create

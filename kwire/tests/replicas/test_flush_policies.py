@@ -21,7 +21,7 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import ApiMessage
 from kwire_storage.disk.files import Disk
 
-from kwire.running import BrokerEnded
+from kwire.node.running import BrokerEnded
 from kwire.testing import Broker
 from kwire.tests.raw_client import ConnectionClosed, RawClient
 from kwire.tests.simple_requests import fetch, find_coordinator, produce

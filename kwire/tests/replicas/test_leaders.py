@@ -14,12 +14,12 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import Reader, Writer
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.apis import bound
-from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.context import Context
 from kwire.handlers import fetch, list_offsets, produce
+from kwire.handlers.apis import bound
+from kwire.handlers.context import Context
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
+from kwire.node.broker import Broker
 from kwire.replicas.roles import role_of
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once

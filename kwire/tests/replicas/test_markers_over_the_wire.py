@@ -23,9 +23,9 @@ from kwire_protocol.records import Record, build_batch
 from kwire_storage.disk.files import Disk
 
 from devtools.apache_kafka import run_tool
-from kwire import broker as brokers
 from kwire.config.server import ServerConfig
-from kwire.running import open_broker
+from kwire.node import broker as brokers
+from kwire.node.running import open_broker
 from kwire.runtime.futures import Future
 from kwire.testing import Broker
 from kwire.testing import broker as testing

@@ -8,10 +8,10 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import Changes, PartitionRegistration, TopicImage
+from kwire.node.broker import Broker
 from kwire.replicas.roles import Follower, Leader, NotLeaderError
 from kwire.replicas.table import TopicRef
 from kwire.runtime.clock import SystemClock

@@ -16,12 +16,12 @@ from kwire_storage.config import LogConfig
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import Log
 
-from kwire.apis import bound
-from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.context import Context
 from kwire.handlers import fetch
+from kwire.handlers.apis import bound
+from kwire.handlers.context import Context
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
+from kwire.node.broker import Broker
 from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import ALL_IN_SYNC, Partition, read_bound
 from kwire.replicas.roles import Absent, Follower, FollowerState, LastFetch, Leader, NotLeaderError, role_of

@@ -6,8 +6,8 @@ import pytest
 import trio
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
-from kwire.broker import Broker
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
+from kwire.node.broker import Broker
 from kwire.runtime.futures import at_once
 from kwire.tests.folder_scene import Countdown, Disks, Stop, append, create, new_disks, open_broker, replicas, values
 

@@ -20,12 +20,12 @@ from kwire_protocol.records import Record, build_batch, iter_records
 from kwire_storage.config import LogConfig
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.apis import bound
-from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.context import CloseConnection
 from kwire.handlers import produce
+from kwire.handlers.apis import bound
+from kwire.handlers.context import CloseConnection
 from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.runtime.futures import Future, at_once

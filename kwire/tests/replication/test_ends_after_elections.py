@@ -6,9 +6,9 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
-from kwire.apis import bound
-from kwire.context import Context
 from kwire.handlers import list_offsets
+from kwire.handlers.apis import bound
+from kwire.handlers.context import Context
 from kwire.tests.replication.world import TOPIC, World
 
 LATEST, EARLIEST, MAX_TIMESTAMP, FAR_FUTURE = -1, -2, -3, 1 << 60

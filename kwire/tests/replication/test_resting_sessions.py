@@ -10,9 +10,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
-from kwire.apis import bound
-from kwire.context import Context
 from kwire.handlers import fetch
+from kwire.handlers.apis import bound
+from kwire.handlers.context import Context
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader

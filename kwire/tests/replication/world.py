@@ -19,15 +19,15 @@ from kwire_protocol.wire import Reader, Writer
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.log.slices import LogSlice
 
-from kwire.apis import bound
-from kwire.broker import Broker
 from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.config.server import load_config
-from kwire.context import Context
 from kwire.handlers import fetch, list_offsets
+from kwire.handlers.apis import bound
+from kwire.handlers.context import Context
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.image import MetadataImage, PartitionRegistration
 from kwire.metadata.service import MetadataService
+from kwire.node.broker import Broker
 from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement, Partition
 from kwire.replicas.roles import NO_LEADER, Follower, Leader
 from kwire.replication.fetching import Fetcher, FetchSettings

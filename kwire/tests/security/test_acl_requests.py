@@ -16,13 +16,13 @@ from kwire_protocol.messages.delete_acls import DeleteAclsFilter
 from kwire_protocol.wire import Reader, Writer
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.apis import APIS
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.config.tables.access import STANDARD_AUTHORIZER
-from kwire.context import CloseConnection, Context
+from kwire.handlers.apis import APIS
+from kwire.handlers.context import CloseConnection, Context
 from kwire.metadata.controller.access import acls as decisions
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
+from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.security.authorizer import CLUSTER_NAME, AllowAll, Operation, ResourceType
 from kwire.security.principal import Principal, Requester

@@ -86,12 +86,12 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID, Reader, Uuid, Writer
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.apis import APIS
-from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.context import Context
+from kwire.handlers.apis import APIS
+from kwire.handlers.context import Context
 from kwire.metadata.controller.topics import topic_deletion
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
+from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.security.authorizer import SUPPORTED, Operation, ResourceType

@@ -28,9 +28,9 @@ from kwire_protocol.messages import (
 from kwire_protocol.records import Record, build_batch
 
 from devtools.places import REPOSITORY
-from kwire.apis import APIS
-from kwire.broker import Broker
 from kwire.groups.service import GroupService
+from kwire.handlers.apis import APIS
+from kwire.node.broker import Broker
 from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
 from kwire.security.principal import Requester
 from kwire.tests.error_codes import error_codes

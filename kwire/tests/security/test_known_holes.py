@@ -17,12 +17,12 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages import fetch, produce
 from kwire_protocol.records import Record, build_batch
 
-from kwire.broker import Broker
 from kwire.config.definition import ConfigError
 from kwire.config.server import load_config
 from kwire.metadata.controller.configs.config_changes import ConfigChange, alter_configs
 from kwire.metadata.controller.configs.config_changes import Operation as ConfigOperation
 from kwire.metadata.image import ConfigResourceType
+from kwire.node.broker import Broker
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.sasl.exchange import AuthenticationFailed
 from kwire.security.sasl.plain import Plain

@@ -14,12 +14,12 @@ import trio
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.medium import EVERYTHING, NOTHING_UNSYNCED, kept_part
 
-from kwire.broker import Broker
 from kwire.client.transport import Address
 from kwire.cluster.membership import NodeIdTakenError
 from kwire.config.server import load_config
 from kwire.network.server import BoundListener, Server
-from kwire.running import hand_over, run
+from kwire.node.broker import Broker
+from kwire.node.running import hand_over, run
 from kwire.runtime import workers
 from kwire.runtime.loop import Loop
 from kwire.runtime.processor import Processor

@@ -11,10 +11,10 @@ from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.coordinators.backoff import LONGEST_PAUSE_MS
 from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import NO_LEADER, Follower
 from kwire.runtime.futures import Future

@@ -11,7 +11,7 @@ from kwire_protocol.messages.describe_cluster import DescribeClusterRequest
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from compat_tests.waiting import eventually
-from kwire.running import StartError
+from kwire.node.running import StartError
 from kwire.testing import Broker
 from kwire.tests.broker_process import BrokerProcess
 from kwire.tests.cluster.zookeeper.nodes import SESSION_TIMEOUT_MS, SHORT_SESSION_TIMEOUT_MS

@@ -11,11 +11,11 @@ from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatReq
 from kwire_protocol.wire import Uuid
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.groups.group import MemberContext
 from kwire.groups.share_states import Outcome, ToDelete
 from kwire.metadata.controller.topics.topic_creation import create_topics
+from kwire.node.broker import Broker
 from kwire.runtime.futures import Future, at_once
 from kwire.tests.metadata.harness import FakeClock
 

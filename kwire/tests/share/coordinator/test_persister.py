@@ -21,9 +21,9 @@ from kwire_protocol.messages.write_share_group_state import PartitionData, Write
 from kwire_protocol.wire import Uuid
 from outcome import Outcome
 
-from kwire.broker import Broker
 from kwire.coordinators.loading import Slice
 from kwire.names.topic_names import SHARE_GROUP_STATE
+from kwire.node.broker import Broker
 from kwire.runtime.futures import Future, begun
 from kwire.runtime.loop import Host, Loop
 from kwire.share.coordinator import persister as persisting

@@ -20,12 +20,12 @@ from kwire_protocol.messages.write_share_group_state import StateBatch
 from kwire_protocol.wire import Uuid
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.apis import APIS
-from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.handlers.apis import APIS
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.names.topic_names import SHARE_GROUP_STATE
+from kwire.node.broker import Broker
 from kwire.replicas.partition import Acknowledgement, Partition
 from kwire.runtime.futures import begun
 from kwire.runtime.loop import Host

@@ -18,9 +18,9 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID
 from kwire_storage.disk.files import Disk
 
-from kwire.broker import Broker
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import ConfigResourceType
+from kwire.node.broker import Broker
 from kwire.runtime import workers
 from kwire.runtime.futures import Future, begun
 from kwire.share.coordinator.state import ShareState

@@ -12,8 +12,8 @@ from kwire_protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_protocol.wire import ApiMessage, Uuid
 
-from kwire.apis import bound
 from kwire.handlers import share_acknowledge, share_fetch
+from kwire.handlers.apis import bound
 from kwire.runtime.futures import Future, begun
 from kwire.tests.cluster.asking_each_other import AskingCluster
 from kwire.tests.cluster.told_cluster import create

@@ -8,8 +8,8 @@ from importlib import import_module
 from kwire_protocol.messages import APIS as KAFKA_APIS
 
 from devtools.places import REPOSITORY
-from kwire.apis import APIS
-from kwire.broker import Broker
+from kwire.handlers.apis import APIS
+from kwire.node.broker import Broker
 
 _ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 

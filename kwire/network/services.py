@@ -1,4 +1,4 @@
-"""The parts of a node that its network uses. Handlers are bound to others, by their names (`kwire.apis.bound`)."""
+"""The parts of a node that its network uses. Handlers are bound to others, by name (`kwire.handlers.apis.bound`)."""
 
 from __future__ import annotations
 

@@ -23,22 +23,22 @@ from kwire_storage.disk.files import Disk, RealDisk
 from kwire_storage.errors import CorruptLogError, FolderLockedError
 
 import kwire
-from kwire.broker import Broker
 from kwire.cluster.joining import join
 from kwire.cluster.membership import Membership, NodeIdTakenError
 from kwire.config.definition import ConfigError
 from kwire.config.listeners import Listener
 from kwire.config.reading import ConfigReader
 from kwire.config.server import ServerConfig
-from kwire.descriptors import Budget, raise_limit
 from kwire.network.listener_security import securities_of
 from kwire.network.server import BoundListener, Server, bind, listen
+from kwire.node.broker import Broker
 from kwire.peers.peers import endpoint_of, peer_security
 from kwire.replication.connection import Connect, Surroundings, connect_with
 from kwire.replication.followers import ReplicaFollowers
 from kwire.runtime import workers
 from kwire.runtime.address_lookup import AddressLookup
 from kwire.runtime.clock import Clock, SystemClock
+from kwire.runtime.descriptors import Budget, raise_limit
 from kwire.runtime.loop import Host, Loop
 from kwire.runtime.processor import Processor, Timer
 from kwire.runtime.tasks import in_this_task

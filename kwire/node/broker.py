@@ -30,7 +30,6 @@ from kwire.groups.settings import GroupSettings
 from kwire.handlers.authorization import Authorization
 from kwire.logs.cleaner import LogCleaner
 from kwire.logs.disk_room import DiskRoom
-from kwire.logs.housekeeping import Housekeeping
 from kwire.logs.moves import LogMoves
 from kwire.metadata.auto_topic_creation import AutoTopicCreation
 from kwire.metadata.bootstrap import register_alone
@@ -50,6 +49,7 @@ from kwire.metadata.log import (
 )
 from kwire.metadata.service import MetadataService
 from kwire.names.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kwire.node.housekeeping import Housekeeping
 from kwire.peers.peers import Peers, peers_of
 from kwire.quotas.client_quotas import ClientQuotas, concerns_clients
 from kwire.quotas.rates import Window

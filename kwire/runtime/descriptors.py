@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import resource
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import attrs
 from kwire_storage.disk.open_files import OpenFiles
 
-from kwire.config.server import ServerConfig
+if TYPE_CHECKING:
+    from kwire.config.server import ServerConfig
 
 OTHERS = 64
 """Standard streams, listeners, folders, small files, files of workers: of a broker with one log dir, and alone."""

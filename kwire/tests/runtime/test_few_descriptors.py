@@ -18,8 +18,8 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 
 from devtools.ports import free_port
-from kwire.apis import served_apis
 from kwire.client.transport import parse_addresses
+from kwire.handlers.apis import served_apis
 from kwire.tests.broker_process import BrokerProcess
 from kwire.tests.raw_client import ConnectionClosed, RawClient
 

@@ -19,7 +19,7 @@ from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.wire import Reader
 
 if TYPE_CHECKING:
-    from kwire.context import Context
+    from kwire.handlers.context import Context
 
 API_VERSIONS = 18
 

@@ -6,9 +6,9 @@ import resource
 
 import pytest
 
-from kwire import descriptors
 from kwire.config.server import load_config
-from kwire.descriptors import LEAST_CONNECTIONS, OTHERS, Budget
+from kwire.runtime import descriptors
+from kwire.runtime.descriptors import LEAST_CONNECTIONS, OTHERS, Budget
 
 
 @pytest.fixture
