@@ -93,6 +93,7 @@ check: .venv/dev.stamp ## Lint, types, package dependencies, generated code, sou
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/lint-imports --config devtools/type_imports.toml
 	$(BIN)/python -m codegen --check
 	$(BIN)/python -m pytest -q devtools/tests/test_source_rules.py devtools/tests/test_import_circles.py
 
