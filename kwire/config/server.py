@@ -12,12 +12,12 @@ it is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from kwire.config.definition import ConfigError
+from kwire.config.definition import ConfigError, Value
 from kwire.config.listeners import (
     Listener,
     check_advertisable,
@@ -248,143 +248,50 @@ class ServerConfig:
         node_id = _node_id(properties, read)
         log_dirs = read.names("log.dirs") or read.names("log.dir") or ("./data",)
         _check_log_dirs(log_dirs)
-        return cls(
+        values: dict[str, Any] = {
             # As Kafka describes it, the node has both names, whichever was configured.
-            properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
-            defaults=defaults,
-            node_id=node_id,
-            cluster_id=read.optional_text("kwire.cluster.id"),
-            kwire_audit_log=read.text("kwire.audit.log"),
-            kwire_audit_log_format=read.text("kwire.audit.log.format"),
-            kwire_audit_log_max_lines_per_second=read.int("kwire.audit.log.max.lines.per.second"),
-            kwire_authentication_timeout_ms=read.int("kwire.authentication.timeout.ms"),
-            kwire_cluster_dir=read.optional_text("kwire.cluster.dir"),
-            kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
-            kwire_log_reserve_bytes=read.int("kwire.log.reserve.bytes"),
-            kwire_metrics_listen=_metrics_listener(read),
-            kwire_sasl_secret=read.optional_text("kwire.sasl.secret"),
-            kwire_spin_us=read.int("kwire.spin.us"),
-            broker_rack=read.optional_text("broker.rack"),
-            listeners=listeners,
-            advertised_listeners=advertised,
-            inter_broker_listener_name=inter_broker_listener(
+            "properties": {**properties, "node.id": str(node_id), "broker.id": str(node_id)},
+            "defaults": defaults,
+            "node_id": node_id,
+            "cluster_id": read.optional_text("kwire.cluster.id"),
+            "kwire_metrics_listen": _metrics_listener(read),
+            "listeners": listeners,
+            "advertised_listeners": advertised,
+            "inter_broker_listener_name": inter_broker_listener(
                 read.optional_text("inter.broker.listener.name"),
                 read.text("security.inter.broker.protocol") if "security.inter.broker.protocol" in properties else None,
                 advertised or listeners,
             ),
-            log_dirs=log_dirs,
-            metadata_log_dir=read.optional_text("metadata.log.dir") or log_dirs[0],
-            metadata_log_max_record_bytes_between_snapshots=read.int("metadata.log.max.record.bytes.between.snapshots"),
-            metadata_log_max_snapshot_interval_ms=read.int("metadata.log.max.snapshot.interval.ms"),
-            num_recovery_threads_per_data_dir=read.int("num.recovery.threads.per.data.dir"),
-            connections_max_idle_ms=read.int("connections.max.idle.ms"),
-            connection_failed_authentication_delay_ms=read.int("connection.failed.authentication.delay.ms"),
-            max_connections=read.int("max.connections"),
-            max_connection_creation_rate=read.int("max.connection.creation.rate"),
-            max_connection_creation_rates={
+            "log_dirs": log_dirs,
+            "metadata_log_dir": read.optional_text("metadata.log.dir") or log_dirs[0],
+            "max_connection_creation_rates": {
                 it.name: read.of_listener(it.name).int("max.connection.creation.rate") for it in listeners
             },
-            max_connections_per_ip=read.int("max.connections.per.ip"),
-            max_connections_per_ip_overrides=counts_of_hosts(read.text("max.connections.per.ip.overrides")),
-            sasl_server_max_receive_size=read.int("sasl.server.max.receive.size"),
-            socket_listen_backlog_size=read.int("socket.listen.backlog.size"),
-            socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),
-            socket_request_max_bytes=read.int("socket.request.max.bytes"),
-            queued_max_request_bytes=_queued_max_request_bytes(read.int("queued.max.request.bytes")),
-            socket_send_buffer_bytes=read.int("socket.send.buffer.bytes"),
-            allow_everyone_if_no_acl_found=read.flag("allow.everyone.if.no.acl.found"),
-            authorizer_class_name=read.text("authorizer.class.name"),
-            super_users=parse_principals(read.text("super.users")),
-            delegation_token_expiry_check_interval_ms=read.int("delegation.token.expiry.check.interval.ms"),
-            delegation_token_expiry_time_ms=read.int("delegation.token.expiry.time.ms"),
-            delegation_token_max_lifetime_ms=read.int("delegation.token.max.lifetime.ms"),
-            delegation_token_secret_key=read.optional_text("delegation.token.secret.key") or None,
-            unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
-            alter_log_dirs_replication_quota_window_num=read.int("alter.log.dirs.replication.quota.window.num"),
-            alter_log_dirs_replication_quota_window_size_seconds=read.int(
-                "alter.log.dirs.replication.quota.window.size.seconds"
-            ),
-            auto_create_topics_enable=read.flag("auto.create.topics.enable"),
-            auto_leader_rebalance_enable=read.flag("auto.leader.rebalance.enable"),
-            controller_quota_window_num=read.int("controller.quota.window.num"),
-            controller_quota_window_size_seconds=read.int("controller.quota.window.size.seconds"),
-            default_replication_factor=read.int("default.replication.factor"),
-            delete_topic_enable=read.flag("delete.topic.enable"),
-            fetch_max_bytes=read.int("fetch.max.bytes"),
-            follower_replication_throttled_rate=read.int("follower.replication.throttled.rate"),
-            leader_imbalance_check_interval_seconds=read.int("leader.imbalance.check.interval.seconds"),
-            leader_replication_throttled_rate=read.int("leader.replication.throttled.rate"),
-            max_incremental_fetch_session_cache_slots=read.int("max.incremental.fetch.session.cache.slots"),
-            max_request_partition_size_limit=read.int("max.request.partition.size.limit"),
-            num_partitions=read.int("num.partitions"),
-            num_replica_fetchers=read.int("num.replica.fetchers"),
-            producer_id_expiration_check_interval_ms=read.int("producer.id.expiration.check.interval.ms"),
-            producer_id_expiration_ms=read.int("producer.id.expiration.ms"),
-            quota_window_num=read.int("quota.window.num"),
-            quota_window_size_seconds=read.int("quota.window.size.seconds"),
-            replica_alter_log_dirs_io_max_bytes_per_second=read.int("replica.alter.log.dirs.io.max.bytes.per.second"),
-            replica_fetch_backoff_ms=read.int("replica.fetch.backoff.ms"),
-            replica_fetch_max_bytes=read.int("replica.fetch.max.bytes"),
-            replica_fetch_min_bytes=read.int("replica.fetch.min.bytes"),
-            replica_fetch_response_max_bytes=read.int("replica.fetch.response.max.bytes"),
-            replica_fetch_wait_max_ms=read.int("replica.fetch.wait.max.ms"),
-            replica_high_watermark_checkpoint_interval_ms=read.int("replica.high.watermark.checkpoint.interval.ms"),
-            replica_lag_time_max_ms=read.int("replica.lag.time.max.ms"),
-            replica_selector_class=read.optional_text("replica.selector.class"),
-            replica_socket_timeout_ms=read.int("replica.socket.timeout.ms"),
-            replication_quota_window_num=read.int("replication.quota.window.num"),
-            replication_quota_window_size_seconds=read.int("replication.quota.window.size.seconds"),
-            log_flush_offset_checkpoint_interval_ms=read.int("log.flush.offset.checkpoint.interval.ms"),
-            log_cleaner_backoff_ms=read.int("log.cleaner.backoff.ms"),
-            log_cleaner_dedupe_buffer_size=read.int("log.cleaner.dedupe.buffer.size"),
-            log_cleaner_enable=read.flag("log.cleaner.enable"),
-            log_cleaner_io_max_bytes_per_second=read.float("log.cleaner.io.max.bytes.per.second"),
-            log_retention_check_interval_ms=read.int("log.retention.check.interval.ms"),
-            log_segment_delete_delay_ms=read.int("log.segment.delete.delay.ms"),
-            errors_deadletterqueue_auto_create_topics_enable=read.flag(
-                "errors.deadletterqueue.auto.create.topics.enable"
-            ),
-            errors_deadletterqueue_topic_name_prefix=read.text("errors.deadletterqueue.topic.name.prefix"),
-            group_consumer_assignors=read.names("group.consumer.assignors"),
-            group_consumer_max_size=read.int("group.consumer.max.size"),
-            group_consumer_migration_policy=read.text("group.consumer.migration.policy"),
-            group_consumer_regex_refresh_interval_ms=read.int("group.consumer.regex.refresh.interval.ms"),
-            group_coordinator_rebalance_protocols=read.names("group.coordinator.rebalance.protocols"),
-            group_initial_rebalance_delay_ms=read.int("group.initial.rebalance.delay.ms"),
-            group_max_session_timeout_ms=read.int("group.max.session.timeout.ms"),
-            group_max_size=read.int("group.max.size"),
-            group_min_session_timeout_ms=read.int("group.min.session.timeout.ms"),
-            group_share_initialize_retry_interval_ms=read.int("group.share.initialize.retry.interval.ms"),
-            group_share_max_share_sessions=read.int("group.share.max.share.sessions"),
-            group_share_max_size=read.int("group.share.max.size"),
-            group_streams_max_size=read.int("group.streams.max.size"),
-            group_streams_topology_description_plugin_class=read.optional_text(
-                "group.streams.topology.description.plugin.class"
-            ),
-            offset_metadata_max_bytes=read.int("offset.metadata.max.bytes"),
-            offsets_retention_check_interval_ms=read.int("offsets.retention.check.interval.ms"),
-            offsets_retention_ms=read.int("offsets.retention.minutes") * MINUTE_MS,
-            add_partitions_to_txn_retry_backoff_max_ms=read.int("add.partitions.to.txn.retry.backoff.max.ms"),
-            add_partitions_to_txn_retry_backoff_ms=read.int("add.partitions.to.txn.retry.backoff.ms"),
-            share_coordinator_cold_partition_snapshot_interval_ms=read.int(
-                "share.coordinator.cold.partition.snapshot.interval.ms"
-            ),
-            share_coordinator_snapshot_update_records_per_snapshot=read.int(
-                "share.coordinator.snapshot.update.records.per.snapshot"
-            ),
-            share_coordinator_state_topic_prune_interval_ms=read.int("share.coordinator.state.topic.prune.interval.ms"),
-            share_coordinator_write_timeout_ms=read.int("share.coordinator.write.timeout.ms"),
-            transaction_max_timeout_ms=read.int("transaction.max.timeout.ms"),
-            transaction_partition_verification_enable=read.flag("transaction.partition.verification.enable"),
-            transaction_remove_expired_transaction_cleanup_interval_ms=read.int(
-                "transaction.remove.expired.transaction.cleanup.interval.ms"
-            ),
-            transaction_two_phase_commit_enable=read.flag("transaction.two.phase.commit.enable"),
-            transactional_id_expiration_ms=read.int("transactional.id.expiration.ms"),
-            internal_topics={name: _sizes(read, topic) for name, topic in INTERNAL_TOPICS.items()},
-            sasl=_sasl(read, listeners),
-            zookeeper=_zookeeper(read),
-        )
+            "max_connections_per_ip_overrides": counts_of_hosts(read.text("max.connections.per.ip.overrides")),
+            "queued_max_request_bytes": _queued_max_request_bytes(read.int("queued.max.request.bytes")),
+            "super_users": parse_principals(read.text("super.users")),
+            "delegation_token_secret_key": read.optional_text("delegation.token.secret.key") or None,
+            "offsets_retention_ms": read.int("offsets.retention.minutes") * MINUTE_MS,
+            "internal_topics": {name: _sizes(read, topic) for name, topic in INTERNAL_TOPICS.items()},
+            "sasl": _sasl(read, listeners),
+            "zookeeper": _zookeeper(read),
+        }
+        # All other fields have the value of the configuration of their name.
+        for field in attrs.fields(cls):
+            if field.name not in values:
+                values[field.name] = _READERS[field.type](read, field.name.replace("_", "."))
+        return cls(**values)
+
+
+_READERS: Final[Mapping[Any, Callable[[ConfigReader, str], Value]]] = {
+    "bool": ConfigReader.flag,
+    "float": ConfigReader.float,
+    "int": ConfigReader.int,
+    "str": ConfigReader.text,
+    "str | None": ConfigReader.optional_text,
+    "tuple[str, ...]": ConfigReader.names,
+}
+"""By the type of the field."""
 
 
 def _sasl(read: ConfigReader, listeners: Iterable[Listener]) -> dict[str, tuple[MechanismSettings, ...]]:
