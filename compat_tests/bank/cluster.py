@@ -97,7 +97,7 @@ def run(
         seed=seed,
         name=name,
         ways={name: way for name, way in ways(nodes).items() if not only or name in only},
-        tend=nodes.cluster.tend,
+        tend=nodes.cluster.maintain,
         ends_within_s=ENDS_WITHIN_S,
         orders_at_once=orders_at_once,
         on_kill=on_kill,

@@ -22,8 +22,8 @@ from kwire_storage.compaction.planning import Compaction
 from kwire_storage.directory.moving import LogMove
 from kwire_storage.directory.offset_checkpoints import OffsetCheckpoints
 from kwire_storage.disk.files import Disk
+from kwire_storage.log.environment import DeletedFiles, LogEnvironment
 from kwire_storage.log.log import Log
-from kwire_storage.log.surroundings import DeletedFiles, Surroundings
 from kwire_storage.log.swap_files import rename_if_there
 from rich.console import Console
 from rich.table import Table
@@ -112,7 +112,7 @@ def _replace_unasked(log: Log, compaction: Compaction, now_ms: int) -> Iterator[
         yield
 
 
-def _delete_without_renaming(self: Surroundings, disk: Disk, paths: Iterable[str], due_ms: int) -> None:
+def _delete_without_renaming(self: LogEnvironment, disk: Disk, paths: Iterable[str], due_ms: int) -> None:
     self.deleted.append(DeletedFiles(due_ms, list(paths)))
 
 
@@ -145,7 +145,7 @@ MISTAKES = {
         Mistake(
             "removal-by-the-old-name",
             "a deleted segment's files keep their names until they are removed, when others may have these names",
-            {"kwire_storage.log.surroundings:Surroundings.delete_later": _delete_without_renaming},
+            {"kwire_storage.log.environment:LogEnvironment.delete_later": _delete_without_renaming},
         ),
     )
 }

@@ -116,14 +116,14 @@ def table(*definitions: ConfigDefinition) -> Definitions:
 _PLAIN: Final = re.compile(r"[\w.,:/*=+-]{1,200}", re.ASCII)
 
 
-def told(text: object) -> str:
+def shown(text: object) -> str:
     """A name or a value for a message, in quotes if it is not obvious where it ends."""
     return str(text) if _PLAIN.fullmatch(str(text)) else quoted(text)
 
 
 def invalid(name: str, value: object, why: str) -> ConfigError:
     """Starts with the words of Kafka's ConfigException, because tools print them and scripts look for them."""
-    return ConfigError(f"Invalid value {told(value)} for configuration {name}: {why}")
+    return ConfigError(f"Invalid value {shown(value)} for configuration {name}: {why}")
 
 
 _JAVA_WHITESPACE: Final = "".join(map(chr, range(0x21)))

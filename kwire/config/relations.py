@@ -16,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from kwire.config.definition import Value, invalid, told
+from kwire.config.definition import Value, invalid, shown
 from kwire.config.tables.broker import HONOURED_CONFIGS, broker_config
 from kwire.config.tables.resource import GROUP_CONFIGS
 from kwire.config.tables.topic import HOURS_TO_MS, MINUTES_TO_MS
@@ -178,7 +178,7 @@ def _cordoned_folders(values: Values) -> str | None:
         return None
     missing = [folder for folder in cordoned if folder not in folders]
     if missing:
-        return f"cordoned.log.dirs has what is not in log.dirs or log.dir: {', '.join(map(told, missing))}"
+        return f"cordoned.log.dirs has what is not in log.dirs or log.dir: {', '.join(map(shown, missing))}"
     return None
 
 
@@ -198,7 +198,7 @@ def _early_listeners(values: Values) -> str | None:
     names = {*controllers, *(it.partition(":")[0] for it in listeners)}
     missing = [name for name in early if name not in names] if isinstance(early, tuple) else []
     if missing:
-        missed = ", ".join(map(told, missing))
+        missed = ", ".join(map(shown, missing))
         return f"early.start.listeners has what is not in listeners or controller.listener.names: {missed}"
     return None
 

@@ -29,7 +29,7 @@ from kwire.logs.segment_writing import CleanerDiedError, CleanerProcess, write_i
 from kwire.metadata.image import Changes, ConfigResourceType
 from kwire.runtime import workers
 from kwire.runtime.service import Service
-from kwire.runtime.tasks import Turns
+from kwire.runtime.tasks import TimeSlice
 from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
@@ -127,10 +127,10 @@ class LogCleaner(Service):
 
     async def _dirtiest(self, tried: set[Partition]) -> Partition | None:
         found: tuple[float, Partition] | None = None
-        turns = Turns()
+        time_slice = TimeSlice()
         for partition in list(self.partitions):
-            if turns.is_over:
-                await turns.give_way()
+            if time_slice.is_over:
+                await time_slice.yield_to_others()
             # Nothing but the active segment is dirty, or there is nothing else.
             if not partition.rules.compacted or partition.log.cleaned_offset == partition.log.segments.bases[-1]:
                 continue
@@ -250,12 +250,12 @@ class LogCleaner(Service):
 
     async def _replace(self, partition: Partition, cleaning: Compaction, now_ms: int) -> bool:
         partition_log = partition.log
-        turns = Turns()
+        time_slice = TimeSlice()
         try:
             for steps in (swap.replace(partition_log, cleaning, now_ms), swap.finish(partition_log, cleaning)):
                 for _ in steps:
-                    if turns.is_over:
-                        await turns.give_way()
+                    if time_slice.is_over:
+                        await time_slice.yield_to_others()
                     if partition.closed:
                         return False
                 await _sync(cleaning)

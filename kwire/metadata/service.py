@@ -26,7 +26,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID, Uuid
 from outcome import Outcome, acapture
 
-from kwire.config.definition import ConfigError, Value, told
+from kwire.config.definition import ConfigError, Value, shown
 from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
@@ -474,7 +474,7 @@ class MetadataService:
                 log.warning(
                     "the metadata log has a configuration of %s %s that is not followed: %s; change or remove it",
                     what,
-                    told(name),
+                    shown(name),
                     why,
                 )
 
@@ -497,7 +497,7 @@ def _tell_of_unclean_elections(changes: Changes) -> None:
             "unclean election: partition %d of topic %s, which broker %d led, is led by broker %d, which was not in "
             "sync: acknowledged records that broker %d lacks are lost",
             it.partition,
-            told(it.topic),
+            shown(it.topic),
             it.last_leader,
             it.leader,
             it.leader,

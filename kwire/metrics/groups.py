@@ -14,7 +14,7 @@ from kwire.groups.service import GroupService
 from kwire.metrics.coordinators import CoordinatorMetrics
 from kwire.metrics.metric import Family, Metric, MetricType
 from kwire.names.topic_names import CONSUMER_OFFSETS
-from kwire.runtime.tasks import Turns
+from kwire.runtime.tasks import TimeSlice
 
 STATES: Final = {
     "classic": ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"),
@@ -134,11 +134,11 @@ async def _count(groups: GroupService) -> tuple[Counter[tuple[str, str]], int]:
     """The number of groups by kind and state, and that of committed offsets."""
     found: Counter[tuple[str, str]] = Counter()
     offsets = 0
-    turns = Turns()
+    time_slice = TimeSlice()
     for _, shard in groups.runtime.in_service():
         offsets += shard.offset_count
         for group in list(shard.groups.values()):
             found[group.type.value, group.state_name()] += 1
-            if turns.is_over:
-                await turns.give_way()
+            if time_slice.is_over:
+                await time_slice.yield_to_others()
     return found, offsets

@@ -12,7 +12,7 @@ from typing import Final
 from kwire.metrics.coordinators import CoordinatorMetrics
 from kwire.metrics.metric import Family, Metric, MetricType, Sample
 from kwire.names.topic_names import SHARE_GROUP_STATE
-from kwire.runtime.tasks import Turns
+from kwire.runtime.tasks import TimeSlice
 from kwire.share.coordinator.service import ShareStateService
 from kwire.share.leader.service import SharingService
 from kwire.share.leader.states import AcknowledgeType
@@ -175,14 +175,14 @@ async def read_sharing(sharing: SharingService) -> list[Family]:
 async def _in_flight(sharing: SharingService) -> tuple[list[Sample], list[Sample]]:
     messages: list[Sample] = []
     batches: list[Sample] = []
-    turns = Turns()
+    time_slice = TimeSlice()
     for led in sharing.share_partitions():
         labels = (led.key.group_id, led.partition.topic, str(led.key.partition))
         in_flight = led.machine.in_flight
         messages.append((labels, in_flight.count))
         batches.append((labels, len(in_flight.batches)))
-        if turns.is_over:
-            await turns.give_way()
+        if time_slice.is_over:
+            await time_slice.yield_to_others()
     return messages, batches
 
 

@@ -20,7 +20,7 @@ from kwire_storage.errors import CorruptLogError, is_passing
 from kwire.metadata.controller.access.delegation_tokens import remove_expired
 from kwire.runtime import workers
 from kwire.runtime.service import Service
-from kwire.runtime.tasks import Turns, in_this_task
+from kwire.runtime.tasks import TimeSlice, in_this_task
 from kwire.runtime.workers import Worker
 
 if TYPE_CHECKING:
@@ -132,14 +132,14 @@ class Housekeeping(Service):
         """Rolls and deletes segments that are too old or too many; returns how many were deleted."""
         now_ms = self.clock.now_ms()
         deleted = 0
-        turns = Turns()
+        time_slice = TimeSlice()
         for partition in list(self.partitions):
-            if turns.is_over:
-                await turns.give_way()
+            if time_slice.is_over:
+                await time_slice.yield_to_others()
             count = 0
-            while _tend(partition, now_ms):
+            while _maintain(partition, now_ms):
                 count += 1
-                await turns.give_way()
+                await time_slice.yield_to_others()
             if count:
                 log.info("retention deleted %d segments of %s-%d", count, partition.topic, partition.index)
             deleted += count
@@ -203,12 +203,12 @@ async def _in_thread(worker: Worker, folder: LogDir, work: Callable[[], object])
     return True
 
 
-def _tend(partition: Partition, now_ms: int) -> int:
+def _maintain(partition: Partition, now_ms: int) -> int:
     """Rolls the log, or deletes a segment; returns how many were deleted."""
     if partition.closed:
         return 0
     try:
-        return partition.tend(now_ms)
+        return partition.maintain(now_ms)
     except OSError as error:
         log.error("retention of %s-%d: %s", partition.topic, partition.index, partition.storage_error(error))
     except CorruptLogError as error:

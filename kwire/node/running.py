@@ -33,7 +33,7 @@ from kwire.network.listener_security import securities_of
 from kwire.network.server import BoundListener, Server, bind, listen
 from kwire.node.broker import Broker
 from kwire.peers.peers import endpoint_of, peer_security
-from kwire.replication.connection import Connect, Surroundings, connect_with
+from kwire.replication.connection import Connect, FetcherEnvironment, connect_with
 from kwire.replication.followers import ReplicaFollowers
 from kwire.runtime import workers
 from kwire.runtime.address_lookup import AddressLookup
@@ -287,7 +287,7 @@ def _followers(
     broker: Broker, processor: Processor, nursery: trio.Nursery, connect: Connect | None
 ) -> ReplicaFollowers:
     security = peer_security(broker.metadata)
-    around = Surroundings(
+    around = FetcherEnvironment(
         processor,
         Timer,
         nursery.start_soon,

@@ -441,9 +441,9 @@ class Partition:
         self._uncommitted.append((offset - 1, _DELETED_BY_ALL, future))
         return future
 
-    def tend(self, now_ms: int) -> int:
+    def maintain(self, now_ms: int) -> int:
         """Rolls the log, or deletes an old segment. Returns how many were deleted. Raises OSError, CorruptLogError."""
-        count = self.log.tend(now_ms, self.high_watermark)
+        count = self.log.maintain(now_ms, self.high_watermark)
         if count:
             self._wake()
         return count

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 TopicRef = str | Uuid
 """The topic as a client names it: by name, or by id (from Produce and Fetch v13 on)."""
 
-Place = Partition | Absent
+HostedPartition = Partition | Absent
 """For a partition in the metadata: this node's replica, or why there is none."""
 
 CHANGED_PER_SLICE = 8
@@ -123,8 +123,8 @@ class PartitionTable:
     flush_driver: FlushDriver
     loop: Loop
     isr_driver: IsrDriver
-    by_name: dict[str, list[Place]] = attrs.field(factory=dict)
-    by_ref: dict[TopicRef, list[Place]] = attrs.field(factory=dict)
+    by_name: dict[str, list[HostedPartition]] = attrs.field(factory=dict)
+    by_ref: dict[TopicRef, list[HostedPartition]] = attrs.field(factory=dict)
     """Each topic twice: under its name and under its id."""
     on_role: Callable[[str, int], None] = ignore
     """Called with a topic and a partition index after a change of metadata, when this node has its role for it."""
@@ -243,7 +243,7 @@ class PartitionTable:
     async def _create(self, changes: Changes, slices: Slices) -> None:
         failed: OSError | None = None
         for topic in changes.topics_created:
-            places: list[Place] = []
+            places: list[HostedPartition] = []
             try:
                 await self._add(topic, range(len(topic.partitions)), places, slices)
             except OSError as error:
@@ -273,7 +273,7 @@ class PartitionTable:
                         place.configure(rules, config)
                         await slices.after(1)
 
-    async def _add(self, topic: TopicImage, indexes: range, places: list[Place], slices: Slices) -> None:
+    async def _add(self, topic: TopicImage, indexes: range, places: list[HostedPartition], slices: Slices) -> None:
         values = self.topic_values(topic.name)
         rules, config = topic_rules(values), self._log_config(values)
         await slices.after(1)
@@ -322,7 +322,9 @@ class PartitionTable:
         if failed is not None:
             raise failed
 
-    def _place(self, topic: TopicImage, index: int, rules: TopicRules, config: LogConfig, now_ms: int) -> Place:
+    def _place(
+        self, topic: TopicImage, index: int, rules: TopicRules, config: LogConfig, now_ms: int
+    ) -> HostedPartition:
         role = self._role(topic, index)
         if type(role) is Absent:
             return role
@@ -533,7 +535,7 @@ class PartitionTable:
                     folder.on_failed(folder, error)
 
     async def _delete(self, topics: Iterable[TopicImage], slices: Slices) -> None:
-        deleted: list[Place] = []
+        deleted: list[HostedPartition] = []
         for topic in topics:
             del self.by_name[topic.name], self.by_ref[topic.name]
             deleted += self.by_ref.pop(topic.topic_id)

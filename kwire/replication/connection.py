@@ -104,7 +104,7 @@ async def _connected(address: Address) -> socket.socket:
 
 
 @attrs.frozen
-class Surroundings:
+class FetcherEnvironment:
     """What all connections of a broker share. `new_timer` makes a timer for `sockets` from its callback."""
 
     sockets: Sockets
@@ -127,7 +127,7 @@ class LeaderConnection:
     """Carries the requests of a `fetcher` to its leader. Call `poke` whenever it may have something to ask."""
 
     fetcher: Fetcher
-    around: Surroundings
+    around: FetcherEnvironment
     _timer: Any = attrs.field(init=False)
     _end_of_pause: Any = attrs.field(init=False)
     _transport: Transport | None = None

@@ -26,7 +26,7 @@ from kwire.replicas.partition import Partition
 from kwire.replicas.quotas import ReplicationQuota
 from kwire.replicas.roles import NO_LEADER, Follower
 from kwire.replicas.table import PartitionTable
-from kwire.replication.connection import LeaderConnection, Surroundings
+from kwire.replication.connection import FetcherEnvironment, LeaderConnection
 from kwire.replication.fetching import Fetcher, FetchSettings, PartitionKey
 from kwire.replication.in_sync import InSyncReplicas
 from kwire.runtime.callbacks import ignore
@@ -128,7 +128,7 @@ class ReplicaFollowers:
     partitions: PartitionTable
     in_sync: InSyncReplicas
     quota: ReplicationQuota
-    around: Surroundings
+    around: FetcherEnvironment
     on_cut: Callable[[tuple[str, int]], None]
     _connections: dict[ConnectionKey, LeaderConnection] = attrs.field(factory=dict)
     _followed: dict[PartitionKey, tuple[ConnectionKey, Partition]] = attrs.field(factory=dict)

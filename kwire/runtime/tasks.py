@@ -17,7 +17,7 @@ TURN_S = 0.002
 
 
 @attrs.define
-class Turns:
+class TimeSlice:
     """For loops over many partitions: `if turns.is_over: await turns.give_way()` after each."""
 
     _looks: int = 0
@@ -29,7 +29,7 @@ class Turns:
         self._looks += 1
         return not self._looks & 15 and trio.current_time() >= self._ends
 
-    async def give_way(self) -> None:
+    async def yield_to_others(self) -> None:
         """Returns when all other work has had a turn."""
         await trio.lowlevel.checkpoint()
         self._ends = trio.current_time() + TURN_S

@@ -24,7 +24,7 @@ from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
 from kwire.pipeline.tables.position import TAG, Position
 from kwire.pipeline.tables.preparing import open_existing
 from kwire.pipeline.tables.run import TableRun
-from kwire.pipeline.tables.standing import standing
+from kwire.pipeline.tables.table_state import table_state
 from kwire.pipeline.tables.verify import Report, verify
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, index_table_name
@@ -127,7 +127,7 @@ class Jobs:
         return [None if row.value is None else row.value.asDict(recursive=True) for row in found]
 
     def position(self, topic: str, table: str | None = None) -> Position:
-        found = standing(self.warehouse, table_of(topic, table))
+        found = table_state(self.warehouse, table_of(topic, table))
         assert found is not None
         assert found.position is not None
         return found.position

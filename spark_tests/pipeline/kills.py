@@ -36,7 +36,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from compat_tests import topics as compat_topics
 from compat_tests.brokers import RestartableBroker, restartable_broker
 from compat_tests.waiting import Deadline
-from kwire.pipeline.tables.standing import of_table, standing
+from kwire.pipeline.tables.table_state import of_table, table_state
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, parse_warehouse
 
 from ..records import Record, consume, produce
@@ -245,7 +245,7 @@ class Watcher:
         # A look takes longer the more commits there are. It gets a third of a core at the most, the job needs the rest.
         while not self._stop.wait(max(0.05, 2 * took_s)):
             began_s = time.monotonic()
-            if not self.warehouse.exists() or (found := standing(self.warehouse, EVENTS)) is None:
+            if not self.warehouse.exists() or (found := table_state(self.warehouse, EVENTS)) is None:
                 continue
             if found.snapshot_id is None:
                 continue

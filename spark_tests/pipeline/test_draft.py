@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from kwire.pipeline.tables.draft import Head, Table
 from kwire.pipeline.tables.position import PROPERTY, Position
-from kwire.pipeline.tables.standing import standing
+from kwire.pipeline.tables.table_state import table_state
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse
 
 WRITERS, COMMITS = 4, 6
@@ -82,7 +82,7 @@ def test_the_offsets_outlive_compactions_and_the_expiry_of_all_that_may_go(
     spark.sql(f"CALL {system}.expire_snapshots(table => '{plain}', older_than => now(), retain_last => 1)")
 
     assert Table(spark, name, run_id="next").head().position == _position(3)
-    assert standing(warehouse, plain.split(".")[-1]).position == _position(3)  # type: ignore[union-attr]
+    assert table_state(warehouse, plain.split(".")[-1]).position == _position(3)  # type: ignore[union-attr]
     assert spark.table(name).count() == 3
 
 

@@ -24,7 +24,7 @@ from kwire.pipeline.mirror import run
 from kwire.pipeline.mirror.origins import Cycle
 from kwire.pipeline.mirror.plan import MirrorPlan
 from kwire.pipeline.mirror.run import MirrorRun
-from kwire.pipeline.mirror.standing import Outlook, outlook
+from kwire.pipeline.mirror.start import JobStart, job_start
 from kwire.pipeline.mirror.state import State
 from kwire.pipeline.tables.position import Gap, LostRange
 
@@ -198,9 +198,9 @@ def test_of_two_mirrors_that_begin_together_and_would_go_in_a_circle_one_gives_w
     topic = new_topic()
     topics.create(mirrors.target, topic)
     records.produce(mirrors.target, topic, numbered(2))
-    looked = outlook
+    looked = job_start
 
-    def look_and_be_overtaken(*about: Any) -> Outlook:
+    def look_and_be_overtaken(*about: Any) -> JobStart:
         """It finds nothing, and then the other one begins."""
         found = looked(*about)
         monkeypatch.setattr(run, "outlook", looked)

@@ -27,7 +27,7 @@ PREFIX: Final = "kwire-redriven-"
 BLOCK: Final = 4096
 _RANGE: Final = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
 
-Place = tuple[int, int]
+PartitionOffset = tuple[int, int]
 """Partition and offset of a letter."""
 
 
@@ -37,7 +37,7 @@ class Redriven:
 
     topic: str
     topic_id: Uuid
-    _blocks: dict[Place, int] = attrs.field(factory=dict)
+    _blocks: dict[PartitionOffset, int] = attrs.field(factory=dict)
     """By partition and first offset."""
     _foreign: set[bytes] = attrs.field(factory=set)
     """Keys of an earlier topic of the name."""
@@ -67,7 +67,7 @@ class Redriven:
                 it._foreign.add(key)
         return it
 
-    def __contains__(self, place: Place) -> bool:
+    def __contains__(self, place: PartitionOffset) -> bool:
         block, bit = _split(place)
         return bool(self._blocks.get(block, 0) >> bit & 1)
 
@@ -80,23 +80,23 @@ class Redriven:
             del self._blocks[block]
         return keys
 
-    def adding(self, places: Iterable[Place]) -> dict[Place, int]:
+    def adding(self, places: Iterable[PartitionOffset]) -> dict[PartitionOffset, int]:
         """The blocks as they are when these letters have been sent, too."""
-        changed: dict[Place, int] = {}
+        changed: dict[PartitionOffset, int] = {}
         for place in places:
             block, bit = _split(place)
             changed[block] = changed.get(block, self._blocks.get(block, 0)) | 1 << bit
         return changed
 
-    def encode(self, blocks: Mapping[Place, int]) -> dict[bytes, bytes]:
+    def encode(self, blocks: Mapping[PartitionOffset, int]) -> dict[bytes, bytes]:
         """Keys and values to keep."""
         return {self._key(block): json.dumps({"sent": _ranges(bits)}).encode() for block, bits in blocks.items()}
 
-    def added(self, blocks: Mapping[Place, int]) -> None:
+    def added(self, blocks: Mapping[PartitionOffset, int]) -> None:
         """These blocks are kept."""
         self._blocks |= blocks
 
-    def _key(self, block: Place) -> bytes:
+    def _key(self, block: PartitionOffset) -> bytes:
         told = {"topic_id": uuid_to_text(self.topic_id), "partition": block[0], "first_offset": block[1]}
         return json.dumps(told).encode()
 
@@ -111,11 +111,11 @@ def kept_topic(topic: str) -> str:
     return name
 
 
-def place_of(at: TopicPartition, offset: int) -> Place:
+def place_of(at: TopicPartition, offset: int) -> PartitionOffset:
     return at.partition, offset
 
 
-def _split(place: Place) -> tuple[Place, int]:
+def _split(place: PartitionOffset) -> tuple[PartitionOffset, int]:
     partition, offset = place
     bit = offset % BLOCK
     return (partition, offset - bit), bit

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from kwire.cli.pipeline.session import spark_for
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables.maintain import Kept, Upkeep, maintain
+from kwire.pipeline.tables.maintain import MaintenanceResult, Upkeep, maintain
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, index_table_name, parse_warehouse
 
@@ -65,7 +65,7 @@ def _names(place: Warehouse, topics: tuple[str, ...], table_name: str | None) ->
     return [name for it in with_indexes for name in (it, errors_table_name(it)) if name in there]
 
 
-def _print(done: list[Kept]) -> None:
+def _print(done: list[MaintenanceResult]) -> None:
     table = Table()
     for name in ("table", "files rewritten", "files written", "files expired", "orphans removed", "overtaken", "s"):
         table.add_column(name, justify="left" if name == "table" else "right")

@@ -10,7 +10,7 @@ import attrs
 from kwire.cli.pipeline.options import Running
 from kwire.cli.pipeline.running import show, work
 from kwire.pipeline.mirror.plan import MirrorPlan
-from kwire.pipeline.mirror.standing import both_clusters, outlook
+from kwire.pipeline.mirror.start import both_clusters, job_start
 from kwire.pipeline.session import SMALL_BATCHES
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run_mirror(
         return
     # Raises errors that can be found before Java starts.
     with both_clusters(plan) as (source, target):
-        outlook(plan, source, target)
+        job_start(plan, source, target)
 
     def runs(spark: SparkSession, report: Report) -> Sequence[Run]:
         from kwire.pipeline.mirror.run import MirrorRun
@@ -57,7 +57,7 @@ def _show(plan: MirrorPlan, *, as_json: bool) -> None:
     topics: dict[str, dict[str, object]] = {}
     try:
         with both_clusters(plan) as (source, target):
-            found = outlook(plan, source, target)
+            found = job_start(plan, source, target)
             described |= found.describe()
             topics = found.describe_topics()
     finally:

@@ -22,7 +22,7 @@ from kwire.pipeline.replay.pinned import Pinned, PinnedTable, PinnedTopic
 from kwire.pipeline.replay.plan import Range, ReplayPlan, TableSource, TopicSource
 from kwire.pipeline.session import SMALL_BATCHES
 from kwire.pipeline.tables.plan import table_of
-from kwire.pipeline.tables.standing import standing
+from kwire.pipeline.tables.table_state import table_state
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import parse_warehouse
 
@@ -96,21 +96,21 @@ def _outlook(plan: ReplayPlan, topics: Topics, found: Pinned | None) -> dict[str
     """What a run would start with. Raises PipelineError for errors that can be found without running."""
     with Topics(plan.bootstrap) as targets:
         partitions = len(targets.state(plan.to_topic, "read_committed").starts)
-    outlook: dict[str, object] = {"partitions": partitions, "state": "new" if found is None else found.state}
+    job_start: dict[str, object] = {"partitions": partitions, "state": "new" if found is None else found.state}
     match plan.source:
         case TableSource(warehouse, table):
             if found is not None and isinstance(found.source, PinnedTable):
-                return {**outlook, "snapshot_id": found.source.snapshot_id}
-            stands = standing(warehouse, table)
+                return {**job_start, "snapshot_id": found.source.snapshot_id}
+            stands = table_state(warehouse, table)
             if stands is None or stands.snapshot_id is None:
                 raise PipelineError(f"table {table} not found in {warehouse}, or it has no rows yet")
-            return {**outlook, "snapshot_id": stands.snapshot_id}
+            return {**job_start, "snapshot_id": stands.snapshot_id}
         case TopicSource(_, topic):
             if found is not None and isinstance(found.source, PinnedTopic):
                 ranges = found.source.ranges
             else:
                 ranges = resolve_range(plan.range, topics.state(topic, "read_committed"), topics)
-            return {**outlook, "ranges": {str(it): f"{first} to {until}" for it, (first, until) in ranges.items()}}
+            return {**job_start, "ranges": {str(it): f"{first} to {until}" for it, (first, until) in ranges.items()}}
 
 
 def _replay(plan: ReplayPlan, topics: Topics, running: Running) -> None:

@@ -13,7 +13,7 @@ import click
 from kwire.cli.pipeline.options import Running
 from kwire.pipeline.report import Report, reporting
 from kwire.pipeline.tables.plan import TablePlan
-from kwire.pipeline.tables.standing import outlook
+from kwire.pipeline.tables.table_state import job_start
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import NotReadable, Warehouse
 
@@ -72,7 +72,7 @@ def _check(plan: TablePlan, asked: Topics) -> None:
     if plan.dead_letter_topic is not None:
         asked.state(plan.dead_letter_topic, plan.isolation)
     with suppress(NotReadable):  # Spark supports catalogs that pyiceberg does not
-        outlook(plan, topic)
+        job_start(plan, topic)
     plan.warehouse.make()
 
 
@@ -83,7 +83,7 @@ def _show(plan: TablePlan, asked: Topics, *, as_json: bool) -> None:
         topic = asked.state(plan.topic, plan.isolation)
         if plan.dead_letter_topic is not None:
             asked.state(plan.dead_letter_topic, plan.isolation)
-        described |= outlook(plan, topic).describe()
+        described |= job_start(plan, topic).describe()
     finally:
         show(described, as_json=as_json)
 

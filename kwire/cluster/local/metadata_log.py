@@ -222,5 +222,5 @@ class SharedMetadataLog:
                 log.flush()
             log.advance_log_start(end_offset, now_ms=now_ms)
             # All readers hold the lock, so none is reading what goes.
-            for path in (*(path for _, path in known), *log.surroundings.take_deleted(1 << 62)):
+            for path in (*(path for _, path in known), *log.environment.take_deleted(1 << 62)):
                 log.disk.remove(path)

@@ -20,7 +20,7 @@ from kwire_protocol.wire import Uuid
 
 from kwire.groups.assignors.assignor import Assignment, GroupSpec, Partitions
 
-Place: TypeAlias = tuple[Uuid, int]
+TopicIdPartition: TypeAlias = tuple[Uuid, int]
 
 
 class SimpleAssignor:
@@ -50,7 +50,7 @@ class SimpleAssignor:
 
 def _pools(
     group: GroupSpec, member_ids: Sequence[str], assignable: Mapping[Uuid, Partitions]
-) -> list[tuple[list[Place], list[str]]]:
+) -> list[tuple[list[TopicIdPartition], list[str]]]:
     """What is divided among whom."""
     subscribers: dict[Uuid, list[str]] = {}
     for member_id in member_ids:
@@ -73,11 +73,13 @@ class _Deal:
 
     sharing: int
     quotas: Mapping[str, int]
-    has: dict[str, set[Place]]
-    holders: dict[Place, int]
+    has: dict[str, set[TopicIdPartition]]
+    holders: dict[TopicIdPartition, int]
 
     @classmethod
-    def of(cls, places: Sequence[Place], members: Sequence[str], had: Mapping[str, set[Place]]) -> _Deal:
+    def of(
+        cls, places: Sequence[TopicIdPartition], members: Sequence[str], had: Mapping[str, set[TopicIdPartition]]
+    ) -> _Deal:
         known = set(places)
         has = {member_id: had[member_id] & known for member_id in members}
         holders = dict.fromkeys(places, 0)
@@ -91,7 +93,7 @@ class _Deal:
         quotas = {member_id: least + (number < more) for number, member_id in enumerate(by_size)}
         return cls(sharing, quotas, has, holders)
 
-    def run(self) -> dict[str, set[Place]]:
+    def run(self) -> dict[str, set[TopicIdPartition]]:
         self._take_from_members()
         self._take_from_places()
         self._fill()
@@ -114,7 +116,7 @@ class _Deal:
                 for member_id in holding[: count - self.sharing]:
                     self._take(member_id, place)
 
-    def _take(self, member_id: str, place: Place) -> None:
+    def _take(self, member_id: str, place: TopicIdPartition) -> None:
         self.has[member_id].remove(place)
         self.holders[place] -= 1
 
@@ -127,7 +129,7 @@ class _Deal:
                 if len(self.has[open_to[-1]]) == self.quotas[open_to[-1]]:
                     open_to.pop()
 
-    def _fill_slot(self, open_to: deque[str], place: Place) -> None:
+    def _fill_slot(self, open_to: deque[str], place: TopicIdPartition) -> None:
         """The next member in turn gets the place, or another one in exchange; it is the last in the queue then."""
         for _ in range(len(open_to)):
             open_to.rotate(-1)
@@ -142,6 +144,6 @@ class _Deal:
         self._give(giver, place)
         self._give(open_to[-1], given)
 
-    def _give(self, member_id: str, place: Place) -> None:
+    def _give(self, member_id: str, place: TopicIdPartition) -> None:
         self.has[member_id].add(place)
         self.holders[place] += 1

@@ -22,7 +22,7 @@ from kwire_protocol.wire import Uuid
 
 from kwire.groups.offsets.records import CommittedOffset, OffsetChange
 
-_Place = tuple[str, str, int]
+_GroupPartition = tuple[str, str, int]
 
 _Pending = dict[int, CommittedOffset | None]
 """Producer id -> its offset, the one committed last at the end; None if it is outdated. Of one partition of a topic."""
@@ -34,7 +34,7 @@ class PendingOffsets:
 
     _by_group: dict[str, dict[str, dict[int, _Pending]]] = attrs.field(factory=dict)
     """Group -> topic -> partition -> what is pending."""
-    _places: dict[int, dict[_Place, None]] = attrs.field(factory=dict)
+    _places: dict[int, dict[_GroupPartition, None]] = attrs.field(factory=dict)
     """Producer id -> group, topic and partition of each of its offsets, in the order of the first commit to them."""
 
     def add(self, producer_id: int, change: OffsetChange) -> None:
@@ -102,7 +102,7 @@ class PendingOffsets:
     def _find(self, group_id: str, topic: str, partition: int) -> _Pending:
         return self._by_group.get(group_id, {}).get(topic, {}).get(partition, {})
 
-    def _take(self, producer_id: int, place: _Place) -> None:
+    def _take(self, producer_id: int, place: _GroupPartition) -> None:
         group_id, topic, partition = place
         topics = self._by_group[group_id]
         partitions = topics[topic]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kwire.peers.peers import Peers
     from kwire.replicas.table import PartitionTable
 
-Place: TypeAlias = tuple[str, int]
+TopicPartition: TypeAlias = tuple[str, int]
 """Topic and partition."""
 
 TIMEOUT_S: Final = 30.0
@@ -32,11 +32,11 @@ CLIENT: Final = -1
 
 
 async def end_offsets(
-    metadata: MetadataService, partitions: PartitionTable, peers: Peers, places: Iterable[Place]
-) -> dict[Place, int | ErrorCode]:
+    metadata: MetadataService, partitions: PartitionTable, peers: Peers, places: Iterable[TopicPartition]
+) -> dict[TopicPartition, int | ErrorCode]:
     """The high watermark of each partition, or why it is not known."""
-    found: dict[Place, int | ErrorCode] = {}
-    elsewhere: dict[int, list[Place]] = {}
+    found: dict[TopicPartition, int | ErrorCode] = {}
+    elsewhere: dict[int, list[TopicPartition]] = {}
     for name, index in places:
         leader_id = _leader_of(metadata, name, index)
         if leader_id is not None and leader_id >= 0 and leader_id != metadata.config.node_id:
@@ -49,7 +49,7 @@ async def end_offsets(
         except KafkaError as error:
             found[name, index] = error.code
     # All are asked before the first is waited for.
-    asked: list[tuple[list[Place], Future[Answer]]] = [
+    asked: list[tuple[list[TopicPartition], Future[Answer]]] = [
         (theirs, peers.ask_soon(leader_id, _question(theirs), timeout_s=TIMEOUT_S))
         for leader_id, theirs in elsewhere.items()
     ]
@@ -66,7 +66,7 @@ def _leader_of(metadata: MetadataService, name: str, index: int) -> int | None:
     return None if topic is None or not 0 <= index < len(topic.partitions) else topic.partitions[index].leader
 
 
-def _question(places: Iterable[Place]) -> ListOffsetsRequest:
+def _question(places: Iterable[TopicPartition]) -> ListOffsetsRequest:
     topics: dict[str, ListOffsetsTopic] = {}
     for name, index in places:
         topic = topics.setdefault(name, ListOffsetsTopic(name))
@@ -74,7 +74,7 @@ def _question(places: Iterable[Place]) -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=CLIENT, topics=list(topics.values()))
 
 
-def _read(response: Any) -> dict[Place, int | ErrorCode]:
+def _read(response: Any) -> dict[TopicPartition, int | ErrorCode]:
     return {
         (topic.name, it.partition_index): ErrorCode(it.error_code) if it.error_code else it.offset
         for topic in response.topics

@@ -30,7 +30,7 @@ from kwire.pipeline.index.plan import FIELDS_PROPERTY
 from kwire.pipeline.index.where import And, Column, Compare, Condition, In, IsNull, Not, Operator, Or, Value, lookups
 from kwire.pipeline.tables.plan import ISOLATION_PROPERTY, MODE_PROPERTY, TOPIC_PROPERTY
 from kwire.pipeline.tables.position import PROPERTY, TAG, Position
-from kwire.pipeline.tables.standing import of_table
+from kwire.pipeline.tables.table_state import of_table
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, asked
 
 _MEMORY: Final = "2GB"
@@ -91,11 +91,11 @@ def open_index(warehouse: Warehouse, name: str) -> Index:
 
 
 def _as_index(name: str, table: Table) -> Index:
-    properties, standing = table.properties, of_table(table)
+    properties, table_state = table.properties, of_table(table)
     if properties.get(MODE_PROPERTY) != "index":
         raise PipelineError(f"table {name} is no index: kwire pipeline index makes one, TOPIC__index")
     committed = _committed(table)
-    if standing.position is None or committed is None:
+    if table_state.position is None or committed is None:
         raise PipelineError(f"index {name} has no offsets yet: no job has written to it")
     return Index(
         table,
@@ -103,7 +103,7 @@ def _as_index(name: str, table: Table) -> Index:
         properties[TOPIC_PROPERTY],
         properties[ISOLATION_PROPERTY],
         fields_from_json(properties.get(FIELDS_PROPERTY, "")),
-        standing.position,
+        table_state.position,
         committed.timestamp_ms,
     )
 

@@ -31,11 +31,11 @@ from kwire.pipeline.mirror.groups import Mirrored, take_over
 from kwire.pipeline.mirror.offsets import renewed, superfluous
 from kwire.pipeline.mirror.origins import Cycle, Origin, check_origins
 from kwire.pipeline.mirror.plan import MirrorPlan
-from kwire.pipeline.mirror.standing import (
-    Outlook,
+from kwire.pipeline.mirror.start import (
+    JobStart,
     both_clusters,
+    job_start,
     lineage_at,
-    outlook,
     reached,
     source_state,
     target_ids,
@@ -43,7 +43,7 @@ from kwire.pipeline.mirror.standing import (
 from kwire.pipeline.mirror.state import TOPIC_PREFIX, Position, State, configs_values, gap_values
 from kwire.pipeline.mirror.task import COLUMNS, SCHEMA, MirrorTask, read_told
 from kwire.pipeline.mirror.topics import Changes, batch_bytes, carry_out, planned_changes
-from kwire.pipeline.mirror.writing import AnotherMirror, Copied, Stretch, Writing, copy_stretch, declare
+from kwire.pipeline.mirror.writing import AnotherMirror, Copied, OffsetRange, Writing, copy_stretch, declare
 from kwire.pipeline.report import Report, Step
 from kwire.pipeline.stream import BatchStream, StreamingRun
 from kwire.pipeline.tables import position as tables
@@ -99,7 +99,7 @@ class MirrorRun(StreamingRun):
             writing = self._named(source, target)
             for topic in self.plan.topics:
                 abort_orphans(target, writing.prefix(topic))
-            found = outlook(self.plan, source, target)
+            found = job_start(self.plan, source, target)
             self._check_alone(found.kept)
             self._begin(source, target, writing, found)
         if not self.advanced_s:
@@ -150,7 +150,7 @@ class MirrorRun(StreamingRun):
                 assert self._writing is not None
                 raise AnotherMirror(self._writing.name, at)
 
-    def _begin(self, source: Cluster, target: Cluster, writing: Writing, found: Outlook) -> None:
+    def _begin(self, source: Cluster, target: Cluster, writing: Writing, found: JobStart) -> None:
         """Makes topics, and declares where each partition starts."""
         kept = KeptTopic(target, writing.kept_topic)
         kept.make()
@@ -284,14 +284,14 @@ class MirrorRun(StreamingRun):
                     position = attrs.evolve(it.position, origins=self._origins[topic])
                     self._put(attrs.evolve(it, position=declare(target, writing, position, now_ms=now_ms)))
 
-    def _stretches(self, ends: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, Stretch]:
+    def _stretches(self, ends: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, OffsetRange]:
         found = {}
         for topic, offsets in ends.items():
             for number, until in offsets.items():
                 at = TopicPartition(topic, number)
                 it = self._mirrored[at]
                 if until > it.position.next:
-                    found[at] = Stretch(
+                    found[at] = OffsetRange(
                         position=it.position,
                         until=until,
                         dropped=superfluous(it.runs, self._states[topic].starts[number]),
@@ -331,7 +331,7 @@ class MirrorRun(StreamingRun):
         with self._lock:
             self._mirrored[it.position.at] = it
 
-    def _tell(self, stretches: Mapping[TopicPartition, Stretch], counts: Mapping[str, int], took_s: float) -> None:
+    def _tell(self, stretches: Mapping[TopicPartition, OffsetRange], counts: Mapping[str, int], took_s: float) -> None:
         for topic in dict.fromkeys(at.topic for at in stretches):
             offsets = {at.partition: it.position.next for at, it in self._mirrored.items() if at.topic == topic}
             ends = self._states[topic].ends

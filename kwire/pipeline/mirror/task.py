@@ -23,7 +23,7 @@ from kwire.pipeline.clock import now_ms
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.offsets import Run
 from kwire.pipeline.mirror.state import Position
-from kwire.pipeline.mirror.writing import Copied, Stretch, Writing, copy_rows
+from kwire.pipeline.mirror.writing import Copied, OffsetRange, Writing, copy_rows
 from kwire.pipeline.spark_source.light_tasks import begin_task
 from kwire.pipeline.spark_source.sink_rows import records
 
@@ -42,7 +42,7 @@ class MirrorTask:
     target: str
     timeout_s: float
     writing: Writing
-    stretches: Mapping[TopicPartition, Stretch]
+    stretches: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, str]
 
     def copy(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:

@@ -90,7 +90,7 @@ class Writing:
 
 
 @attrs.frozen(kw_only=True)
-class Stretch:
+class OffsetRange:
     """A batch's part of one partition: from `position`, as the driver knows it, to `until`.
 
     dropped: runs to drop.
@@ -144,7 +144,7 @@ def declare(
 def copy_rows(
     cluster: Cluster,
     writing: Writing,
-    stretches: Mapping[TopicPartition, Stretch],
+    stretches: Mapping[TopicPartition, OffsetRange],
     rows: Iterable[tuple[TopicPartition, Record]],
     *,
     still_so: Callable[[str], None],
@@ -166,7 +166,7 @@ def copy_rows(
 def copy_stretch(
     cluster: Cluster,
     writing: Writing,
-    stretch: Stretch,
+    stretch: OffsetRange,
     records: Iterable[Record],
     *,
     still_so: Callable[[], None] = lambda: None,
@@ -181,7 +181,7 @@ def copy_stretch(
 class _Copier:
     cluster: Cluster
     writing: Writing
-    stretch: Stretch
+    stretch: OffsetRange
     still_so: Callable[[], None]
     now_ms: Callable[[], int]
     step: Callable[[str], None]

@@ -36,6 +36,6 @@ def losses(start: Positions, end: Positions, first_of_new: Positions) -> list[st
     return found
 
 
-def told(found: list[str]) -> str:
+def described(found: list[str]) -> str:
     """One line for an error."""
     return f"{'; '.join(found)}; {ADVICE}"

@@ -34,7 +34,7 @@ from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.spark_source.asking import Asking
 from kwire.pipeline.spark_source.light_tasks import begin_task
 from kwire.pipeline.spark_source.limits import Patience, limited
-from kwire.pipeline.spark_source.losses import losses, told
+from kwire.pipeline.spark_source.losses import described, losses
 from kwire.pipeline.spark_source.options import SourceOptions
 from kwire.pipeline.spark_source.positions import Positions, from_json_value, to_json_value
 from kwire.pipeline.spark_source.ranges import OffsetRange, split
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader):
         if self.options.fail_on_data_loss:
             found = losses(begins, ends, new) + self._replaced(begins, topic_ids)
             if found:
-                raise PipelineError(told(found))
+                raise PipelineError(described(found))
         self._topic_ids |= topic_ids
         known = {**new, **begins}
         ranges = [OffsetRange(at, known[at], stop) for at, stop in ends.items() if at in known]

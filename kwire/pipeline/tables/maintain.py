@@ -45,7 +45,7 @@ class Upkeep:
 
 
 @attrs.frozen(kw_only=True)
-class Kept:
+class MaintenanceResult:
     """What was done to one table."""
 
     table: str
@@ -58,7 +58,7 @@ class Kept:
     took_s: float
 
 
-def maintain(spark: SparkSession, name: str, upkeep: Upkeep) -> Kept:
+def maintain(spark: SparkSession, name: str, upkeep: Upkeep) -> MaintenanceResult:
     """Upkeep of one table, by its name in Spark's SQL. Raises PipelineError."""
     began_s = time.monotonic()
     at_ms = now_ms()
@@ -80,7 +80,7 @@ def maintain(spark: SparkSession, name: str, upkeep: Upkeep) -> Kept:
                 figures["overtaken"] += 1
             else:
                 figures.update(found)
-    return Kept(table=name, **figures, took_s=time.monotonic() - began_s)
+    return MaintenanceResult(table=name, **figures, took_s=time.monotonic() - began_s)
 
 
 _FIGURES = ("rewritten_files", "added_files", "expired_files", "orphans", "overtaken")

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.plan import ISOLATION_PROPERTY, MODE_PROPERTY, TOPIC_PROPERTY, VALUE_PROPERTY
 from kwire.pipeline.tables.position import PROPERTY
-from kwire.pipeline.tables.standing import of_table
+from kwire.pipeline.tables.table_state import of_table
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, asked, errors_table_name
 
@@ -64,7 +64,7 @@ def _statuses(catalog: Catalog, topics: Topics | None) -> Iterator[TableStatus]:
 
 
 def _status(name: str, table: Table, errors: Table | None) -> TableStatus:
-    standing = of_table(table)
+    table_state = of_table(table)
     properties = table.properties
     commits = [it.timestamp_ms for it in table.snapshots() if it.summary is not None and PROPERTY in it.summary]
     return TableStatus(
@@ -76,7 +76,7 @@ def _status(name: str, table: Table, errors: Table | None) -> TableStatus:
         errors=0 if errors is None else _total(errors, "total-records") - _total(errors, "total-position-deletes"),
         files=_total(table, "total-data-files"),
         snapshots=len(table.snapshots()),
-        offsets={} if standing.position is None else dict(standing.position.offsets),
+        offsets={} if table_state.position is None else dict(table_state.position.offsets),
         last_commit_ms=max(commits, default=None),
     )
 

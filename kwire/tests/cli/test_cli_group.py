@@ -52,12 +52,12 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
         assert (reach.bootstrap, reach.timeout_s) == ("127.0.0.1:9092", 30)
         return brokers.cluster()
 
-    class Standing:
+    class TableState:
         def now_ms(self) -> int:
             return NOW_MS
 
     monkeypatch.setattr(Reach, "cluster", connect)
-    monkeypatch.setattr(resetting, "SystemClock", Standing)
+    monkeypatch.setattr(resetting, "SystemClock", TableState)
     return Client(brokers)
 
 

@@ -80,7 +80,7 @@ from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.replicas.quotas import no_quota
 from kwire.replicas.roles import Follower, role_of
-from kwire.replication.connection import Surroundings
+from kwire.replication.connection import FetcherEnvironment
 from kwire.replication.fetching import Fetcher, FetchSettings
 from kwire.replication.followers import FollowedPartition, ReplicaFollowers
 from kwire.runtime import workers
@@ -576,7 +576,7 @@ async def connections_to_a_leader(scene: Scene) -> int:
     broker = scene.broker
     topic = f"followed-{len(broker.metadata.image.topics)}"
     await scene.client.call(CreateTopicsRequest([CreatableTopic(topic, 6, 1)]), 7)
-    around = Surroundings(
+    around = FetcherEnvironment(
         scene.server.server.processor, Timer, lambda _: None, lambda: 0, lambda _: None, lambda: 1000, "test"
     )
     followers = ReplicaFollowers(broker.metadata, broker.partitions, broker.in_sync, no_quota(), around, lambda _: None)

@@ -23,7 +23,7 @@ from kwire_protocol.wire import ApiMessage, Reader, Writer
 from trio.testing import MockClock
 
 from kwire.client.login import NewExchange
-from kwire.replication.connection import REPLY_OVERHEAD_BYTES, Address, LeaderConnection, Surroundings
+from kwire.replication.connection import REPLY_OVERHEAD_BYTES, Address, FetcherEnvironment, LeaderConnection
 from kwire.replication.fetching import FIRST_PAUSE_MS, Fetcher, FetchSettings
 from kwire.runtime.poll import READ, WRITE
 from kwire.runtime.processor import Timer
@@ -119,7 +119,7 @@ class Leader:
     def __attrs_post_init__(self) -> None:
         self.fetcher = Fetcher(2, 1, 77, SETTINGS)
         self.fetcher.follow(KEY, "t", EPOCH, self.log)
-        around = Surroundings(
+        around = FetcherEnvironment(
             cast(Any, self.loop),
             Timer,
             lambda task: trio.run(task, clock=MockClock(autojump_threshold=0)),

@@ -227,7 +227,7 @@ def test_retention_tells_who_rests_of_the_new_log_start(world: World) -> None:
     config: Any = partition.log.config
     partition.log.roll(0)
     partition.configure(partition.rules, type(config)(retention_bytes=0))
-    while partition.tend(world.clock.now_ms()):
+    while partition.maintain(world.clock.now_ms()):
         pass
     news = session.news()
     assert news is not None

@@ -40,8 +40,8 @@ from kwire_storage.disk.lease import Lease
 from kwire_storage.disk.reserve import Reserve
 from kwire_storage.errors import ForeignFolderError, StorageError, is_full, is_mistake
 from kwire_storage.log.closing import close_all, in_turn
+from kwire_storage.log.environment import Deleted, DeletedFiles, Draw, LogEnvironment, never_any
 from kwire_storage.log.log import Log
-from kwire_storage.log.surroundings import Deleted, DeletedFiles, Draw, Surroundings, never_any
 
 _logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class LogDir:
     _checkpoints: OffsetCheckpoints
     _lock: DiskLock
     _doomed: list[_Doomed]
-    _surroundings: Surroundings
+    _environment: LogEnvironment
     futures: dict[TopicPartition, str]
     """Partitions that are, or were at the start, on their way here, with the folders that they grow in."""
     strays: set[str]
@@ -114,7 +114,7 @@ class LogDir:
     reserve: Reserve = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.reserve = self._surroundings.reserve or Reserve(self.disk)
+        self.reserve = self._environment.reserve or Reserve(self.disk)
 
     @classmethod
     def open(
@@ -168,7 +168,7 @@ class LogDir:
                 checkpoints=OffsetCheckpoints(disk, listed, reserve),
                 lock=lock,
                 doomed=[_Doomed(it) for it in (*filter(names.is_deleted_folder, listed), *former)],
-                surroundings=Surroundings(draw, reserve),
+                environment=LogEnvironment(draw, reserve),
                 futures=futures,
                 strays=set(filter(names.is_stray_folder, listed)),
             )
@@ -208,7 +208,7 @@ class LogDir:
             recovery_point=self._checkpoints.recovery_points.get(key, 0),
             log_start_offset=self._checkpoints.log_starts.get(key, 0),
             cleaned_offset=self._checkpoints.cleaned.get(key, 0),
-            surroundings=self._surroundings,
+            environment=self._environment,
             on_scanned=on_scanned,
         )
         log.durability.on_failed = partial(self._log_failed, key, log)
@@ -232,7 +232,7 @@ class LogDir:
             config,
             now_ms=now_ms,
             clean_shutdown=True,
-            surroundings=self._surroundings,
+            environment=self._environment,
             make_folder=lambda: self._make_folder(folder, key, topic_id),
         )
         self.logs[key] = log
@@ -339,7 +339,7 @@ class LogDir:
 
     def take_deleted(self, now_ms: int) -> Deleted | None:
         """What is to be removed of deleted logs, and of deleted segments whose time has come; None: nothing."""
-        files = self._surroundings.take_deleted(now_ms)
+        files = self._environment.take_deleted(now_ms)
         folders = [it.path for it in self._doomed if not it.is_lent]
         self._doomed = [it for it in self._doomed if it.is_lent]
         return Deleted(folders, files) if folders or files else None
@@ -357,7 +357,7 @@ class LogDir:
     def give_back(self, deleted: Deleted) -> None:
         """What `take_deleted` gave was not removed, or not all of it: it is given again the next time."""
         self._doomed += map(_Doomed, deleted.folders)
-        self._surroundings.deleted.append(DeletedFiles(0, deleted.files))
+        self._environment.deleted.append(DeletedFiles(0, deleted.files))
 
     def checkpointed(self, key: TopicPartition) -> Checkpointed:
         """Of a log that need not be open; 0 for what the checkpoints do not say."""

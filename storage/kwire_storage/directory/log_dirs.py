@@ -23,7 +23,7 @@ from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.directory.offset_checkpoints import Checkpoints
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError, ForeignFolderError, StorageError
-from kwire_storage.log.surroundings import Draw, never_any
+from kwire_storage.log.environment import Draw, never_any
 
 
 @attrs.define(eq=False)

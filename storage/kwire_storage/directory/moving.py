@@ -31,9 +31,9 @@ from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.disk.ownership import SoleUse
 from kwire_storage.errors import CorruptLogError, StorageError
+from kwire_storage.log.environment import LogEnvironment
 from kwire_storage.log.log import Log
 from kwire_storage.log.slices import LogSlice
-from kwire_storage.log.surroundings import Surroundings
 
 _OPEN_FILES = 2
 """Of a copy: it is written segment by segment."""
@@ -103,7 +103,7 @@ class LogMove:
             source.config,
             now_ms=now_ms,
             clean_shutdown=True,
-            surroundings=Surroundings(open_files=OpenFiles(_OPEN_FILES)),
+            environment=LogEnvironment(open_files=OpenFiles(_OPEN_FILES)),
             make_folder=make_folder,
         )
         target_folder.futures[key] = path

@@ -17,10 +17,10 @@ from kwire_storage.disk.files import Disk
 from kwire_storage.disk.reserve import Reserve
 from kwire_storage.errors import CorruptLogError, is_full
 from kwire_storage.log.durability import Durability
+from kwire_storage.log.environment import LogEnvironment
 from kwire_storage.log.epochs import EpochCache
 from kwire_storage.log.log_segments import LogSegments
 from kwire_storage.log.recovery import LogRecovery, Recovery
-from kwire_storage.log.surroundings import Surroundings
 from kwire_storage.log.swap_files import complete_swap
 from kwire_storage.producers.state_manager import ProducerStateManager
 
@@ -56,7 +56,7 @@ class LogLoader:
     disk: Disk
     path: str
     config: LogConfig
-    surroundings: Surroundings
+    environment: LogEnvironment
     reserve: Reserve
     make_folder: MakeFolder
     log_start_offset: int
@@ -75,7 +75,7 @@ class LogLoader:
             is_made = self._try_to_make_folder(durability)
             listed = _Listed()
         bases = sorted(listed.bases) or [self.log_start_offset]
-        segments = LogSegments(self.disk, self.path, self.config, self.surroundings, bases, now_ms=self.now_ms)
+        segments = LogSegments(self.disk, self.path, self.config, self.environment, bases, now_ms=self.now_ms)
         segments.may_be_compacted = self.cleaned_offset > 0
         producer_state = ProducerStateManager(self.disk, self.path, self.config, segments, sorted(listed.snapshots))
         log_start_offset = max(self.log_start_offset, bases[0])

@@ -40,13 +40,13 @@ from kwire_storage.errors import CorruptLogError, OffsetOutOfRange, StorageError
 from kwire_storage.log import retention, search
 from kwire_storage.log.damage import CorruptRange
 from kwire_storage.log.durability import Flush
+from kwire_storage.log.environment import LogEnvironment
 from kwire_storage.log.epochs import EpochCache, epochs_path, load_epochs
 from kwire_storage.log.loading import LogLoader, LogParts, MakeFolder
 from kwire_storage.log.rolling import RollPolicy
 from kwire_storage.log.search import TimestampOffset
 from kwire_storage.log.segment import Segment
 from kwire_storage.log.slices import LogSlice
-from kwire_storage.log.surroundings import Surroundings
 from kwire_storage.producers.markers import apply_batch, decode_marker
 from kwire_storage.producers.states import ProducerStates
 from kwire_storage.producers.txn_index import AbortedTxn
@@ -69,7 +69,7 @@ class Log:
     """One partition's log (see the module). Create it with `Log.open`."""
 
     def __init__(
-        self, disk: Lease, path: str, config: LogConfig, parts: LogParts, surroundings: Surroundings, reserve: Reserve
+        self, disk: Lease, path: str, config: LogConfig, parts: LogParts, environment: LogEnvironment, reserve: Reserve
     ) -> None:
         self.disk = disk
         self.path = path
@@ -77,7 +77,7 @@ class Log:
         self.segments = parts.segments
         self.producer_state = parts.producer_state
         self.durability = parts.durability
-        self.roll_policy = RollPolicy(config, surroundings.draw)
+        self.roll_policy = RollPolicy(config, environment.draw)
         self.log_start_offset = parts.log_start_offset
         self.recovery = parts.recovery
         self.cleaned_offset = 0
@@ -86,14 +86,14 @@ class Log:
         """Whether cleaned segments are replacing others (`compaction/swap.py`): no segment is deleted meanwhile."""
         self.on_roll: Callable[[], None] = ignore
         """Called when a segment is full and can be flushed for good."""
-        self.surroundings = surroundings
+        self.environment = environment
         self._leader_epochs = parts.leader_epochs
         self._make_folder = parts.make_folder
         self._is_active = parts.recovery is not None
         """Whether the active segment is ready for appends. Then leader epochs and producers are loaded too."""
         self._is_closed = False
         self._quiet_until_ms = self._quiet_as_of = -1
-        """Until this time `tend` has nothing to do, if the log still ends at this offset."""
+        """Until this time `maintain` has nothing to do, if the log still ends at this offset."""
         self._config = config
         self._stamps = config.stamps
 
@@ -109,7 +109,7 @@ class Log:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         cleaned_offset: int = 0,
-        surroundings: Surroundings | None = None,
+        environment: LogEnvironment | None = None,
         make_folder: MakeFolder | None = None,
         on_scanned: Callable[[int], None] = ignore,
     ) -> Log:
@@ -124,14 +124,14 @@ class Log:
             disk.mkdir(path)
             return ()
 
-        surroundings = surroundings or Surroundings()
-        reserve = surroundings.reserve or Reserve(disk)
-        lease = Lease(disk, surroundings.open_files)
+        environment = environment or LogEnvironment()
+        reserve = environment.reserve or Reserve(disk)
+        lease = Lease(disk, environment.open_files)
         loader = LogLoader(
             disk=lease,
             path=path,
             config=config,
-            surroundings=surroundings,
+            environment=environment,
             reserve=reserve,
             make_folder=make_folder or make_bare_folder,
             log_start_offset=log_start_offset,
@@ -141,7 +141,7 @@ class Log:
             now_ms=now_ms,
             on_scanned=on_scanned,
         )
-        log = cls(lease, path, config, loader.load(), surroundings, reserve)
+        log = cls(lease, path, config, loader.load(), environment, reserve)
         if log.recovery is not None and log.active.damage:
             # A new segment, so that new records do not follow corrupt bytes in the same file.
             log.roll(now_ms)
@@ -608,7 +608,7 @@ class Log:
         if not self.is_exchanging:
             self._delete_oldest(sum(base <= self.log_start_offset for base in self.segments.bases[1:]), now_ms)
 
-    def tend(self, now_ms: int, high_watermark: int) -> int:
+    def maintain(self, now_ms: int, high_watermark: int) -> int:
         """`maybe_roll`, then `apply_retention` for one segment. Returns 1 if a segment was deleted. Usually free.
 
         It remembers when something can be due next, because hardly any of a thousand logs has anything to do.
@@ -670,7 +670,7 @@ class Log:
     def _delete_snapshot(self, offset: int, now_ms: int) -> None:
         paths = self.producer_state.take_out(offset)
         if paths:
-            self.surroundings.delete_later(self.disk, paths, now_ms + self._config.file_delete_delay_ms)
+            self.environment.delete_later(self.disk, paths, now_ms + self._config.file_delete_delay_ms)
             self.durability.note_deleted(paths)
 
     # -- making durable

@@ -23,9 +23,9 @@ from kwire_storage.config import LogConfig
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError, CorruptRangeError
 from kwire_storage.log.damage import holding
+from kwire_storage.log.environment import LogEnvironment
 from kwire_storage.log.segment import Segment
 from kwire_storage.log.slices import LogSlice
-from kwire_storage.log.surroundings import Surroundings
 from kwire_storage.producers.markers import decode_marker
 from kwire_storage.producers.states import EndTxnMarker
 
@@ -34,11 +34,18 @@ class LogSegments:
     """See the module. `bases` is ascending; other code must not change it, nor `active`."""
 
     def __init__(
-        self, disk: Disk, path: str, config: LogConfig, surroundings: Surroundings, bases: Iterable[int], *, now_ms: int
+        self,
+        disk: Disk,
+        path: str,
+        config: LogConfig,
+        environment: LogEnvironment,
+        bases: Iterable[int],
+        *,
+        now_ms: int,
     ) -> None:
         self._disk = disk
         self._path = path
-        self._surroundings = surroundings
+        self._environment = environment
         self._config = config
         self.bases = list(bases)
         self._segments = [self.new_segment(base, now_ms) for base in self.bases]
@@ -152,7 +159,7 @@ class LogSegments:
         self._newest_so_far.clear()
         segment.release()
         paths = [segment.records_path, *(segment.path + suffix for suffix in names.SEGMENT_SUFFIXES[1:])]
-        self._surroundings.delete_later(self._disk, paths, now_ms + self._config.file_delete_delay_ms)
+        self._environment.delete_later(self._disk, paths, now_ms + self._config.file_delete_delay_ms)
         return paths
 
     # -- reading

@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 
 from kwire_storage.config import NEVER, LogConfig
+from kwire_storage.log.environment import Draw
 from kwire_storage.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kwire_storage.log.segment import Segment
-from kwire_storage.log.surroundings import Draw
 
 
 @attrs.define(eq=False)

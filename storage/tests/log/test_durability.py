@@ -84,7 +84,7 @@ def test_segments_deleted_during_a_flush_do_not_come_back() -> None:
         append(log, 2)
     flush = log.begin_flush()
     log.advance_log_start(log.log_end_offset)
-    for path in log.surroundings.take_deleted(10**9):
+    for path in log.environment.take_deleted(10**9):
         disk.remove(path)
     flush.run()
     log.finish_flush(flush)

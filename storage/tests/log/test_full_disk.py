@@ -184,7 +184,7 @@ def test_without_a_reserve_retention_deletes_all_but_the_segment_that_cannot_be_
     disk.fill()
     assert log.apply_retention(10_000, log.log_end_offset) > 0
     assert len(log.segments) == 1
-    for path in log.surroundings.take_deleted(10_000):
+    for path in log.environment.take_deleted(10_000):
         disk.remove(path)
     log.apply_retention(10_000, log.log_end_offset)
     assert log.log_start_offset == log.log_end_offset, "what was deleted made room for a new segment"

@@ -123,11 +123,11 @@ def test_deleting_records_moves_the_start_and_deletes_whole_segments(kind: str, 
     assert "00000000000000000008.log.deleted" in listed
     assert "00000000000000000008.log" not in listed
     assert "00000000000000000008.snapshot.deleted" in listed
-    assert log.surroundings.take_deleted(5999) == []
-    assert sorted(log.surroundings.take_deleted(6000)) == sorted(
+    assert log.environment.take_deleted(5999) == []
+    assert sorted(log.environment.take_deleted(6000)) == sorted(
         f"orders-0/{name}" for name in listed if name.endswith(".deleted")
     )
-    assert log.surroundings.take_deleted(10**9) == []
+    assert log.environment.take_deleted(10**9) == []
     with pytest.raises(ValueError, match="beyond"):
         log.advance_log_start(41)
     log.advance_log_start(40)

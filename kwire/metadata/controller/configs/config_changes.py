@@ -15,7 +15,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_configs import ConfigRecord
 from kwire_protocol.kafka_error import KafkaError, quoted
 
-from kwire.config.definition import ConfigDefinition, ConfigType, to_text, told
+from kwire.config.definition import ConfigDefinition, ConfigType, shown, to_text
 from kwire.config.tables.broker import broker_config
 from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
@@ -101,7 +101,7 @@ def _check_operations(change: ConfigChange) -> None:
     for name, count in Counter(name for name, _, _ in change.operations).items():
         if count > 1:
             raise invalid_request(
-                f"The request has duplicate config keys: {told(name)} of {told(change.resource_name)}"
+                f"The request has duplicate config keys: {shown(name)} of {shown(change.resource_name)}"
             )
     without_value = [
         name for name, operation, value in change.operations if value is None and operation != Operation.DELETE
@@ -158,7 +158,7 @@ def _apply_operation(resource_type: int, configs: dict[str, str], name: str, ope
             if definition is None or definition.type is not ConfigType.LIST:
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG,
-                    f"Can't {Operation(operation).name} to key {told(name)} because its type is not LIST: SET it",
+                    f"Can't {Operation(operation).name} to key {shown(name)} because its type is not LIST: SET it",
                 )
             current = configs.get(name)
             if current is None:

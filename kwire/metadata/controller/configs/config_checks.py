@@ -13,7 +13,7 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.config.definition import ConfigDefinition, ConfigError, Definitions, Scope, Value, told
+from kwire.config.definition import ConfigDefinition, ConfigError, Definitions, Scope, Value, shown
 from kwire.config.relations import group_violations, topic_violations, violations
 from kwire.config.resolution import ConfigResolver, overlay
 from kwire.config.server import ServerConfig
@@ -162,7 +162,7 @@ def check_client_metrics_configs(configs: Mapping[str, str]) -> None:
         definition = CLIENT_METRICS_CONFIGS.get(name)
         if definition is None:
             raise invalid_request(
-                f"Unknown client metrics configuration: {told(name)}{did_you_mean(name, CLIENT_METRICS_CONFIGS)}"
+                f"Unknown client metrics configuration: {shown(name)}{did_you_mean(name, CLIENT_METRICS_CONFIGS)}"
             )
         if name == "interval.ms":
             _check_interval(definition, text)
@@ -186,7 +186,7 @@ def _check_interval(definition: ConfigDefinition, text: str) -> None:
 def _check_match(pattern: str) -> None:
     attribute, equals, expression = pattern.partition("=")
     attribute = attribute.strip()
-    wrong = f"Illegal client matching pattern: {told(pattern)}"
+    wrong = f"Illegal client matching pattern: {shown(pattern)}"
     if not equals or "=" in expression or not expression.strip():
         raise _invalid(f"{wrong}; it is written attribute=pattern")
     if attribute not in _CLIENT_ATTRIBUTES:
@@ -198,7 +198,7 @@ def _parsed(
 ) -> dict[str, Value]:
     for name in configs:
         if name not in definitions:
-            raise _invalid(f"Unknown {kind} config name: {told(name)}{did_you_mean(name, definitions, elsewhere)}")
+            raise _invalid(f"Unknown {kind} config name: {shown(name)}{did_you_mean(name, definitions, elsewhere)}")
     return {name: _parse(definitions[name], text) for name, text in configs.items()}
 
 
@@ -215,15 +215,15 @@ def check_own_broker(name: str, node_id: int) -> None:
     """A broker's configurations are changed and described by that broker. The empty name means all brokers."""
     if name:
         if not name.removeprefix("-").isdecimal():
-            raise invalid_request(f"Broker id must be an integer, but it is: {told(name)}")
+            raise invalid_request(f"Broker id must be an integer, but it is: {shown(name)}")
         if name != str(node_id):
             raise invalid_request(
-                f"Unexpected broker id, expected {node_id}, but received {told(name)}: ask that broker"
+                f"Unexpected broker id, expected {node_id}, but received {shown(name)}: ask that broker"
             )
 
 
 def no_value_for(names: Sequence[str]) -> str:
-    named = ", ".join(map(told, names[:_MOST_NAMES_TOLD]))
+    named = ", ".join(map(shown, names[:_MOST_NAMES_TOLD]))
     return f"Null value not supported for configs: {named}; give a value, or leave them out"
 
 

@@ -84,7 +84,7 @@ class Node:
 
 
 class ClusterOfProcesses:
-    """Three nodes at first. Whoever waits here is the nodes' supervisor meanwhile (`tend`), as systemd is elsewhere."""
+    """Three nodes at first. A test that waits here supervises them meanwhile (`maintain`), as systemd would."""
 
     def __init__(self, folder: Path, form: Form, *, mistake: str | None = None) -> None:
         """`mistake`: one that all nodes are to make, of those that the simulation has."""
@@ -175,7 +175,7 @@ class ClusterOfProcesses:
 
     # All of them
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Starts nodes again that ended by themselves. Fails if they should not have."""
         for node in self.nodes.values():
             if node.process is not None and not node.process.is_running:
@@ -189,7 +189,7 @@ class ClusterOfProcesses:
         """Waits until `so()`, and tends the nodes meanwhile."""
 
         def probe() -> bool:
-            self.tend()
+            self.maintain()
             return so()
 
         eventually(probe, what, within_s=within_s, pause_s=0.1)
@@ -271,7 +271,7 @@ class ClusterOfProcesses:
 
     def stop_all(self) -> None:
         """In good order, one after the other."""
-        self.tend()
+        self.maintain()
         for node_id in list(self.nodes):
             self.stop(node_id)
 

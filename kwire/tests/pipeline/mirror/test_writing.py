@@ -25,8 +25,8 @@ from kwire.pipeline.mirror.state import Position, State
 from kwire.pipeline.mirror.writing import (
     AnotherMirror,
     Copied,
+    OffsetRange,
     PositionLost,
-    Stretch,
     Writing,
     copy_rows,
     copy_stretch,
@@ -136,16 +136,16 @@ class Scene:
         number = next(_numbers)
         return Record(0, 1_000 + number, b"key %d" % (number % 5), b"value %d" % number, (("n", b"%d" % number),))
 
-    def stretches(self) -> dict[TopicPartition, Stretch]:
+    def stretches(self) -> dict[TopicPartition, OffsetRange]:
         """From what the driver knows to the source's end."""
         ends = list_offsets(self.source, self.topic, LATEST)
         return {
-            at: Stretch(position=it, until=ends[at.partition], batch_bytes=150)
+            at: OffsetRange(position=it, until=ends[at.partition], batch_bytes=150)
             for at, it in self.known.items()
             if ends[at.partition] > it.next
         }
 
-    def rows(self, stretches: dict[TopicPartition, Stretch]) -> Iterator[tuple[TopicPartition, Record]]:
+    def rows(self, stretches: dict[TopicPartition, OffsetRange]) -> Iterator[tuple[TopicPartition, Record]]:
         for at, it in stretches.items():
             with PartitionReader(
                 self.source, at, it.position.next, it.until, isolation_level=IsolationLevel.READ_COMMITTED

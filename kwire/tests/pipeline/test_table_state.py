@@ -11,7 +11,7 @@ import pytest
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.position import LostRange, Position
-from kwire.pipeline.tables.standing import outlook, standing
+from kwire.pipeline.tables.table_state import job_start, table_state
 from kwire.pipeline.topic_state import TopicState
 from kwire.pipeline.warehouse import Warehouse, parse_warehouse
 from kwire.tests.pipeline.iceberg import commit, make_table, table_at
@@ -31,12 +31,12 @@ def plan(warehouse: Warehouse) -> TablePlan:
 
 
 def test_what_was_never_written_stands_nowhere_and_nothing_is_made_of_looking(warehouse: Warehouse) -> None:
-    assert standing(warehouse, "orders") is None
+    assert table_state(warehouse, "orders") is None
     assert warehouse.folder is not None
     assert not warehouse.folder.exists()
     make_table(warehouse, "orders", {"kwire.topic": "orders"})
-    assert standing(warehouse, "clicks") is None
-    found = standing(warehouse, "orders")
+    assert table_state(warehouse, "clicks") is None
+    found = table_state(warehouse, "orders")
     assert found is not None
     assert (found.snapshot_id, found.position) == (None, None)
     assert found.properties["kwire.topic"] == "orders"
@@ -46,7 +46,7 @@ def test_the_newest_snapshot_with_offsets_tells_the_position(warehouse: Warehous
     make_table(warehouse, "orders", {})
     for position in (AT.moved({0: 6}), AT, None, None):
         commit(warehouse, "orders", position)
-    found = standing(warehouse, "orders")
+    found = table_state(warehouse, "orders")
     assert found is not None
     assert found.position == AT
     assert found.snapshot_id is not None
@@ -54,7 +54,7 @@ def test_the_newest_snapshot_with_offsets_tells_the_position(warehouse: Warehous
 
 @pytest.mark.parametrize(("begin", "start"), [("earliest", {0: 5, 1: 0}), ("latest", {0: 100, 1: 50})])
 def test_a_new_table_would_begin_as_told(plan: TablePlan, begin: Any, start: dict[int, int]) -> None:
-    found = outlook(attrs.evolve(plan, begin=begin), TOPIC)
+    found = job_start(attrs.evolve(plan, begin=begin), TOPIC)
     assert found.describe() == {
         "table_exists": False,
         "start": {str(number): offset for number, offset in start.items()},
@@ -65,7 +65,7 @@ def test_a_new_table_would_begin_as_told(plan: TablePlan, begin: Any, start: dic
 
 def test_a_table_would_go_on_where_it_is(plan: TablePlan) -> None:
     table_at(plan, AT)
-    found = outlook(attrs.evolve(plan, begin="latest"), TOPIC)
+    found = job_start(attrs.evolve(plan, begin="latest"), TOPIC)
     assert found.table_exists
     assert found.start.position == AT
     assert found.unread == {0: 90, 1: 30}
@@ -75,22 +75,22 @@ def test_what_would_stop_the_job_is_told(plan: TablePlan) -> None:
     table_at(plan, AT)
     cut = attrs.evolve(TOPIC, starts={0: 12, 1: 0})
     with pytest.raises(LostRange, match="partition 0 offsets 10 to 11"):
-        outlook(plan, cut)
-    assert outlook(attrs.evolve(plan, on_gap="record"), cut).describe()["lost"] == ["partition 0 offsets 10 to 11"]
+        job_start(plan, cut)
+    assert job_start(attrs.evolve(plan, on_gap="record"), cut).describe()["lost"] == ["partition 0 offsets 10 to 11"]
     with pytest.raises(PipelineError, match="deleted and created again"):
-        outlook(plan, attrs.evolve(TOPIC, topic_id="id-2"))
+        job_start(plan, attrs.evolve(TOPIC, topic_id="id-2"))
     with pytest.raises(PipelineError, match="made with --mode append, not upsert"):
-        outlook(attrs.evolve(plan, mode="upsert"), TOPIC)
+        job_start(attrs.evolve(plan, mode="upsert"), TOPIC)
     with pytest.raises(PipelineError, match="made with --value bytes, not json"):
-        outlook(attrs.evolve(plan, value="json"), TOPIC)
+        job_start(attrs.evolve(plan, value="json"), TOPIC)
     with pytest.raises(PipelineError, match="made with topic orders, not clicks"):
-        outlook(attrs.evolve(plan, topic="clicks"), attrs.evolve(TOPIC, topic="clicks"))
+        job_start(attrs.evolve(plan, topic="clicks"), attrs.evolve(TOPIC, topic="clicks"))
 
 
 def test_somebody_elses_table_is_left_alone(plan: TablePlan) -> None:
     make_table(plan.warehouse, plan.table, {})
     with pytest.raises(PipelineError, match="was not made by kwire"):
-        outlook(plan, TOPIC)
+        job_start(plan, TOPIC)
 
 
 def test_a_table_whose_files_are_gone_is_one_line(plan: TablePlan) -> None:
@@ -99,5 +99,5 @@ def test_a_table_whose_files_are_gone_is_one_line(plan: TablePlan) -> None:
     for file in plan.warehouse.folder.rglob("*.metadata.json"):
         file.unlink()
     with pytest.raises(PipelineError, match="the table orders in .* cannot be read") as told:
-        standing(plan.warehouse, plan.table)
+        table_state(plan.warehouse, plan.table)
     assert "\n" not in str(told.value)

@@ -37,7 +37,7 @@ def reached(bootstrap: str, flag: str, timeout_s: float = TIMEOUT_S) -> Iterator
 
 
 @attrs.frozen(kw_only=True)
-class TopicOutlook:
+class TopicStart:
     """One topic, at the start of a mirror."""
 
     state: TopicState
@@ -51,12 +51,12 @@ class TopicOutlook:
 
 
 @attrs.frozen(kw_only=True)
-class Outlook:
+class JobStart:
     name: str
     source_id: str
     target_id: str
     kept: State
-    topics: Mapping[str, TopicOutlook]
+    topics: Mapping[str, TopicStart]
 
     @property
     def kept_topic(self) -> str:
@@ -85,7 +85,7 @@ class Outlook:
         return told
 
 
-def outlook(plan: MirrorPlan, source: Cluster, target: Cluster) -> Outlook:
+def job_start(plan: MirrorPlan, source: Cluster, target: Cluster) -> JobStart:
     """Where the plan's mirror would start. Raises PipelineError for everything that would prevent the start."""
     source_id, target_id = source.cluster_id or "", target.cluster_id or ""
     name = plan.named(source_id, target_id)
@@ -109,7 +109,7 @@ def outlook(plan: MirrorPlan, source: Cluster, target: Cluster) -> Outlook:
             on_gap=plan.on_gap,
             holder=plan.holder(TOPIC_PREFIX + name),
         )
-        topics[topic] = TopicOutlook(
+        topics[topic] = TopicStart(
             state=state,
             target=plan.target_topic(topic),
             begun=begun,
@@ -118,7 +118,7 @@ def outlook(plan: MirrorPlan, source: Cluster, target: Cluster) -> Outlook:
             changes=changes[topic][0],
             configs=changes[topic][1],
         )
-    return Outlook(name=name, source_id=source_id, target_id=target_id, kept=kept, topics=topics)
+    return JobStart(name=name, source_id=source_id, target_id=target_id, kept=kept, topics=topics)
 
 
 def source_state(plan: MirrorPlan, source: Cluster, topic: str) -> TopicState:

@@ -38,7 +38,7 @@ class Deleted(NamedTuple):
 
 
 @attrs.define(eq=False)
-class Surroundings:
+class LogEnvironment:
     """`deleted` are the files of deleted segments: removing a large file takes long, so it is done elsewhere.
 
     `draw` spreads events that would otherwise happen to many logs at the same time (`segment.jitter.ms`).

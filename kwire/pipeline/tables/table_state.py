@@ -16,7 +16,7 @@ from kwire.pipeline.warehouse import NAMESPACE, Warehouse, asked
 
 
 @attrs.frozen
-class Standing:
+class TableState:
     """A table as its newest snapshot has it. `snapshot_id` is None for one that was never written."""
 
     properties: Mapping[str, str]
@@ -24,13 +24,13 @@ class Standing:
     position: Position | None
 
 
-def standing(warehouse: Warehouse, table: str) -> Standing | None:
+def table_state(warehouse: Warehouse, table: str) -> TableState | None:
     """The position of a table of the pipeline; None if it does not exist. Creates nothing. Raises PipelineError."""
     if not warehouse.exists():
         return None
     catalog = warehouse.pyiceberg_catalog()
 
-    def look() -> Standing | None:
+    def look() -> TableState | None:
         try:
             return of_table(catalog.load_table((NAMESPACE, table)))
         except (NoSuchTableError, NoSuchNamespaceError):
@@ -42,10 +42,10 @@ def standing(warehouse: Warehouse, table: str) -> Standing | None:
         catalog.close()
 
 
-def of_table(table: Table) -> Standing:
+def of_table(table: Table) -> TableState:
     """The position of a table that pyiceberg has loaded. Raises PipelineError for offsets of a newer kwire."""
     newest = table.current_snapshot()
-    return Standing(
+    return TableState(
         properties=dict(table.properties),
         snapshot_id=None if newest is None else newest.snapshot_id,
         position=newest_position(summaries(table, newest)),
@@ -70,7 +70,7 @@ def _order(snapshot: Snapshot) -> int:
 
 
 @attrs.frozen
-class Outlook:
+class JobStart:
     """What a job would start with."""
 
     table_exists: bool
@@ -88,14 +88,14 @@ class Outlook:
         }
 
 
-def outlook(plan: TablePlan, topic: TopicState) -> Outlook:
+def job_start(plan: TablePlan, topic: TopicState) -> JobStart:
     """Where the plan's job would start. Raises PipelineError for everything that would prevent the start."""
     plan.warehouse.check()
-    found = standing(plan.warehouse, plan.table)
+    found = table_state(plan.warehouse, plan.table)
     if found is not None:
         plan.check_table(found.properties)
     reached = None if found is None else found.position
     begin_at = topic.starts if plan.begin == "earliest" else topic.ends
     begun = start(reached, topic, begin_at=begin_at, on_gap=plan.on_gap)
     unread = {number: topic.ends[number] - at for number, at in begun.position.offsets.items()}
-    return Outlook(found is not None, begun, unread)
+    return JobStart(found is not None, begun, unread)

@@ -25,7 +25,7 @@ from kwire.pipeline.delivery.kept import KeptTopic
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.origins import Cycle, Origin
 from kwire.pipeline.mirror.plan import MirrorPlan
-from kwire.pipeline.mirror.standing import Outlook, both_clusters, outlook
+from kwire.pipeline.mirror.start import JobStart, both_clusters, job_start
 from kwire.pipeline.mirror.state import Position
 from kwire.pipeline.tables.position import LostRange
 from kwire.testing import Broker
@@ -67,10 +67,10 @@ class Scene:
         given = {"source": self.source, "target": self.target, "topics": (self.topic,), "name": self.topic, **options}
         return MirrorPlan(**given)
 
-    def outlook(self, **options: Any) -> Outlook:
+    def job_start(self, **options: Any) -> JobStart:
         plan = self.plan(**options)
         with both_clusters(plan) as (source, target):
-            return outlook(plan, source, target)
+            return job_start(plan, source, target)
 
     def delete(self, bootstrap: str, *, again: bool = True) -> None:
         with Cluster(bootstrap) as cluster:
@@ -92,9 +92,9 @@ def scene(addresses: tuple[str, str]) -> Scene:
 
 
 def test_it_goes_on_where_it_was(scene: Scene) -> None:
-    found = scene.outlook().topics[scene.topic]
+    found = scene.job_start().topics[scene.topic]
     assert (dict(found.begun.position.offsets), found.is_new) == ({0: 3}, False)
-    anew = scene.outlook(name="another", begin="latest").topics[scene.topic]
+    anew = scene.job_start(name="another", begin="latest").topics[scene.topic]
     assert (dict(anew.begun.position.offsets), anew.is_new) == ({0: 5}, True)
 
 
@@ -103,8 +103,8 @@ def test_what_was_deleted_before_it_was_mirrored_is_told_or_noted(scene: Scene) 
         wanted = DeleteRecordsTopic(scene.topic, [DeleteRecordsPartition(0, 4)])
         source.call(DeleteRecordsRequest([wanted], 10_000), node_id=source.leader(TopicPartition(scene.topic, 0)))
     with pytest.raises(LostRange, match=f"partition 0 offsets 3 to 3.* in topic kwire-mirror-{scene.topic} of --to"):
-        scene.outlook()
-    begun = scene.outlook(on_gap="record").topics[scene.topic].begun
+        scene.job_start()
+    begun = scene.job_start(on_gap="record").topics[scene.topic].begun
     assert ([str(it) for it in begun.gaps], dict(begun.position.offsets)) == (["partition 0 offsets 3 to 3"], {0: 4})
 
 
@@ -112,25 +112,25 @@ def test_a_topic_that_was_made_again_on_either_side_is_another(addresses: tuple[
     scene = Scene(*addresses)
     scene.delete(scene.source)
     with pytest.raises(PipelineError, match="deleted and created again since the mirror was written"):
-        scene.outlook()
+        scene.job_start()
     scene = Scene(*addresses)
     scene.delete(scene.target)
     with pytest.raises(PipelineError, match="at --to was deleted and created again"):
-        scene.outlook()
+        scene.job_start()
     scene.delete(scene.target, again=False)
     with pytest.raises(PipelineError, match="at --to was deleted since"):
-        scene.outlook()
+        scene.job_start()
 
 
 def test_a_topic_keeps_its_name_at_the_target(scene: Scene) -> None:
     with pytest.raises(PipelineError, match=f"writes topic {scene.topic} to {scene.topic}, not to x.{scene.topic}"):
-        scene.outlook(rename="x.{topic}")
+        scene.job_start(rename="x.{topic}")
 
 
 def test_the_way_back_is_refused_by_what_the_mirror_has_written_down(scene: Scene) -> None:
     back = scene.plan(source=scene.target, target=scene.source)
     with both_clusters(back) as (source, target), pytest.raises(Cycle, match=f"as kwire-mirror-{scene.topic} says"):
-        outlook(back, source, target)
+        job_start(back, source, target)
 
 
 # The command.
