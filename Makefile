@@ -18,7 +18,7 @@ INSTALL = $(UV) pip install --python $(BIN)/python
 LOCK = $(UV) pip compile --python $(BIN)/python --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
 
-.PHONY: help serve test check format demo bench compat-kafka compat-cluster compat-kafka-cluster soak lock clean $(SOAKS)
+.PHONY: help serve test test-more check format demo bench compat-kafka compat-cluster compat-kafka-cluster soak lock clean $(SOAKS)
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -26,18 +26,21 @@ help: ## Show this list
 serve: .venv/runtime.stamp ## Run the broker on 127.0.0.1:9092 with its data in ./data
 	@exec $(BIN)/kwire serve --listen 127.0.0.1:9092 --data-dir data $(ARGS)
 
-test: .venv/dev.stamp .cache/jars.stamp ## Run the tests, including Spark and Java: minutes
-	$(CACHED) $(BIN)/python -m pytest -n auto --budgets --durations=20 $(ARGS)
+test: .venv/dev.stamp .cache/jars.stamp ## Run the tests that a person waits for: 8 minutes on two cores
+	$(CACHED) $(BIN)/python -m pytest -n auto --budgets=test --durations=20 $(ARGS)
+
+test-more: .venv/dev.stamp .cache/jars.stamp ## Run what CI runs besides: most of Spark, clusters of processes, kills
+	$(CACHED) $(BIN)/python -m pytest -n auto --budgets=more --durations=20 -m more $(ARGS)
 
 compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## Run the compat tests against Apache Kafka instead of kwire
 	KWIRE_COMPAT=kafka $(BIN)/python -m pytest -m "" compat_tests $(ARGS)
 	KWIRE_COMPAT=kafka PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py $(ARGS)
 
 compat-cluster: .venv/dev.stamp .cache/jars.stamp ## Run the compat tests against node 1 of three
-	KWIRE_COMPAT=cluster $(BIN)/python -m pytest compat_tests $(ARGS)
+	KWIRE_COMPAT=cluster $(BIN)/python -m pytest -m "not soak" compat_tests $(ARGS)
 
 compat-kafka-cluster: .venv/dev.stamp .cache/jars.stamp ## Run the compat tests against node 1 of three Apache Kafkas
-	KWIRE_COMPAT=kafka-cluster $(BIN)/python -m pytest compat_tests $(ARGS)
+	KWIRE_COMPAT=kafka-cluster $(BIN)/python -m pytest -m "not soak" compat_tests $(ARGS)
 
 soak: $(SOAKS) ## Run the long tests, including 1,000 kills: hours; ARGS="--kills 200"; make -j2 -Otarget soak
 

@@ -35,6 +35,7 @@ def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
     assert account.orders > 20 * KILLS
 
 
+@pytest.mark.more
 @pytest.mark.skipif(KIND != "kwire", reason="is about kwire alone, whatever KWIRE_COMPAT says")
 @pytest.mark.timeout(300)
 def test_the_sum_of_all_accounts_never_changes_over_three_nodes(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ SECONDS, SEED = 10.0, 643
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="its settings, its log and its files are kwire's")
 
 
+@pytest.mark.more
 @pytest.mark.timeout(300)
 def test_everything_at_once_loses_nothing_and_leaves_nothing(java: JavaHost) -> None:
     account = run(SECONDS, SEED, java=java)

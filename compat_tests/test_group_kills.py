@@ -25,6 +25,7 @@ from .share_consumers import ACCEPT, REJECT, RELEASE
 KILLS = int(os.environ.get("KWIRE_GROUPS_KILLS", "6" if IS_KAFKA else "20"))
 
 
+@pytest.mark.more
 @pytest.mark.timeout(180 + 20 * KILLS)
 def test_kills_of_members_and_brokers_skip_no_record() -> None:
     seed = int(os.environ.get("KWIRE_GROUPS_SEED", random.randrange(1 << 32)))

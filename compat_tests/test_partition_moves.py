@@ -40,7 +40,10 @@ from .java_host import JavaHost
 from .waiting import Deadline, eventually
 
 # Both brokers are in every test here: once is enough.
-pytestmark = pytest.mark.skipif(KIND != "kwire", reason="runs kwire and Apache Kafka, whatever KWIRE_COMPAT says")
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.skipif(KIND != "kwire", reason="runs kwire and Apache Kafka, whatever KWIRE_COMPAT says"),
+]
 
 TOPIC = "moved"
 FOLDER = f"{TOPIC}-0"

@@ -20,6 +20,7 @@ from .sigkill import laps
 KILLS = int(os.environ.get("KWIRE_SIGKILL_KILLS", "6" if IS_KAFKA else "10"))
 
 
+@pytest.mark.more
 @pytest.mark.timeout(60 + 20 * KILLS)
 def test_kills_under_load_lose_repeat_and_reorder_nothing(java: JavaHost) -> None:
     seed = int(os.environ.get("KWIRE_SIGKILL_SEED", random.randrange(1 << 32)))

@@ -20,6 +20,7 @@ from .streams import PROTOCOLS, counting
 KILLS = int(os.environ.get("KWIRE_STREAMS_KILLS", "1"))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.timeout(120 + 60 * KILLS)
 def test_words_are_counted_once_though_streams_and_broker_are_killed(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.bytecodes import count, render
 
 
+@pytest.mark.more
 def test_the_same_request_takes_the_same_bytecodes() -> None:
     first, second = count(), count()
     assert [it.request for it in first] == [it.request for it in second]

@@ -1,4 +1,4 @@
-"""The pytest plugin that compares what each group of tests cost with its budget (`--budgets`).
+"""The pytest plugin that compares what each group of tests cost with its budget (`--budgets=test`, `--budgets=more`).
 
 A cost is in CPU seconds, of the test processes and of all that they start: what else runs on the machine hardly changes
 it, and wall time it would. A group fails the run when it costs more than twice its budget. A slow machine is
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from devtools.suite.cpu import cpu_seconds, machine_slowness
-from devtools.suite.groups import GROUPS, group_of
+from devtools.suite.groups import GROUPS, Tier, group_of
 
 FAILS_AT = 2.0
 """A group fails at so many times its budget."""
@@ -58,7 +58,8 @@ def _file_of(item: pytest.Item) -> str:
 class _Judge:
     """Where the run is reported: sums up, tells, and fails the run."""
 
-    def __init__(self, meter: _Meter) -> None:
+    def __init__(self, meter: _Meter, tier: Tier) -> None:
+        self._tier = tier
         self._tests = meter.tests
         self._cpu_s = meter.cpu_s
         self._too_dear: list[str] = []
@@ -74,9 +75,9 @@ class _Judge:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         cpu_s = of_groups(self._cpu_s)
-        if over(cpu_s, 1.0):
+        if over(cpu_s, 1.0, self._tier):
             self._slowness = max(1.0, machine_slowness())
-            self._too_dear = over(cpu_s, self._slowness)
+            self._too_dear = over(cpu_s, self._slowness, self._tier)
         if self._too_dear and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -90,10 +91,10 @@ class _Judge:
             if self._tests[group.name]:
                 dearest = "".join(self._dearest(group.name, 1))
                 terminalreporter.line(
-                    f"{group.name:24}{self._tests[group.name]:8,}{cpu_s[group.name]:9.1f}{group.budget_cpu_s:9}"
+                    f"{group.name:24}{self._tests[group.name]:8,}{cpu_s[group.name]:9.1f}{group.budget_of(self._tier):9}"
                     f"  {dearest}"
                 )
-        budgets = sum(group.budget_cpu_s for group in GROUPS if self._tests[group.name])
+        budgets = sum(group.budget_of(self._tier) for group in GROUPS if self._tests[group.name])
         terminalreporter.line(f"{'in all':24}{self._tests.total():8,}{sum(cpu_s.values()):9.1f}{budgets:9}")
 
     def _dearest(self, group: str, count: int) -> list[str]:
@@ -107,11 +108,12 @@ class _Judge:
         cpu_s = of_groups(self._cpu_s)
         for group in GROUPS:
             if group.name in self._too_dear:
+                budget_cpu_s = group.budget_of(self._tier)
                 reporter.write_line(
                     f"FAILED {group.name}: {cpu_s[group.name]:.1f} CPU seconds are more than {FAILS_AT:g} times the "
-                    f"budget of {group.budget_cpu_s}, on a machine that is {self._slowness:.1f} times as slow as the "
-                    "one that the budgets are for. Make its tests cheaper, mark some of them with soak, or change the "
-                    f"budget in devtools/suite/groups.py. Dearest: {', '.join(self._dearest(group.name, 3))}",
+                    f"budget of {budget_cpu_s}, on a machine that is {self._slowness:.1f} times as slow as the one "
+                    "that the budgets are for. Make its tests cheaper, mark some of them with more or soak, or change "
+                    f"the budget in devtools/suite/groups.py. Dearest: {', '.join(self._dearest(group.name, 3))}",
                     red=True,
                 )
 
@@ -124,18 +126,22 @@ def of_groups(cpu_s_of_files: Mapping[str, float]) -> dict[str, float]:
     return cpu_s
 
 
-def over(cpu_s: Mapping[str, float], slowness: float) -> list[str]:
+def over(cpu_s: Mapping[str, float], slowness: float, tier: Tier) -> list[str]:
     """The names of the groups that fail the run."""
-    return [group.name for group in GROUPS if cpu_s.get(group.name, 0.0) > FAILS_AT * group.budget_cpu_s * slowness]
+    factor = FAILS_AT * slowness
+    return [group.name for group in GROUPS if cpu_s.get(group.name, 0.0) > factor * group.budget_of(tier)]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--budgets", action="store_true", help="Fail when a group of tests costs twice its budget.")
+    parser.addoption(
+        "--budgets", choices=[it.value for it in Tier], help="Fail when a group of tests costs twice its budget there."
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("budgets"):
+    tier = config.getoption("budgets")
+    if tier is not None:
         meter = _Meter()
         config.pluginmanager.register(meter, "budget meter")
         if not hasattr(config, "workerinput"):
-            config.pluginmanager.register(_Judge(meter), "budget judge")
+            config.pluginmanager.register(_Judge(meter, Tier(tier)), "budget judge")

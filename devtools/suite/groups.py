@@ -21,17 +21,28 @@ class Unit(Enum):
     TEST = auto()
 
 
+class Tier(Enum):
+    """The runs that have budgets: `make test` and `make test-more`."""
+
+    TEST = "test"
+    MORE = "more"
+
+
 @attrs.frozen
 class Group:
     """`budget_cpu_s`: CPU seconds of its tests in `make test`, and of all that they start. Twice that fails the run.
 
-    `paths`: folders, and beginnings of files' names.
+    `more_cpu_s`: the same in `make test-more`. `paths`: folders, and beginnings of files' names.
     """
 
     name: str
     unit: Unit
     budget_cpu_s: int
     paths: tuple[str, ...]
+    more_cpu_s: int = 0
+
+    def budget_of(self, tier: Tier) -> int:
+        return self.budget_cpu_s if tier is Tier.TEST else self.more_cpu_s
 
 
 # In the order in which they begin: what takes long first.

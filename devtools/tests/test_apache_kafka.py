@@ -14,6 +14,8 @@ from devtools.apache_kafka import ApacheKafka, ApacheKafkaError, dump_log, run_t
 from devtools.apache_kafka_cluster import ApacheKafkaCluster
 from devtools.places import REPOSITORY
 
+pytestmark = pytest.mark.more  # Apache Kafka runs in Java.
+
 TOOLS = "org.apache.kafka.tools"
 QUICK_RETURN = {"broker.session.timeout.ms": 1500, "broker.heartbeat.interval.ms": 250}
 

@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devtools.apache_kafka import ApacheKafka, run_tool
 from kwire.tests.log_dirs import ORDERS, consume, fill, kwire, rows
 
+pytestmark = pytest.mark.more  # Apache Kafka runs in Java.
+
 LOG = "00000000000000000000.log"
 SMALL_SEGMENTS = {"segment.bytes": str(1 << 20)}
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "500", "min.cleanable.dirty.ratio": "0.01", **SMALL_SEGMENTS}

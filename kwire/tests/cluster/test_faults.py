@@ -33,6 +33,7 @@ def test_each_kind_of_fault_happens_equally_often_and_what_grows_shrinks(form: s
     assert planned != [it.kind for it in faults(2, len(planned), kinds, longest_s=1.0)]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("form", SMALL)
 def test_nothing_acknowledged_is_lost_or_repeated_whatever_befalls_the_nodes(
     tmp_path: Path, java: JavaHost, form: str

@@ -22,7 +22,13 @@ SOAKED_SEEDS, SOAKED_OF_A_TEST = 20_000, 500
 SHORT_FOR_A_LONG_ONE = 20
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_OF_A_TEST))
+@pytest.mark.parametrize(
+    "first",
+    [
+        0,
+        *(pytest.param(it, marks=pytest.mark.more) for it in range(SEEDS_OF_A_TEST, SEEDS, SEEDS_OF_A_TEST)),
+    ],
+)
 def test_promises_are_kept(first: int) -> None:
     reports = [simulate(seed, faults_s=SHORT_S) for seed in range(first, first + SEEDS_OF_A_TEST)]
     assert all(it.acknowledged for it in reports)

@@ -6,6 +6,7 @@ import random
 import shutil
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kwire_protocol.records import Record, build_batch
 from kwire_storage.checkpoints import decode_offsets, encode_offsets
@@ -15,6 +16,8 @@ from kwire_storage.log.log import Log, LogConfig
 
 from devtools.apache_kafka import ApacheKafka
 from storage.tests.logs import append_bytes
+
+pytestmark = pytest.mark.more  # Apache Kafka runs in Java.
 
 CONFIG = LogConfig(segment_bytes=300_000)
 FIRST_MS = 1_700_000_000_000

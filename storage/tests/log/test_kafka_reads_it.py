@@ -18,6 +18,8 @@ from devtools.apache_kafka import run_tool
 from storage.tests.compaction.compacting import compact
 from storage.tests.logs import append_bytes, end_transaction, open_log
 
+pytestmark = pytest.mark.more  # Apache Kafka runs in Java.
+
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=1000)
 CODECS = range(5)
 
