@@ -1,9 +1,21 @@
 """Worker threads beside the event loop: every worker thread of a broker is started here and named after its duty.
 
-`DUTIES` says what each kind of worker does and what it may use; a test compares it with the table in ARCHITECTURE.md.
-All other objects belong to the event loop. A worker gets values, or objects that the loop does not use until the worker
-has returned, or one of the few thread-safe objects. In tests, a worker's call that its duty does not list raises
-OwnershipError (`kwire/tests/ownership_guard.py`).
+`DUTIES` has what each kind of worker does and what it may use. All other objects belong to the event loop. A worker
+gets values, or objects that the loop does not use until the worker has returned, or one of the few thread-safe objects.
+Four things keep the threads apart:
+
+* One flush of a log at a time. All flushes go through `Flusher.flush`, and `Log.begin_flush` raises OwnershipError
+  while another flush is running.
+* A lease on the folder. A log and its workers access the disk through `kwire_storage/disk/lease.py`. When the topic is
+  deleted or moved, the lease ends first: a running flush or cleaning finds no file, even if a topic of that name has
+  been created again. The cleaner's process has no lease; the folder is lent to it, and is removed only after that
+  cleaning.
+* Values. The input of a worker is copied from the log when its work begins, and the loop applies its result.
+* A guard in the tests (`kwire/tests/ownership_guard.py`): a worker's call that its duty does not list raises
+  OwnershipError.
+
+The threads are kwire's own, not trio's: four start before they are needed, and where no more can be started, work waits
+for one that is free. Trio's own cache has one thread, in which trio waits for events (`guest_clock.py`).
 """
 
 from __future__ import annotations

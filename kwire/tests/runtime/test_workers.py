@@ -76,12 +76,3 @@ def test_what_a_worker_that_failed_had_open_is_closed_without_the_garbage_collec
         assert open_files() == 0
     finally:
         gc.enable()
-
-
-def test_the_table_of_workers_in_the_architecture_is_that_of_the_code() -> None:
-    rows = [
-        f"| {worker.value} | {duty.does} | {duty.is_given} | {duty.files} | {duty.at_once} |"
-        for worker, duty in DUTIES.items()
-    ]
-    text = (Path(__file__).parents[3] / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    assert "\n".join(rows) in text, "\n".join(rows)
