@@ -27,7 +27,7 @@ from kwire_storage.errors import CorruptLogError
 from kwire_storage.producers.markers import decode_marker
 
 from kwire.coordinators.effects import KeyedRecord
-from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
+from kwire.replicas.acknowledging import ALL_IN_SYNC, Acknowledgement
 from kwire.replicas.roles import NO_EPOCH, Absent, Leader, Role
 from kwire.replicas.validation import MAX_DECOMPRESSED_BATCH_BYTES
 from kwire.runtime.clock import Clock

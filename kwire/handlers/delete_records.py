@@ -21,7 +21,8 @@ from kwire_protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-from kwire.replicas.partition import Acknowledgement, Partition
+from kwire.replicas.acknowledging import Acknowledgement
+from kwire.replicas.partition import Partition
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation
 

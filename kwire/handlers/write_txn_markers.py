@@ -24,7 +24,7 @@ from kwire_protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
+from kwire.replicas.acknowledging import ALL_IN_SYNC, Acknowledgement
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 

@@ -25,8 +25,9 @@ from kwire_protocol.messages.produce import (
 from kwire_protocol.records import InvalidBatch, read_header
 from kwire_protocol.wire import Buffer
 
+from kwire.replicas.acknowledging import Acknowledgement
 from kwire.replicas.enlisting import Enlist, Enlistment, Unverified, enlist
-from kwire.replicas.partition import Acknowledgement, Partition
+from kwire.replicas.partition import Partition
 from kwire.replicas.roles import NotLeaderError
 from kwire.replicas.validation import InvalidRecords, check_produced
 

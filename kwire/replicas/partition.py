@@ -28,16 +28,13 @@ from kwire_storage.producers.states import EndTxnMarker, ProducerEntry, Producer
 from kwire_storage.producers.txn_index import AbortedTxn
 
 from kwire.names.topic_names import is_internal
+from kwire.replicas.acknowledging import ALL_IN_SYNC, DELETED_BY_ALL, Acknowledgement, Acknowledgements
 from kwire.replicas.flush_gate import FlushDriver, FlushGate
 from kwire.replicas.roles import NO_EPOCH, Absent, Follower, Leader, Role, check_epoch
 from kwire.replicas.validation import TopicRules
 from kwire.runtime.callbacks import ignore
-from kwire.runtime.futures import Future, Waiter
+from kwire.runtime.futures import Waiter
 
-ALL_IN_SYNC = -1
-"""acks=-1 (all): a producer waits until every replica in sync has its batch."""
-_DELETED_BY_ALL = -2
-"""In the place of acks: DeleteRecords waits until no live replica has the records."""
 CONSUMER = -1
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -45,29 +42,6 @@ READ_COMMITTED = 1
 _LOG_END_OFFSET = attrgetter("log_end_offset")
 _HIGH_WATERMARK = attrgetter("high_watermark")
 _LAST_STABLE_OFFSET = attrgetter("last_stable_offset")
-
-
-class Acknowledgement(Future[KafkaError | None]):
-    """Set to None when the replicas have done what a request asks for, or to the error if they cannot.
-
-    With `waits_for_others` it is set when other replicas have the batch, or have deleted the records: a client does not
-    wait for that longer than its request says, and gets REQUEST_TIMED_OUT.
-    """
-
-    __slots__ = ("waits_for_others",)
-
-    def __init__(self, *, waits_for_others: bool = False) -> None:
-        super().__init__()
-        self.waits_for_others = waits_for_others
-
-    def wait_at_most(self, timeout_ms: int) -> None:
-        """How long the client waits."""
-        if self.waits_for_others:
-            self.timeout_s = timeout_ms / 1000
-
-    def give_up(self) -> None:
-        if not self.is_set:
-            self.set(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "other replicas have not followed yet"))
 
 
 class IsrDriver(Protocol):
@@ -121,8 +95,7 @@ class Partition:
     """Called on a follower when a flush has ended that its fetches wait for."""
     flush_gate: FlushGate = attrs.field(init=False)
     is_internal: bool = attrs.field(init=False)
-    _uncommitted: list[tuple[int, int, Acknowledgement]] = attrs.field(factory=list, init=False)
-    """The last offset and acks of appended batches, or of deleted records, and the futures that wait for it."""
+    _acknowledgements: Acknowledgements = attrs.field(factory=Acknowledgements, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.is_internal = is_internal(self.topic)
@@ -348,12 +321,13 @@ class Partition:
         bound = self.high_watermark if acks == ALL_IN_SYNC else self.flush_gate.held_from
         if last_offset < bound or not acks:
             return None
-        future = Acknowledgement(waits_for_others=acks == ALL_IN_SYNC and not self.role.is_alone)
-        if type(self.role) is Leader:
-            self._uncommitted.append((last_offset, acks, future))
-        else:
-            future.set(self.role.refusal())
-        return future
+        role = self.role
+        if type(role) is Leader:
+            waits_for_others = acks == ALL_IN_SYNC and not role.is_alone
+            return self._acknowledgements.add(last_offset, acks, waits_for_others=waits_for_others)
+        refused = Acknowledgement()
+        refused.set(role.refusal())
+        return refused
 
     # Reading
 
@@ -437,9 +411,7 @@ class Partition:
         """
         if self.low_watermark >= offset:
             return None
-        future = Acknowledgement(waits_for_others=True)
-        self._uncommitted.append((offset - 1, _DELETED_BY_ALL, future))
-        return future
+        return self._acknowledgements.add(offset - 1, DELETED_BY_ALL, waits_for_others=True)
 
     def maintain(self, now_ms: int) -> int:
         """Rolls the log, or deletes an old segment. Returns how many were deleted. Raises OSError, CorruptLogError."""
@@ -458,7 +430,7 @@ class Partition:
                 self._begin_epoch(role)
             self._advance_high_watermark()
         else:
-            self._fail(role.refusal(), lambda _: True)
+            self._acknowledgements.fail(role.refusal())
         if type(role) is Absent:
             self.flush_gate.close()
         self._wake()
@@ -636,43 +608,18 @@ class Partition:
                 self._wake()
         elif appended and self.waiters and not role.is_alone:
             self._wake()  # followers read on before the high watermark moves, and move it by that
-        if self._uncommitted:
-            self._acknowledge(role)
-
-    def _acknowledge(self, role: Leader) -> None:
-        is_lacking = role.lacks_replicas(self.rules.min_insync_replicas)
-        waiting, self._uncommitted = self._uncommitted, []
-        for it in waiting:
-            last_offset, acks, future = it
-            if future.is_set:
-                continue  # its time was up
-            if acks == ALL_IN_SYNC and is_lacking:
-                # Kafka lets it wait until its time is up. To know sooner helps everybody.
-                future.set(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
-            elif last_offset >= self._done_until(acks):
-                self._uncommitted.append(it)
-            else:
-                future.set(None)
+        if self._acknowledgements.waiting:
+            lacks_replicas = role.lacks_replicas(self.rules.min_insync_replicas)
+            self._acknowledgements.settle(self._done_until, lacks_replicas=lacks_replicas)
 
     def _done_until(self, acks: int) -> int:
         """The first offset for which a request with these acks still waits."""
         if acks == ALL_IN_SYNC:
             return self.high_watermark
-        return self.low_watermark if acks == _DELETED_BY_ALL else self.flush_gate.held_from
+        return self.low_watermark if acks == DELETED_BY_ALL else self.flush_gate.held_from
 
     def _fail_held(self, error: KafkaError) -> None:
-        held_from = self.flush_gate.held_from
-        self._fail(error, lambda last_offset: last_offset >= held_from)
-
-    def _fail(self, error: KafkaError, concerns: Callable[[int], bool]) -> None:
-        waiting, self._uncommitted = self._uncommitted, []
-        for it in waiting:
-            if it[2].is_set:
-                continue
-            if concerns(it[0]):
-                it[2].set(error)
-            else:
-                self._uncommitted.append(it)
+        self._acknowledgements.fail(error, from_offset=self.flush_gate.held_from)
 
     def _wake(self) -> None:
         for waiter in tuple(self.waiters):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from kwire.replicas.partition import Acknowledgement, Partition
+from kwire.replicas.acknowledging import Acknowledgement
+from kwire.replicas.partition import Partition
 from kwire.runtime.futures import Future
 
 T = TypeVar("T")

@@ -31,7 +31,7 @@ from kwire.coordinators.service import CoordinatorService
 from kwire.metadata.service import MetadataService
 from kwire.peers.peers import peers_of
 from kwire.peers.sending import Sender
-from kwire.replicas.partition import ALL_IN_SYNC
+from kwire.replicas.acknowledging import ALL_IN_SYNC
 from kwire.replicas.roles import NO_LEADER
 from kwire.replicas.table import PartitionTable
 from kwire.runtime.clock import Clock

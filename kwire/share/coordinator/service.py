@@ -22,7 +22,7 @@ from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
 from kwire.coordinators.service import CoordinatorService
 from kwire.metadata.service import MetadataService
-from kwire.replicas.partition import Acknowledgement
+from kwire.replicas.acknowledging import Acknowledgement
 from kwire.replicas.table import PartitionTable
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future

@@ -39,7 +39,7 @@ from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import TopicImage
 from kwire.peers.peers import Peers
 from kwire.peers.sending import TIMEOUT_S, on_set
-from kwire.replicas.partition import ALL_IN_SYNC
+from kwire.replicas.acknowledging import ALL_IN_SYNC
 from kwire.replicas.roles import NO_LEADER
 from kwire.replicas.validation import check_produced
 from kwire.runtime.clock import Clock

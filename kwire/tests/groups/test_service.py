@@ -31,7 +31,7 @@ from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import java_hash
 from kwire.groups.group import MemberContext
 from kwire.groups.streams_topics import Answer
-from kwire.replicas.partition import Acknowledgement
+from kwire.replicas.acknowledging import Acknowledgement
 from kwire.runtime.futures import at_once
 from kwire.tests.groups.broker_in_trio import START_MS, InTrio, with_broker
 

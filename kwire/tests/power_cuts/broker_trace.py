@@ -26,7 +26,8 @@ from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.names.topic_names import is_internal
 from kwire.node.broker import Broker
-from kwire.replicas.partition import ALL_IN_SYNC, Partition
+from kwire.replicas.acknowledging import ALL_IN_SYNC
+from kwire.replicas.partition import Partition
 from kwire.runtime.futures import at_once
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.metadata.harness import NOW_MS, FakeClock

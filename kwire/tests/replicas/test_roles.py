@@ -22,8 +22,9 @@ from kwire.handlers.apis import bound
 from kwire.handlers.context import Context
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.node.broker import Broker
+from kwire.replicas.acknowledging import ALL_IN_SYNC
 from kwire.replicas.flush_gate import FlushGate
-from kwire.replicas.partition import ALL_IN_SYNC, Partition, read_bound
+from kwire.replicas.partition import Partition, read_bound
 from kwire.replicas.roles import Absent, Follower, FollowerState, LastFetch, Leader, NotLeaderError, role_of
 from kwire.replicas.validation import TopicRules
 from kwire.runtime.clock import SystemClock

@@ -18,7 +18,7 @@ from kwire_protocol.messages.fetch import FetchRequest, FetchResponse
 from kwire.handlers import delete_records, fetch
 from kwire.handlers.apis import bound
 from kwire.handlers.context import Context
-from kwire.replicas.partition import Acknowledgement
+from kwire.replicas.acknowledging import Acknowledgement
 from kwire.runtime.futures import Future
 from kwire.tests.replication.world import NODES, TOPIC, World, over_the_wire
 

@@ -28,7 +28,8 @@ from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.image import MetadataImage, PartitionRegistration
 from kwire.metadata.service import MetadataService
 from kwire.node.broker import Broker
-from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement, Partition
+from kwire.replicas.acknowledging import ALL_IN_SYNC, Acknowledgement
+from kwire.replicas.partition import Partition
 from kwire.replicas.roles import NO_LEADER, Follower, Leader
 from kwire.replication.fetching import Fetcher, FetchSettings
 from kwire.replication.followers import FollowedPartition

@@ -67,7 +67,7 @@ class History:
             if known != node_id:
                 raise BrokenPromise(f"nodes {known} and {node_id} both lead {key} in epoch {role.leader_epoch}")
             self._check_isr(key, role, partition.high_watermark)
-        elif any(not acknowledgement.is_set for _, _, acknowledgement in partition._uncommitted):
+        elif any(not acknowledgement.is_set for _, _, acknowledgement in partition._acknowledgements.waiting):
             raise BrokenPromise(f"node {node_id} does not lead {key}, and lets those wait who wrote when it did")
         high_watermark, end = partition.high_watermark, partition.log_end_offset
         if not partition.log_start_offset <= high_watermark <= end:

@@ -26,7 +26,8 @@ from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.names.topic_names import SHARE_GROUP_STATE
 from kwire.node.broker import Broker
-from kwire.replicas.partition import Acknowledgement, Partition
+from kwire.replicas.acknowledging import Acknowledgement
+from kwire.replicas.partition import Partition
 from kwire.runtime.futures import begun
 from kwire.runtime.loop import Host
 from kwire.share.coordinator.kinds import INITIALIZE, READ, WRITE, Kind
