@@ -52,7 +52,7 @@ def decode_offsets(data: bytes, name: str = "offset checkpoint") -> dict[TopicPa
 
 
 def said_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """What such a checkpoint says to its reader: a missing row counts as 0."""
+    """Returns the offsets as a reader of such a checkpoint has them: a missing row counts as 0."""
     return {key: offset for key, offset in offsets.items() if offset}
 
 
@@ -69,7 +69,7 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
-    """partition.metadata: which topic of that name the folder belongs to."""
+    """partition.metadata: the id of the topic that the folder belongs to, since another topic may have had its name."""
     return f"version: 0\ntopic_id: {_uuid_text(topic_id)}".encode()
 
 
@@ -83,7 +83,7 @@ def decode_partition_metadata(data: bytes) -> bytes:
 
 @attrs.frozen
 class MetaProperties:
-    """meta.properties: whose log dir this is. `directory_id` is 16 bytes."""
+    """meta.properties: the cluster, node and directory id of a log dir. `directory_id` is 16 bytes."""
 
     cluster_id: str
     node_id: int
@@ -116,7 +116,7 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 def decode_clean_shutdown(data: bytes) -> int:
-    """The broker epoch; -1 if it cannot be read, which says no more than that the epoch is unknown."""
+    """Returns the broker epoch; -1 (unknown) if it cannot be read."""
     try:
         content = json.loads(data)
         epoch = content["brokerEpoch"] if content["version"] == 0 else -1

@@ -33,24 +33,24 @@ class LogConfig:
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
     synced_one_by_one: bool = False
-    """Whether each append is on the medium before the next one begins: then a crash spoils the last one at the most."""
+    """True if each append is on the medium before the next one begins: then a crash damages at most the last one."""
 
     @property
     def deletes(self) -> bool:
-        """Whether old records go by time and size."""
+        """True if old records are deleted by time and size."""
         return "delete" in self.cleanup_policy
 
     @property
     def compacts(self) -> bool:
-        """Whether only the latest record of each key stays, so that offsets may be missing."""
+        """True if only the latest record of each key stays, so that offsets may be missing."""
         return "compact" in self.cleanup_policy
 
     @property
     def max_segment_ms(self) -> int:
-        """How long a segment is filled at most: what is compacted must not be kept from it by staying active."""
+        """The maximum age of the active segment: it must not keep records from compaction for too long."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @property
     def stamps(self) -> bool:
-        """Whether records get the broker's time."""
+        """True if records get the broker's time."""
         return self.message_timestamp_type == LOG_APPEND_TIME

@@ -30,7 +30,7 @@ class SyncFailedError(StorageError):
 
 
 def is_passing(error: OSError) -> bool:
-    """Whether the disk may do the same later: it wants room, memory or descriptors. Anything else is a disk that fails.
+    """Returns True if a later attempt may succeed: room, memory or descriptors are missing. Else the disk has failed.
 
     Kafka takes a log dir offline for every IOException, these included.
     """
@@ -38,7 +38,7 @@ def is_passing(error: OSError) -> bool:
 
 
 def is_mistake(error: OSError) -> bool:
-    """Whether the disk works but its files have changed unexpectedly: one of kwire's files is gone, a name is taken.
+    """Returns True if the disk works but its files have changed unexpectedly: a file is gone, a name is taken.
 
     Only a bug in kwire can cause that, or a person or program that changes the files of a running broker.
     """
@@ -46,7 +46,7 @@ def is_mistake(error: OSError) -> bool:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a write failed for want of room: on the disk, or in what this user may take of it."""
+    """Returns True if a write failed for lack of space: on the disk, or in the user's quota."""
     return error.errno in _FULL
 
 
@@ -67,7 +67,7 @@ class CorruptLogError(Exception):
 
 
 class CorruptRangeError(CorruptLogError):
-    """The offset asked for lies in a range known to be corrupt: `first_offset..end_offset`, without the last."""
+    """The requested offset is in a range known to be corrupt: `first_offset..end_offset`, without the last."""
 
     def __init__(self, text: str, first_offset: int, end_offset: int) -> None:
         super().__init__(text)
@@ -76,7 +76,7 @@ class CorruptRangeError(CorruptLogError):
 
 
 class OwnershipError(AssertionError):
-    """Two had a hand in what has one owner at a time: a mistake in kwire, never the disk's or a client's."""
+    """An object that has one owner at a time was used by two: a bug in kwire, never the disk's or a client's fault."""
 
 
 class OffsetOutOfRange(Exception):

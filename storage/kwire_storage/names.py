@@ -45,7 +45,7 @@ RESERVE = ".kwire.reserve"
 CLEANER_LOCK = ".kwire.cleaner.lock"
 META_PROPERTIES = "meta.properties"
 CLUSTER_METADATA = "__cluster_metadata"
-"""The topic of the metadata log, which is in one folder only and no concern of the others."""
+"""The topic of the metadata log, which is in one log dir only; the other log dirs ignore the name."""
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
@@ -121,7 +121,7 @@ def parse_partition_folder(name: str) -> tuple[str, int] | None:
 
 
 def deleted_folder(folder: str, unique: bytes) -> str:
-    """What a partition's folder, set aside or not, is renamed to before its files are removed; `unique` is 16 bytes."""
+    """The name of a partition's folder, set aside or not, before its files are removed; `unique` is 16 bytes."""
     if is_stray_folder(folder):
         folder = folder.rpartition(".")[0]
     return f"{folder[: _MAX_FILE_NAME_BYTES - _DELETE_TAIL_CHARS]}.{unique.hex()}{_DELETE_FOLDER_SUFFIX}"
@@ -152,10 +152,10 @@ def parse_future_folder(name: str) -> tuple[str, int] | None:
 
 
 def is_deleted_folder(name: str) -> bool:
-    """Whether the folder belongs to a deletion that has begun."""
+    """Returns True if the folder is being deleted."""
     return name.endswith(_DELETE_FOLDER_SUFFIX) and "." in name
 
 
 def is_stray_folder(name: str) -> bool:
-    """Whether the folder was set aside because its topic was unknown."""
+    """Returns True if the folder was set aside because its topic was unknown."""
     return name.endswith(_STRAY_FOLDER_SUFFIX) and "." in name

@@ -30,7 +30,7 @@ from kwire_storage.producers.txn_index import AbortedTxn
 
 
 class LastRecord(NamedTuple):
-    """The newest that an active producer has in the log; without a data offset it is a marker of the epoch."""
+    """The last record of an active producer in the log; without a data offset it is a marker of the epoch."""
 
     epoch: int
     last_data_offset: int | None
@@ -62,7 +62,7 @@ class Transactions:
         self._committed: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a data batch belongs to a transaction that was aborted."""
+        """Returns True if a data batch belongs to an aborted transaction."""
         self._begin(header)
         if not header.is_transactional:
             return False
@@ -74,7 +74,7 @@ class Transactions:
         return False
 
     def is_marker_of_nothing(self, batch: memoryview, header: BatchHeader) -> bool:
-        """Whether nothing is left of the transaction that this control batch ends, or of the batch itself."""
+        """Returns True if nothing is left of the transaction that this control batch ends, or of the batch itself."""
         self._begin(header)
         if not header.records_count:
             return True
@@ -120,9 +120,9 @@ class Cleaning:
     delete_retention_ms: int
 
     def clean(self, batch: memoryview, header: BatchHeader, *, may_grow: bool = True) -> memoryview | bytes | None:
-        """What stays of a batch: itself, a smaller one, or None. Raises InvalidBatch for one that cannot be read.
+        """Returns what stays of a batch: itself, a smaller one, or None. Raises InvalidBatch if it cannot be read.
 
-        One that is to have a delete horizon may grow, up to twice its size; unless it may, it gets none this time.
+        A batch that needs a delete horizon may grow, up to twice its size; without `may_grow` it gets none this time.
         """
         if header.is_control:
             ends_nothing = self.transactions.is_marker_of_nothing(batch, header)
@@ -153,7 +153,7 @@ class Cleaning:
     def _compared(
         self, batch: memoryview, header: BatchHeader, *, needs_horizon: bool, may_grow: bool
     ) -> memoryview | bytes | None:
-        """As `clean`, for what the keys have to be asked for, or what needs no asking: a control batch."""
+        """Like `clean`, for a control batch, or for a batch whose records must be compared key by key."""
         content = batch_content(batch, 0, header)
         is_control, horizon_ms = header.is_control, header.delete_horizon_ms
         drops_tombstones = horizon_ms is not None and horizon_ms <= self.now_ms
@@ -173,7 +173,7 @@ class Cleaning:
         return self._subset(header, content, kept, needs_horizon=needs_horizon)
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """Whether the batch stays even without records."""
+        """Returns True if the batch stays even without records."""
         if header.next_offset == self.keys.end_offset:
             return True
         last = self.last_records.get(header.producer_id) if header.has_producer_id else None

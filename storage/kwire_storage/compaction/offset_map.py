@@ -22,13 +22,13 @@ MOST_KEPT_BYTES = 32
 _DIGEST_BYTES = MOST_KEPT_BYTES + 1
 
 BYTES_OF_AN_ENTRY = 200
-"""What a key costs in a dict that has just grown, its own bytes and its offset included."""
+"""The bytes that a key takes in a dict that has just grown, its own bytes and its offset included."""
 
 NOT_FOUND = -1
 
 
 class OffsetMap:
-    """Of the offsets from `start_offset` up to `end_offset`: keys of records beyond are not known."""
+    """The latest offset of each key among the records from `start_offset` up to `end_offset`."""
 
     def __init__(self, max_bytes: int, start_offset: int) -> None:
         self.start_offset = self.end_offset = start_offset
@@ -92,7 +92,7 @@ class OffsetMap:
         return True
 
     def pass_batch(self, header: BatchHeader) -> None:
-        """Nothing more of a batch comes, or nothing at all."""
+        """Ends a batch, or passes over one of which nothing was added: `end_offset` moves behind it."""
         self.end_offset = max(self.end_offset, header.next_offset)
 
     def begin_batch(self, header: BatchHeader) -> None:
@@ -101,7 +101,7 @@ class OffsetMap:
             self._in_order = False
 
     def close(self) -> None:
-        """To be called when the stretch was read, before anything is asked."""
+        """Must be called when the stretch was read, before the first query."""
         if not self._in_order:
             return
         numbers = self._latest.values()
@@ -111,7 +111,7 @@ class OffsetMap:
         )
 
     def count_survivors(self, header: BatchHeader) -> int | None:
-        """How many records of a batch stay; None when its keys must be asked for.
+        """Returns the number of records of a batch that stay; None if its records must be compared key by key.
 
         The records of an aborted transaction never came here, and are not counted.
         """
@@ -121,7 +121,7 @@ class OffsetMap:
         return high - low
 
     def survivors_in(self, scan: RecordScan) -> list[int]:
-        """Indexes of the records that stay, of a batch of which they were counted."""
+        """Returns the indexes of the records that stay, of a batch that `count_survivors` has counted."""
         assert self._survivors is not None
         offsets, first_offset = scan.offsets, scan.offsets[0]
         low, high = self._range(self._survivors, first_offset, offsets[-1] + 1)
@@ -133,7 +133,7 @@ class OffsetMap:
         return [indexes[self.start_offset + number] for number in numbers]
 
     def has_tombstones(self, header: BatchHeader) -> bool:
-        """Whether some of the survivors of a batch have no value."""
+        """Returns True if some of the survivors of a batch have no value."""
         low, high = self._range(self._tombstones, header.base_offset, header.next_offset)
         return low < high
 
@@ -153,7 +153,7 @@ class OffsetMap:
         return outdated
 
     def latest(self, key: bytes) -> int:
-        """NOT_FOUND for a key that the stretch does not have."""
+        """Returns the latest offset of a key; NOT_FOUND for a key that the stretch does not have."""
         number = self._latest.get(key if len(key) <= MOST_KEPT_BYTES else self._digest(key))
         if number is None:
             return NOT_FOUND

@@ -30,7 +30,7 @@ from kwire_storage.producers.txn_index import AbortedTxn
 
 
 class Dirt(NamedTuple):
-    """What a cleaning would find: offsets `first_dirty..end` were never compared with what came before them."""
+    """The work for a cleaning: offsets `first_dirty..end` were never compared with earlier records."""
 
     first_dirty_offset: int
     end_offset: int
@@ -46,16 +46,17 @@ class Dirt(NamedTuple):
 
 
 def cleanable_end(log: Log, high_watermark: int) -> int:
-    """Below it every record is flushed, and every transaction decided by a marker that is."""
+    """The offset below which every record is flushed, and every transaction decided by a flushed marker."""
     flushed = min(high_watermark, log.recovery_point)
     unstable = log.producers.first_unstable_offset(flushed)
     return flushed if unstable is None else min(flushed, unstable)
 
 
 def measure(log: Log, cleanable_end: int, now_ms: int) -> Dirt:
-    """What is dirty, and may be cleaned (Kafka's `LogCleanerManager.cleanableOffsets`).
+    """Measures what is dirty, and may be cleaned (Kafka's `LogCleanerManager.cleanableOffsets`).
 
-    To look without having to read transactions, or to flush, give the high watermark; to clean, `cleanable_end`.
+    Given the high watermark as `cleanable_end`, it is a measurement only, without reads of transactions or a flush. A
+    cleaning needs what `cleanable_end` returns.
     """
     log_start, cleaned = log.segments.bases[0], log.cleaned_offset
     first_dirty = cleaned if log_start <= cleaned <= log.active.base_offset else log_start
@@ -93,13 +94,13 @@ class Group:
 
     @property
     def path(self) -> str:
-        """Of the segment that it becomes, without the suffix."""
+        """The path of the new segment, without the suffix."""
         return self.cleaned.path
 
 
 @attrs.define(eq=False)
 class Compaction:
-    """One cleaning of one log, as the log's thread has it. What writes gets the `plan`, and nothing else of it."""
+    """One cleaning of one log, for use in the log's thread. The writer gets its `plan`, and nothing else."""
 
     disk: Lease
     plan: Plan
@@ -111,7 +112,7 @@ class Compaction:
     groups: list[Group] = attrs.field(factory=list)
     """Known when everything is written."""
     is_whole: bool = True
-    """Whether all groups were swapped in, or have nothing left in the log."""
+    """True if all groups were swapped in, or have nothing left in the log."""
 
     @classmethod
     def begin(cls, log: Log, dirt: Dirt, *, now_ms: int, map_bytes: int) -> Compaction:

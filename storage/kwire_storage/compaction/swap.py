@@ -31,7 +31,7 @@ from kwire_storage.log.swap_files import remove_written, rename_if_there
 
 
 def discard(log: Log, compaction: Compaction) -> None:
-    """Removes what was written, when it is not wanted any more or could not be finished."""
+    """Removes the written files if they are no longer needed or could not be finished."""
     log.is_exchanging = False
     for segment in compaction.segments:
         with suppress(OSError):  # gone with its folder; or else the next opening does it
@@ -69,7 +69,7 @@ def commit(compaction: Compaction) -> None:
 
 
 def replace(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
-    """Group by group, of which readers see the new segment from then on. A truncation leaves the rest as it is."""
+    """Swaps group by group; readers use a group's new segment from then on. Groups hit by a truncation are left out."""
     for group in list(compaction.groups):
         if _is_lost(log, compaction, group):
             _leave_out(log, compaction, group)

@@ -35,7 +35,7 @@ _WRITE_BYTES = 1 << 20
 
 
 class AbandonedError(Exception):
-    """A cleaning was told to end, or what it was to clean has gone."""
+    """A cleaning was cancelled, or the segments that it was to clean are gone."""
 
 
 @attrs.frozen
@@ -50,27 +50,27 @@ class Source:
 
 @attrs.frozen
 class Plan:
-    """What to clean, and all that must be known for it; times in ms."""
+    """The input of a cleaning; times in ms."""
 
     folder: str
-    """Of the log, on its disk."""
+    """The log's folder, on its disk."""
     sources: tuple[Source, ...]
     aborted: tuple[AbortedTxn | str, ...]
     """The log's aborted transactions; a str is the name of a file that has more of them."""
     first_dirty_offset: int
     end_offset: int
     last_records: dict[int, LastRecord]
-    """By producer id."""
+    """The last record of each active producer, by producer id."""
     now_ms: int
     delete_retention_ms: int
     map_bytes: int
-    """How much memory the map of keys may take."""
+    """The maximum size of the map of keys."""
     segment_bytes: int
     segment_index_bytes: int
     index_interval_bytes: int
 
     def to_fields(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the plan in JSON's types."""
         fields = attrs.asdict(self, recurse=False)
         fields["sources"] = [attrs.astuple(source) for source in self.sources]
         fields["last_records"] = list(self.last_records.items())
@@ -78,7 +78,7 @@ class Plan:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Plan:
-        """From what JSON makes of `to_fields`."""
+        """The reverse of `to_fields`, after a round trip through JSON."""
         sources = tuple(Source(*source) for source in fields["sources"])
         aborted = tuple(it if isinstance(it, str) else AbortedTxn(*it) for it in fields["aborted"])
         last_records = {producer_id: LastRecord(*last) for producer_id, last in fields["last_records"]}
@@ -87,21 +87,21 @@ class Plan:
 
 @attrs.frozen
 class Written:
-    """What `write` has written: the log is clean up to `end_offset` once its segments have taken their place."""
+    """The result of `write`: the log is clean up to `end_offset` once the new segments have replaced the old ones."""
 
     end_offset: int
     group_sizes: tuple[int, ...]
-    """How many of the plan's sources each new segment stands for, in order; what is beyond them stays as it is."""
+    """The number of the plan's sources that each new segment replaces, in order; later sources stay as they are."""
     read_bytes: int
     written_bytes: int
 
     def to_fields(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the fields in JSON's types."""
         return attrs.asdict(self)
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Written:
-        """From what JSON makes of `to_fields`."""
+        """The reverse of `to_fields`, after a round trip through JSON."""
         return cls(**{**fields, "group_sizes": tuple(fields["group_sizes"])})
 
 
@@ -124,7 +124,7 @@ class _Writing:
 
     def run(self) -> Generator[int, None, Written]:
         plan = self.plan
-        # Should files of an earlier cleaning come back after a power cut, then not beside those of this one.
+        # If files of an earlier cleaning come back after a power cut, they must not be beside those of this one.
         self.disk.sync_dir(plan.folder)
         aborted = self._read_aborted()
         keys = yield from self._read_keys(aborted)

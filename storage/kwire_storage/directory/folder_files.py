@@ -21,7 +21,7 @@ def write_meta(disk: Disk, meta: MetaProperties) -> MetaProperties:
 
 
 def read_topic_id(disk: Disk, folder: str) -> bytes | None:
-    """The topic id in a partition's folder, 16 bytes; None when the folder tells none."""
+    """Reads the topic id in a partition's folder, 16 bytes; None if the folder has none."""
     try:
         data = disk.read_bytes(f"{folder}/{names.PARTITION_METADATA}")
     except FileNotFoundError:

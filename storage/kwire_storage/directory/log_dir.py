@@ -47,14 +47,14 @@ _logger = logging.getLogger(__name__)
 
 
 def _wait_for_cleaner(disk: Disk, path: str) -> None:
-    """The process that compacts for a broker that was killed ends as soon as it notices."""
+    """Waits for the process that compacts for a killed broker, which ends as soon as it detects the broker's death."""
     if disk.is_locked(names.CLEANER_LOCK):
         _logger.info("%s: waiting until the cleaner of the broker that was killed has ended", path or "the log dir")
         disk.wait_for_lock(names.CLEANER_LOCK)
 
 
 class Checkpointed(NamedTuple):
-    """What the offset checkpoints say of one log."""
+    """The entries of one log in the offset checkpoints."""
 
     recovery_point: int
     log_start_offset: int
@@ -83,9 +83,9 @@ class _Undeleted(NamedTuple):
 class LogDir:
     """See the module; create one with `LogDir.open`.
 
-    `path` is what people call it. `logs` are the open ones, `found` the partitions that had a folder at the start;
-    `high_watermarks` are as of the last checkpoint, `clean_shutdown` tells whether the last stop was clean, `failed`
-    why the folder is out of service.
+    `path` is its name in messages. `logs` are the open ones, `found` the partitions that had a folder at the start;
+    `high_watermarks` are as of the last checkpoint. `clean_shutdown` is True if the last stop was clean, `failed` is
+    the error for which the folder is out of service.
     """
 
     path: str
@@ -100,7 +100,7 @@ class LogDir:
     _doomed: list[_Doomed]
     _environment: LogEnvironment
     futures: dict[TopicPartition, str]
-    """Partitions that are, or were at the start, on their way here, with the folders that they grow in."""
+    """Partitions that are, or were at the start, being moved here, with the folders of their copies."""
     strays: set[str]
     """Folders of partitions that were set aside, now or earlier."""
     _names_given_up: bool = False
@@ -110,7 +110,7 @@ class LogDir:
     failed: OSError | None = None
     on_failed: Callable[[LogDir, OSError], object] = ignore
     on_log_failed: Callable[[LogDir, TopicPartition, OSError], object] = ignore
-    """Told when a log cannot go on although the disk is well (`is_mistake`)."""
+    """Called when a log cannot continue although the disk works (`is_mistake`)."""
     reserve: Reserve = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -130,7 +130,7 @@ class LogDir:
     ) -> LogDir:
         """Takes the folder for this node; the cluster and directory ids are used when the folder is new.
 
-        `draw` is where the logs have chance from; `reserve_bytes` of room are kept back for a full disk (`reserve.py`).
+        `draw` is the logs' source of randomness; `reserve_bytes` are kept back for a full disk (`reserve.py`).
         Raises FolderLockedError if another broker uses it, ForeignFolderError if it belongs to another node,
         CorruptLogError if a checkpoint cannot be read.
         """
@@ -156,7 +156,7 @@ class LogDir:
             reserve = Reserve(disk, reserve_bytes)
             reserve.open()
             futures = {key: name for name in sorted(listed) if (key := names.parse_future_folder(name))}
-            # A partition has one copy at a time. Who was killed before a former one was removed has left two.
+            # A partition has one copy at a time. A broker killed before it removed an earlier one has left two.
             former = [name for name in listed if names.parse_future_folder(name) and name not in futures.values()]
             return cls(
                 path=path,
@@ -195,7 +195,7 @@ class LogDir:
     ) -> Log:
         """Opens the log of a partition that has a folder, recovering it unless it `is_clean` (default: as the folder).
 
-        Different logs may be opened in several threads; recovery tells `on_scanned` how many bytes it has read.
+        Different logs may be opened in several threads; recovery passes `on_scanned` the number of bytes it has read.
         """
         key = topic, partition
         assert key not in self.logs, f"{topic}-{partition} is open"
@@ -240,19 +240,19 @@ class LogDir:
         return log
 
     def set_topic_id(self, topic: str, partition: int, topic_id: bytes) -> None:
-        """Tells the folder of an open log, which tells none, which topic of that name it belongs to."""
+        """Writes the topic id of an open log whose folder has none."""
         log = self.logs[topic, partition]
         log.durability.note_written([write_topic_id(self.disk, log.path, topic_id)])
 
     def _make_folder(self, folder: str, key: TopicPartition, topic_id: bytes) -> list[str]:
-        # Of a partition that had the same name the checkpoints may tell a log start above anything that will be here
-        # when the process dies, and a recovery point that would be believed.
+        # The checkpoints may still have entries of an earlier partition of that name: a log start above any new offset,
+        # and a recovery point that recovery would trust after a crash.
         self._checkpoints.write_what_tells_of(key)
         self.disk.mkdir(folder)
         return [write_topic_id(self.disk, folder, topic_id)]
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
-        """The topic id in the partition's folder, 16 bytes; None when the folder tells none."""
+        """The topic id in the partition's folder, 16 bytes; None if the folder has none."""
         return read_topic_id(self.disk, names.partition_folder(topic, partition))
 
     def delete_log(self, topic: str, partition: int, unique: bytes) -> None:
@@ -284,7 +284,7 @@ class LogDir:
         del self._undeleted[key]
 
     def _free_name(self, key: TopicPartition) -> None:
-        """Before a folder gets the partition's name, which that of a deleted one may still have. Raises OSError."""
+        """Finishes a refused deletion before another folder gets the partition's name. Raises OSError."""
         if key in self._undeleted:
             self._finish_deletion(key)
             self.sync_given_up()
@@ -322,12 +322,12 @@ class LogDir:
         return read_topic_id(self.disk, stray)
 
     def doom_stray(self, stray: str, unique: bytes) -> None:
-        """As `doom`, for a folder that was set aside and is not worth keeping."""
+        """Like `doom`, for a folder that was set aside and need not be kept."""
         self.strays.remove(stray)
         self.doom(stray, unique)
 
     def sync_given_up(self) -> None:
-        """Deleted folders have lost their names for good afterwards: a new topic may have one. Raises OSError."""
+        """Syncs the renames of deleted folders, so that a new topic may have a deleted one's name. Raises OSError."""
         if self._names_given_up:
             # Before the sync: it may run in a worker thread, and what is given up meanwhile needs another.
             self._names_given_up = False
@@ -338,7 +338,7 @@ class LogDir:
                 raise
 
     def take_deleted(self, now_ms: int) -> Deleted | None:
-        """What is to be removed of deleted logs, and of deleted segments whose time has come; None: nothing."""
+        """Returns the folders of deleted logs and the due files of deleted segments; None if there are none."""
         files = self._environment.take_deleted(now_ms)
         folders = [it.path for it in self._doomed if not it.is_lent]
         self._doomed = [it for it in self._doomed if it.is_lent]
@@ -355,17 +355,17 @@ class LogDir:
                 self.disk.remove(file)
 
     def give_back(self, deleted: Deleted) -> None:
-        """What `take_deleted` gave was not removed, or not all of it: it is given again the next time."""
+        """Puts back what `take_deleted` returned, if it was not removed completely: the next call returns it again."""
         self._doomed += map(_Doomed, deleted.folders)
         self._environment.deleted.append(DeletedFiles(0, deleted.files))
 
     def checkpointed(self, key: TopicPartition) -> Checkpointed:
-        """Of a log that need not be open; 0 for what the checkpoints do not say."""
+        """The checkpoints' entries of a log, which need not be open; 0 for a missing entry."""
         known = self._checkpoints
         return Checkpointed(known.recovery_points.get(key, 0), known.log_starts.get(key, 0), known.cleaned.get(key, 0))
 
     def announce(self, key: TopicPartition, log_start_offset: int, cleaned_offset: int) -> None:
-        """Before the metadata say that the partition is here: what only the checkpoints tell of it. Raises OSError."""
+        """Writes what only checkpoints store of a partition, before the metadata places it here. Raises OSError."""
         self._checkpoints.announce(key, log_start_offset, cleaned_offset)
 
     def take_in(self, key: TopicPartition, folder: str) -> None:
@@ -385,7 +385,7 @@ class LogDir:
     # -- checkpoints
 
     def take_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> Checkpoints:
-        """Recovery points, log starts and all the others as of now, of what is not given as it was: for `write`.
+        """Returns all checkpoints as of now, for `write`; high watermarks that are not given stay as they were.
 
         By file; a file that has the same content already is left out. Each write needs a sync, with which a file system
         may write everything that waits, so needless writes are avoided. A failed folder has none.
@@ -395,11 +395,11 @@ class LogDir:
         return self._checkpoints.take(self.logs, high_watermarks or {})
 
     def take_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> Checkpoints:
-        """As `take_checkpoints`, but these only, which are written more often. Does not look at the logs."""
+        """Like `take_checkpoints`, for high watermarks only, which are written more often. Does not read the logs."""
         return {} if self.failed is not None else self._checkpoints.take_high_watermarks(high_watermarks)
 
     def take_before_cleaning(self, key: TopicPartition, least: int) -> Checkpoints:
-        """What to `write` before a cleaning up to `least`, which must be flushed; empty if nothing is needed.
+        """Returns what to `write` before a cleaning up to `least`, which must be flushed; empty if nothing is needed.
 
         A cleaning relies on it, because it makes holes: a recovery begins at `least` or above, and the next opening
         of the log knows that it may be compacted, whatever its cleanup.policy is by then.
@@ -411,12 +411,12 @@ class LogDir:
         return self._checkpoints.take_before_cleaning(key, log, least)
 
     def lower_checkpoints(self, key: TopicPartition, offset: int) -> None:
-        """Before a log is cut at the offset. Blocks, and waits for a worker that writes checkpoints. Raises OSError."""
+        """Lowers a log's checkpoints before a cut at the offset. Blocks, also for a running `write`. Raises OSError."""
         self._checkpoints.lower(key, offset)
 
     @property
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
-        """As of the last checkpoint."""
+        """The high watermarks as of the last checkpoint."""
         return self._checkpoints.high_watermarks
 
     def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
@@ -459,7 +459,7 @@ class LogDir:
             raise errors[0]
 
     def _unrecovered(self) -> set[TopicPartition]:
-        """Logs that still need the recovery that this start did not give them."""
+        """Logs that still need recovery, because they were not opened since this start."""
         return self.found - self.logs.keys()
 
     def fail(self, error: OSError) -> None:

@@ -1,4 +1,4 @@
-"""The log dirs of one broker (log.dirs): finds partitions, places new ones, and knows which folders are offline.
+"""The log dirs of one broker (log.dirs): finds partitions, places new ones, and records which folders are offline.
 
 Each folder is independent: it has its own lock, `meta.properties` with a directory id, checkpoints, and mark of a clean
 stop. One of them has the metadata log, or a separate folder does (metadata.log.dir).
@@ -30,8 +30,8 @@ from kwire_storage.log.environment import Draw, never_any
 class LogDirs:
     """See the module; create them with `LogDirs.open`.
 
-    `folders` are those of log.dirs that could be opened, in that order, failed ones included; `offline` tells of the
-    others, by path, why they could not.
+    `folders` are those of log.dirs that could be opened, in that order, failed ones included; `offline` has the reason
+    for each of the others, by path.
     """
 
     metadata: LogDir
@@ -149,12 +149,12 @@ class LogDirs:
     def take_checkpoints(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None
     ) -> list[tuple[LogDir, Checkpoints]]:
-        """What each folder's checkpoints should say and do not say yet, for its `write`."""
+        """Returns the checkpoints to be written, by folder, for its `write`; those without changes are left out."""
         taken = [(folder, folder.take_checkpoints(_of(folder, high_watermarks))) for folder in self]
         return [(folder, checkpoints) for folder, checkpoints in taken if checkpoints]
 
     def take_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> list[tuple[LogDir, Checkpoints]]:
-        """As `take_checkpoints`, but these only, which are written more often."""
+        """Like `take_checkpoints`, for high watermarks only, which are written more often."""
         taken = [(folder, folder.take_high_watermarks(_of(folder, high_watermarks))) for folder in self]
         return [(folder, checkpoints) for folder, checkpoints in taken if checkpoints]
 
@@ -187,7 +187,7 @@ class LogDirs:
 
 
 def has_owner(disk: Disk) -> bool:
-    """Whether the folder is some broker's, rather than empty, absent or unreadable."""
+    """Returns True if the folder belongs to a broker; False if it is empty, absent or unreadable."""
     try:
         return disk.exists(names.META_PROPERTIES)
     except OSError:
@@ -228,7 +228,7 @@ def _check_ids(dirs: Collection[LogDir]) -> None:
 
 
 def _find_once(dirs: list[LogDir], topic_id_of: Callable[[str], bytes | None], new_id: Callable[[], bytes]) -> None:
-    """Of two folders for one partition, sets aside what is of a topic that had the name before."""
+    """If two folders have the same partition, sets aside the one of an earlier topic of that name."""
     counts = Counter(key for folder in dirs for key in folder.found)
     for topic, partition in sorted(key for key, count in counts.items() if count > 1):
         here = []

@@ -1,10 +1,10 @@
 """Moving a log from one log dir to another while it is served (KIP-113).
 
-The copy grows in `topic-partition.<32 hex digits>-future` of the target: `next_piece` says what is missing and `append`
-copies it, until nothing is left; `prepare` makes the copy durable; `finish` swaps. Only `append` and `prepare` take
-long, and may run in a worker thread; the rest belongs to the thread that appends to the source. The copy is used by one
-thread at a time (`SoleUse`) and shares nothing with other logs: it has its own open files. Other threads may only read
-`copied_bytes` and `lag`, which are as of the last `next_piece`.
+The copy grows in `topic-partition.<32 hex digits>-future` of the target: `next_piece` returns missing batches and
+`append` copies them, until none are left; `prepare` makes the copy durable; `finish` swaps. Only `append` and `prepare`
+take long, and may run in a worker thread; the rest belongs to the thread that appends to the source. The copy is used
+by one thread at a time (`SoleUse`) and shares nothing with other logs: it has its own open files. Other threads may
+only read `copied_bytes` and `lag`, which are as of the last `next_piece`.
 
 Until the source is gone, a crash leaves the source, and the copy starts over:
 
@@ -13,7 +13,7 @@ Until the source is gone, a crash leaves the source, and the copy starts over:
 3. `finish`: what came since is copied, and the copy is durable: records, names, indexes, producers; and in the target's
    checkpoints where the log starts.
 4. The source's folder is renamed for removal, durably, so that there are never two with one name. From here on a crash
-  leaves the copy, and the metadata tells `finish_interrupted` that it is the partition.
+  leaves the copy, and by the metadata `finish_interrupted` makes it the partition.
 5. The copy's folder takes the partition's name.
 """
 
@@ -36,7 +36,7 @@ from kwire_storage.log.log import Log
 from kwire_storage.log.slices import LogSlice
 
 _OPEN_FILES = 2
-"""Of a copy: it is written segment by segment."""
+"""The limit of open files of a copy: it is written segment by segment."""
 
 
 class SwapFailedError(StorageError):
@@ -45,7 +45,7 @@ class SwapFailedError(StorageError):
 
 @attrs.frozen
 class Piece:
-    """Batches that the copy lacks; with `restart_at` the copy is emptied first and goes on at that offset."""
+    """Batches that the copy lacks; with `restart_at` the copy is emptied first and continues at that offset."""
 
     batches: LogSlice
     restart_at: int | None = None
@@ -63,7 +63,7 @@ class LogMove:
     copy: Log
     copied_bytes: int = 0
     failed_folder: LogDir = attrs.field(init=False)
-    """Whose disk it was, when an OSError was raised."""
+    """The folder whose disk failed, when an OSError was raised."""
     _copied_to: int = 0
     _appended_bytes: int = 0
     _is_new: bool = True
@@ -111,11 +111,11 @@ class LogMove:
 
     @property
     def lag(self) -> int:
-        """How many offsets the copy is behind."""
+        """The number of offsets that the copy is behind."""
         return max(self.source.log_end_offset - self._copied_to, 0)
 
     def next_piece(self, max_bytes: int) -> Piece | None:
-        """What comes next, whole batches; None when the copy has everything. Raises OSError, CorruptLogError."""
+        """Returns the next missing, whole batches; None if the copy is complete. Raises OSError, CorruptLogError."""
         with self._turn:
             return self._next_piece(max_bytes)
 
@@ -168,8 +168,8 @@ class LogMove:
     def finish(self, *, max_bytes: int, unique: bytes, now_ms: int) -> Log:
         """Copies what is still missing, swaps, and returns the log that is served from now on.
 
-        The metadata say by then, durably, that the target has the partition. Raises OSError, CorruptLogError: nothing
-        has changed; SwapFailedError when the move is decided all the same.
+        By then the metadata places the partition in the target, durably. Raises OSError, CorruptLogError: nothing has
+        changed; SwapFailedError: the move is decided, although the swap failed.
         """
         while (piece := self.next_piece(max_bytes)) is not None:
             self.append(piece, now_ms=now_ms)
@@ -196,7 +196,7 @@ class LogMove:
             log = self.target_folder.open_log(*self.key, source.config, now_ms=now_ms, is_clean=True)
         except OSError as error:
             raise SwapFailedError.of(error, self.failed_folder.path) from error
-        # The place in the folder's list is the one name that no later flush of the copy would know of.
+        # The entry in the log dir is the one name that no later flush of the copy would include.
         log.durability.folder_unsynced = True
         log.cleaned_offset = source.cleaned_offset
         return log
@@ -216,9 +216,9 @@ class LogMove:
 
 
 def finish_interrupted(target: LogDir, key: TopicPartition) -> None:
-    """At the start, before logs are opened: does what is left of a move that was decided. Raises OSError.
+    """At the start, before logs are opened: completes a move that was decided. Raises OSError.
 
-    That it was decided shows in the source, which has the partition no more: until then the copy may lack its end.
+    A move is decided if the source no longer has the partition: before that the copy may lack its end.
     """
     _take_place(target, key)
 

@@ -17,11 +17,11 @@ from kwire_storage.log.log import Log
 from kwire_storage.log.recovery import first_to_scan
 
 Checkpoints = dict[str, dict[TopicPartition, int]]
-"""What files are to say, by their names."""
+"""The contents of files, by their names."""
 
 
 class OffsetCheckpoints:
-    """`listed` are the folder's entries. What is known of a log that is not open stays as it was read.
+    """The checkpoints by file. `listed` are the folder's entries. The offsets of logs that are not open stay as read.
 
     Raises CorruptLogError when a checkpoint cannot be read.
     """
@@ -47,15 +47,15 @@ class OffsetCheckpoints:
         self._writing = Lock()
 
     def forget(self, key: TopicPartition) -> None:
-        """The partition is gone from the folder."""
+        """Drops the entries of a partition that is gone from the folder."""
         for known in self._all.values():
             known.pop(key, None)
 
     def take(self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[TopicPartition, int]) -> Checkpoints:
-        """What the files should say as of now, and do not say yet, for `write`."""
+        """Returns the contents as of now, for `write`; files without changes are left out."""
         for key, log in logs.items():
             self.recovery_points[key] = log.recovery_point
-            # Kafka leaves out what the first segment's name says already.
+            # Kafka leaves out a log start that is the first segment's base offset.
             if log.log_start_offset > log.segments.bases[0]:
                 self.log_starts[key] = log.log_start_offset
             else:
@@ -65,13 +65,13 @@ class OffsetCheckpoints:
         return {name: dict(now) for name, now in self._all.items() if self._is_news(name, logs)}
 
     def take_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> Checkpoints:
-        """As `take`, for their file alone, without a look at the logs."""
+        """Like `take`, for the high watermarks' file alone. Does not read the logs."""
         self.high_watermarks.update(high_watermarks)
         name = names.HIGH_WATERMARK_CHECKPOINT
         return {name: dict(self.high_watermarks)} if self._is_news(name, {}) else {}
 
     def _note_cleaned(self, key: TopicPartition, log: Log) -> None:
-        # An offset of 1 says no more than that a cleaning has begun: below it there is one record at most.
+        # An offset of 1 only means that a cleaning has begun: below it there is one record at most.
         offset = max(log.cleaned_offset, int(log.segments.may_be_compacted))
         if offset:
             self.cleaned[key] = offset
@@ -79,7 +79,7 @@ class OffsetCheckpoints:
             self.cleaned.pop(key, None)
 
     def _is_news(self, name: str, logs: Mapping[TopicPartition, Log]) -> bool:
-        """Whether the file would have something new for the next start."""
+        """Returns True if the file would have something new for the next start."""
         written, now = self._written[name], self._all[name]
         if name != names.RECOVERY_POINT_CHECKPOINT:
             return written != said_offsets(now)
@@ -97,7 +97,7 @@ class OffsetCheckpoints:
             self.write({names.RECOVERY_POINT_CHECKPOINT: self.recovery_points})
 
     def lower(self, key: TopicPartition, offset: int) -> None:
-        """Writes down, durably, no larger offset for that log, which is about to be cut there."""
+        """Lowers, durably, every larger offset of that log, which is about to be cut at this one."""
         changed: Checkpoints = {}
         for name, known in self._all.items():
             if max(known.get(key, 0), self._written[name].get(key, 0)) > offset:
@@ -106,9 +106,9 @@ class OffsetCheckpoints:
         self.write(changed)
 
     def take_before_cleaning(self, key: TopicPartition, log: Log, least: int) -> Checkpoints:
-        """What to `write` so that the files say a recovery point of `least` or more, and that a cleaning has begun.
+        """Returns what to `write` so that the files have a recovery point of `least` or above, and a begun cleaning.
 
-        Nothing where they do.
+        Empty if they have both already.
         """
         assert least <= log.recovery_point, f"{least} is not on the medium, which has {log.recovery_point}"
         self.recovery_points[key] = log.recovery_point
@@ -121,7 +121,7 @@ class OffsetCheckpoints:
         return taken
 
     def announce(self, key: TopicPartition, log_start_offset: int, cleaned_offset: int) -> None:
-        """Writes down, durably, what is known of a log that will be here in a moment; an offset of 0 says nothing."""
+        """Writes, durably, the entries of a log that is about to be placed here; an offset of 0 counts as no entry."""
         changed: Checkpoints = {}
         for name, offset in (
             (names.LOG_START_CHECKPOINT, log_start_offset),
@@ -139,11 +139,11 @@ class OffsetCheckpoints:
             self._write(checkpoints)
 
     def write_all(self) -> None:
-        """As `write`, for all of them."""
+        """Like `write`, for all files."""
         self.write(self._all)
 
     def write_what_tells_of(self, key: TopicPartition) -> None:
-        """As `write`, for the files that still tell of a partition that was forgotten."""
+        """Like `write`, for the files that still have an entry of a partition that was forgotten."""
         with self._writing:
             self._write({name: now for name, now in self._all.items() if key in self._written[name]})
 

@@ -33,7 +33,7 @@ class LogOpening:
     config: LogConfig
     now_ms: int
     size_in_bytes: int = 0
-    """How much there is to check."""
+    """The bytes to be scanned."""
     scanned_bytes: int = 0
     is_done: bool = False
     error: OSError | CorruptLogError | None = None
@@ -64,7 +64,7 @@ class LogOpening:
 
 @attrs.frozen
 class OpeningProgress:
-    """How far the opening of some logs has come; sizes in bytes."""
+    """The progress of opening some logs; sizes in bytes."""
 
     logs: int
     logs_done: int

@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
 
 class FaultyFile(MemoryFile):
-    """Tells the medium of every change, the failed ones included as far as they went."""
+    """Passes every change on to the medium, the failed ones included as far as they went."""
 
     __slots__ = ("_faulty",)
 
@@ -107,11 +107,11 @@ class FaultyDisk(MemoryDisk):
                 folder.entries[name] = known[node]
 
     def crash(self, fate: Fate = NOTHING_UNSYNCED) -> FaultyDisk:
-        """What a power cut leaves."""
+        """Returns the disk that a power cut leaves."""
         return FaultyDisk(medium=self.medium.after_power_cut(fate))
 
     def kill(self) -> FaultyDisk:
-        """What is there when the process dies and the machine goes on."""
+        """Returns the disk that is left when the process dies and the machine continues."""
         return FaultyDisk(medium=self.medium.copy())
 
     def rot(self, path: str, position: int, bits: int = 0xFF) -> None:
@@ -120,7 +120,7 @@ class FaultyDisk(MemoryDisk):
         self.medium.rot(self.number(inode), position, bits)
         inode.data[position] ^= bits
 
-    # -- what the medium is told
+    # -- changes passed on to the medium
 
     def number(self, node: Inode | Folder) -> int:
         return self._numbers[id(node)]

@@ -79,7 +79,7 @@ class DiskLock(Protocol):
 
 
 class DiskSpace(NamedTuple):
-    """Of the file system that a disk is on, in bytes; `usable_bytes` is what this process may still write."""
+    """The space of the file system that a disk is on, in bytes; `usable_bytes` is what this process may still write."""
 
     total_bytes: int
     usable_bytes: int
@@ -89,10 +89,10 @@ class Disk(Protocol):
     """A tree of folders and files."""
 
     open_files: OpenFiles
-    """What the segments on it hold open. Disks of one process may share it, as they share its descriptors."""
+    """The open files of the disk's segments. Disks of one process may share it, as they share its descriptors."""
 
     def open_append(self, path: str) -> File:
-        """For reading and appending; creates the file when it is absent."""
+        """Opens a file for reading and appending; creates it if it is absent."""
 
     def open_read(self, path: str) -> File: ...
 
@@ -114,10 +114,10 @@ class Disk(Protocol):
     def size(self, path: str) -> int: ...
 
     def open_folder(self, path: str) -> OpenFolder:
-        """For whoever must not find out after a change of names that the folder cannot be opened to sync it."""
+        """Opens a folder, for a caller that must be able to sync it after a change of names."""
 
     def sync_dir(self, path: str) -> None:
-        """As `OpenFolder.sync`. Any error but SyncFailedError means that nothing was synced."""
+        """Like `OpenFolder.sync`. Any error but SyncFailedError means that nothing was synced."""
 
     def read_bytes(self, path: str) -> bytes: ...
 
@@ -128,7 +128,7 @@ class Disk(Protocol):
         """After it returns the content is durable; a crash before leaves the old content whole."""
 
     def allocate(self, path: str, size: int) -> None:
-        """A file of `size` bytes whose room is its own; what is there of it already is kept."""
+        """Allocates a file of `size` bytes with disk space of its own; existing content is kept."""
 
     def space(self) -> DiskSpace | None:
         """How large the disk is and what is left of it, as of now; None where there is no such limit."""
@@ -137,13 +137,13 @@ class Disk(Protocol):
         """Takes the lock. If it is held already, waits, or raises FolderLockedError."""
 
     def is_locked(self, path: str) -> bool:
-        """Whether the lock is held. Does not take it, and changes nothing."""
+        """Returns True if the lock is held. Does not take it, and changes nothing."""
 
     def wait_for_lock(self, path: str) -> None:
         """Returns when the lock is free."""
 
     def native_path(self, path: str) -> str | None:
-        """Where other processes find it; None where they cannot, or are not to."""
+        """The path by which other processes find it; None if they cannot, or must not."""
 
 
 class RealFile:
@@ -223,7 +223,7 @@ class RealFolder(OpenFolder):
 
 
 class WholeFiles:
-    """How every disk replaces the content of a file, made of the other operations of a `Disk`."""
+    """Replaces the content of files, with the other operations of a `Disk`. The same for every disk."""
 
     def write_bytes(self: Disk, path: str, data: bytes) -> None:
         """See `Disk`. A file that is written in its place would lose on a full disk what it had."""
@@ -279,7 +279,7 @@ class RealDisk(WholeFiles):
         return RealFile(os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC), path)
 
     def listdir(self, path: str) -> list[str]:
-        return os.listdir(self._prefix + path)  # noqa: PTH208 - names are wanted, not Paths
+        return os.listdir(self._prefix + path)  # noqa: PTH208 - names are needed, not Paths
 
     def mkdir(self, path: str) -> None:
         try:
@@ -362,7 +362,7 @@ class RealDisk(WholeFiles):
             os.close(fd)
 
     def native_path(self, path: str) -> str | None:
-        return os.path.abspath(self._prefix + path)  # noqa: PTH100 - a text is wanted
+        return os.path.abspath(self._prefix + path)  # noqa: PTH100 - a text is needed
 
 
 # struct flock: l_type, l_whence, l_start, l_len (0: to the end), l_pid (0, as the system demands)
@@ -375,7 +375,7 @@ def _is_locked(fd: int) -> bool:
         found: int = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0]
         return found != fcntl.F_UNLCK
     try:
-        # There is no asking for a flock: it is held for as long as it takes to let it go.
+        # A flock cannot be queried: it is taken, and released at once.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -399,7 +399,7 @@ def _allocate(fd: int, size: int) -> bool:
     try:
         os.posix_fallocate(fd, 0, size)
     except OSError as error:
-        # What musl tells; glibc writes instead.
+        # musl's error; glibc writes instead.
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
             raise
         return False

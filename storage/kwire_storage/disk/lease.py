@@ -42,9 +42,9 @@ class Lease(WholeFiles):
 
     @contextmanager
     def lent(self, recall: Callable[[], object]) -> Iterator[None]:
-        """Another process works in the folder for as long as this lasts. One at a time.
+        """Lends the folder to another process until the context ends. One at a time.
 
-        `recall` is called if the lease ends meanwhile: the folder is wanted back.
+        `recall` is called if the lease ends meanwhile: the folder is needed back.
         """
         assert self._recall is None, "the folder is lent already"
         self._recall = recall

@@ -1,7 +1,7 @@
-"""What a disk may have kept when the power came back: a model, for tests.
+"""The possible states of a disk after a power cut: a model, for tests.
 
-A program sees its writes and renames at once; the medium gets them later, in any order, or never, until the program
-insists. `Medium` is told of every change (`apply`) and keeps what must be there apart from what is still pending:
+A program sees its writes and renames at once; the medium gets them later, in any order, or never, unless the program
+syncs. `Medium` receives every change (`apply`), and keeps durable content and pending changes apart:
 
 * **Contents** go in sectors of 512 bytes. Since the last sync of a file each of its sectors may be on the medium in any
   version that it ever had, and the file may have any size that it ever had, sector boundaries within a write included.
@@ -97,7 +97,7 @@ class Content:
         self._history = None
 
     def newest(self) -> bytes:
-        """All that is pending has got there."""
+        """The content with all pending changes on the medium."""
         content = bytearray(self.durable)
         for change in self.pending:
             _change(content, change)
@@ -105,12 +105,12 @@ class Content:
 
     @property
     def sizes(self) -> list[int]:
-        """Every size that the medium may tell of, oldest first; the first is the durable one."""
+        """Every size that the medium may have, oldest first; the first is the durable one."""
         return self._since_sync()[0]
 
     @property
     def versions(self) -> dict[int, list[bytes]]:
-        """By number of sector, what it has held since the last sync, oldest first."""
+        """The contents of each sector since the last sync, oldest first, by number of sector."""
         return self._since_sync()[1]
 
     def _since_sync(self) -> tuple[list[int], dict[int, list[bytes]]]:
@@ -141,7 +141,7 @@ class Content:
         return self._history
 
     def as_kept(self, size: int, versions: Mapping[int, int], filler: bytes = b"") -> bytes:
-        """The file with one of its sizes, and of each sector the version of that number (the durable one if not told).
+        """The file with one of its sizes, and each sector in the version of that number (the durable one if not given).
 
         `filler` is what the sectors hold that the size reaches and no data did; zeros by default.
         """
@@ -238,9 +238,10 @@ def _rename(entries: dict[str, int], change: NameChange) -> None:
 
 @attrs.frozen
 class Fate:
-    """What becomes of each file, and of each folder, when the power fails.
+    """Decides the content of each file and folder when the power fails.
 
-    `content(number, file)` returns its bytes, `names(number, folder)` the numbers of the pending operations kept.
+    `content(number, file)` returns the bytes of a file, `names(number, folder)` the numbers of the kept pending
+    operations.
     """
 
     content: Callable[[int, Content], bytes]
@@ -248,7 +249,7 @@ class Fate:
 
 
 def kept_part(share: float) -> Fate:
-    """So much of the bytes that were never synced, none of the names."""
+    """A fate that keeps this share of the bytes that were never synced, and no names."""
     return Fate(
         lambda _number, file: file.grown(int(max(len(file.live) - len(file.durable), 0) * share)),
         lambda _number, _folder: (),
@@ -286,14 +287,14 @@ class Medium:
                 self.folders[change.folder].apply(change)
 
     def copy(self) -> Medium:
-        """For a process that died and a machine that goes on: what is pending stays pending."""
+        """The medium after the process died and the machine continued: pending changes stay pending."""
         return Medium(
             {number: file.copy() for number, file in self.files.items()},
             {number: folder.copy() for number, folder in self.folders.items()},
         )
 
     def after_power_cut(self, fate: Fate) -> Medium:
-        """What is there when the machine comes back; all of it is on the medium."""
+        """The medium after the machine has restarted; all of it is durable."""
         medium = Medium()
         waiting = [ROOT]
         while waiting:
@@ -311,7 +312,7 @@ class Medium:
         return medium
 
     def rot(self, file: int, position: int, bits: int = 0xFF) -> None:
-        """Flips bits of a byte that was synced, behind the back of everybody."""
+        """Flips bits of a synced byte, unnoticed by any program."""
         content = self.files[file]
         assert not content.pending, "only what is on the medium rots there"
         spoilt = bytearray(content.durable)
@@ -320,7 +321,7 @@ class Medium:
         content.live[:] = spoilt
 
     def look(self) -> tuple[object, ...]:
-        """Everything that is durable under a name, as a value: equal media cannot be told apart."""
+        """Everything that is durable under a name, as a value: media with equal values have the same content."""
         return self._look(ROOT)
 
     def _look(self, number: int) -> tuple[object, ...]:

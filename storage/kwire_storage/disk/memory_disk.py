@@ -50,7 +50,7 @@ class Inode:
 
 
 class Folder:
-    """Names, and what has them."""
+    """The names in a folder, each with its file or folder."""
 
     __slots__ = ("entries",)
 
@@ -295,7 +295,7 @@ class MemoryDisk(WholeFiles):
 
 
 class MemoryLock:
-    """Held until released; a crashed disk's twin knows nothing of it."""
+    """A lock held until it is released. A disk that a crash leaves has its own."""
 
     def __init__(self, locks: set[str], path: str) -> None:
         self._locks = locks

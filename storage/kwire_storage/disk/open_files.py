@@ -28,13 +28,13 @@ F_co = TypeVar("F_co", covariant=True)
 
 UNLIMITED = sys.maxsize
 MAX_INDEX_BYTES = 64 << 20
-"""Some twelve full segments' of 1 GiB. An index that went is read again: 5 MiB at the most, mostly far less."""
+"""About twelve full segments of 1 GiB. A dropped index is read again: 5 MiB at the most, mostly far less."""
 
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
 
 class Holder(Protocol[F_co]):
-    """Who holds a file and its indexes: a segment."""
+    """The holder of a file and its indexes: a segment."""
 
     def take_file_back(self) -> F_co | None:
         """The file, if it is open."""
@@ -43,10 +43,10 @@ class Holder(Protocol[F_co]):
         """Raises OSError."""
 
     def let_file_go(self) -> bool:
-        """False when the file was used since the last time, or must stay; then it is still open."""
+        """Closes the file. Returns False if it was used since the last call, or must stay open."""
 
     def needs_indexes(self) -> bool:
-        """False when the indexes were not used since the last time; then they are gone."""
+        """Returns True if the indexes were used since the last call; otherwise drops them, and returns False."""
 
 
 class OpenFiles:
@@ -61,13 +61,13 @@ class OpenFiles:
         self.max_index_bytes = max_index_bytes
         self.index_bytes = 0
         self.is_full = False
-        """Whether one more file means that another one has to go; what is being sent may keep that one open."""
+        """True if one more file means that another one has to go; data being sent may keep that one open."""
         self._lock = Lock()
         self._files: OrderedDict[Holder[object], None] = OrderedDict()
         self._indexes: OrderedDict[Holder[object], int] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many files are open."""
+        """The number of open files."""
         return len(self._files)
 
     def open(self, segment: Holder[F]) -> F:

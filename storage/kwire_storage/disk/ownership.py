@@ -9,9 +9,9 @@ from kwire_storage.errors import OwnershipError
 
 
 class SoleUse:
-    """`with turn:` around whatever touches the object. It never waits: where a thread has it, another one raises.
+    """`with turn:` guards any use of the object. It never waits: if another thread is in it, it raises.
 
-    So a wrong call shows at its place, in the first test that makes it, rather than as a broken file one day.
+    So a wrong call is found where it is made, in the first test that makes it, rather than by a broken file later.
     """
 
     def __init__(self, of: str) -> None:

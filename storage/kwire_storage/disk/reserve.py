@@ -30,9 +30,9 @@ from kwire_storage.errors import StorageError, SyncFailedError, is_full
 T = TypeVar("T")
 
 NEW_FOLDER_BYTES = 16_384
-"""What a partition takes before its first record: a folder, `partition.metadata`, and their entries in other blocks."""
+"""The disk space of a partition without records: a folder, `partition.metadata`, and their entries in other blocks."""
 ROOM_BYTES = 1 << 20
-"""From so much on a disk is not called full any more: most batches fit."""
+"""The least free space with which a disk does not count as full: most batches fit."""
 
 
 class Reserve:
@@ -45,7 +45,7 @@ class Reserve:
         self.is_full = False
         """A write has met a full disk and room has not been seen since."""
         self.on_change: Callable[[], None] = ignore
-        """Called, from whichever thread, when `is_full` has changed."""
+        """Called, in any thread, when `is_full` has changed."""
 
     def open(self) -> None:
         """Takes the room if it is there. A disk without limits is never full and needs no reserve."""
@@ -59,10 +59,10 @@ class Reserve:
                 self._set_full(True)
 
     def spend(self, write: Callable[[], T]) -> T:
-        """Does what must be done, if need be in the room of the reserve; it may be done twice.
+        """Calls `write`. If the disk is full, removes the reserve and calls it again.
 
-        Raises what `write` raises when there is no reserve to let go, or it is not enough. A sync that failed is never
-        asked again.
+        Raises what `write` raises if there is no reserve to remove, or it is not enough. A sync that failed is never
+        repeated.
         """
         # Asked before: another thread may let it go while this one writes, and then there is room for both.
         may_let_go = self.size_bytes > 0 and not self.is_out
@@ -77,7 +77,7 @@ class Reserve:
         return write()
 
     def note(self, error: OSError) -> None:
-        """Tells of a write that failed, whatever the reason."""
+        """Notes the error of a failed write. If the disk was full, it sets `is_full`."""
         if is_full(error):
             self._set_full(True)
 
@@ -90,14 +90,14 @@ class Reserve:
             raise self._refusal("no room is left but what the broker itself needs")
 
     def check_new(self, partitions: int) -> None:
-        """As `check`, and raises it too where something new, of so many partitions, has no room for its folders."""
+        """Like `check`. Also raises if there is no room for the folders of so many new partitions."""
         self.check()
         space = self._disk.space()
         if space is not None and space.usable_bytes < max(partitions, 1) * NEW_FOLDER_BYTES:
             raise self._refusal(f"{space.usable_bytes} bytes are left, too few for {partitions} new partitions")
 
     def look(self) -> DiskSpace | None:
-        """What there is, after taking back the reserve if it is out and finding out whether the disk is still full."""
+        """Returns the free space. Restores the reserve if it is out, and checks whether the disk is still full."""
         space = self._disk.space()
         if self.is_out:
             self.take_back()
@@ -106,7 +106,7 @@ class Reserve:
         return space
 
     def take_back(self) -> bool:
-        """Makes the reserve again if there is room for all of it; whether it is there now."""
+        """Restores the reserve if there is room for all of it. Returns True if it is there now."""
         space = self._disk.space()
         if space is not None and not self._disk.exists(names.RESERVE) and space.usable_bytes < self.size_bytes:
             return False
@@ -114,7 +114,7 @@ class Reserve:
         try:
             self._disk.allocate(names.RESERVE, self.size_bytes)
         except OSError as error:
-            # What was had of it is of more use to others.
+            # A part of the reserve is of more use to others.
             with suppress(OSError):
                 self._disk.remove(names.RESERVE)
             self.is_out = True

@@ -12,7 +12,7 @@ from kwire_storage.log.walk import Batch
 
 
 def check_content(batch: Batch) -> Iterator[tuple[Kind, str]]:
-    """What is wrong, at most one thing. Compaction may have left fewer records than offsets, or none."""
+    """Yields what is wrong, at most one thing. Compaction may have left fewer records than offsets, or none."""
     header, data = batch.header, batch.data
     if data is None:
         yield Kind.UNCHECKED, f"a batch of {header.size_in_bytes} bytes"

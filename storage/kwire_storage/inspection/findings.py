@@ -11,7 +11,7 @@ import attrs
 
 
 class Severity(IntEnum):
-    """A note is no inconsistency: it tells what a reader might wonder about, or what a broker sees to by itself."""
+    """The severity of a finding. A note is no inconsistency: it may look odd, or a broker repairs it automatically."""
 
     NOTE = 0
     WARNING = 1
@@ -19,7 +19,7 @@ class Severity(IntEnum):
 
 
 class Remedy(Enum):
-    """What a repair does about a finding."""
+    """The action of a repair for a finding."""
 
     NOTHING = "left as it is"
     CUT = "cut off"

@@ -11,11 +11,11 @@ from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
 
 REPAIR_MARK = "kwire-repair-"
-"""Copies that a repair keeps are in a folder within the partition's whose name begins like this, and beside the files
-of a log dir under names that end with it: neither kwire nor Apache Kafka takes such names for its own."""
+"""The mark of the copies that a repair keeps: a prefix of their folder's name within a partition's folder, and part
+of the names of copies in the log dir itself. Neither kwire nor Apache Kafka uses such names."""
 
 MOST_SMALL_BYTES = 256 << 20
-"""Five million producers, or eight million aborted transactions."""
+"""The size of a snapshot of five million producers, or of an index of eight million aborted transactions."""
 
 _MISNAMED = re.compile(r"-?\d+\.(log|index|timeindex|txnindex|snapshot)")
 _DERIVED = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)

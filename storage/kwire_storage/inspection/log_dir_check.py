@@ -44,14 +44,14 @@ _KAFKAS_OWN = {"remote-log-index-cache"}
 
 @attrs.define
 class FolderState:
-    """What a log dir says of itself and of its partitions."""
+    """The state of a log dir by its small files."""
 
     is_folder: bool
-    """Whether there is anything of a log dir at all."""
+    """True if the folder has any file of a log dir."""
     in_use: bool
     clean: bool
     offsets: Mapping[str, Mapping[TopicPartition, int]]
-    """By the checkpoint's name."""
+    """The offsets by the checkpoint's name."""
     topics: Mapping[str, TopicFacts]
     findings: list[Finding] = attrs.field(factory=list)
 
@@ -119,7 +119,7 @@ def check_folder(
     begin: Callable[[str], None] | None = None,
     summaries: dict[TopicPartition, PartitionSummary] | None = None,
 ) -> Iterator[Finding]:
-    """All that is wrong with a log dir and every partition in it; `begin` is told of each before its walk."""
+    """Yields all findings of a log dir and every partition in it; `begin` is called with each before its walk."""
     yield from state.findings
     partitions: dict[str, TopicPartition] = {}
     for name in sorted(disk.listdir("")):
@@ -163,7 +163,7 @@ def is_folder(disk: Disk, name: str) -> bool:
     except NotADirectoryError:
         return False
     except OSError:
-        # It refuses to be listed, or went away: the check of it will tell.
+        # It cannot be listed, or was removed: its own check will report that.
         return True
     return True
 

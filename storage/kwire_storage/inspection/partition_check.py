@@ -36,7 +36,7 @@ def no_progress(_bytes: int) -> None:
 
 @attrs.frozen
 class TopicFacts:
-    """What the metadata knows of a topic. `topic_id` is 16 bytes; `compacts` is None where it is not known."""
+    """The metadata of a topic. `topic_id` is 16 bytes; `compacts` is None where it is not known."""
 
     topic_id: bytes
     compacts: bool | None = None
@@ -45,7 +45,7 @@ class TopicFacts:
 
 @attrs.frozen
 class PartitionContext:
-    """What the log dir knows of a partition; the defaults are for a folder that stands alone."""
+    """The log dir's data about a partition; the defaults are for a folder without a log dir."""
 
     in_use: bool = False
     """A broker is at work on it."""
@@ -56,7 +56,7 @@ class PartitionContext:
     look_into_records: bool = True
 
     def first_unsure(self, bases: list[int]) -> int:
-        """The number of the first segment that a recovery would make anew, with all behind it."""
+        """The number of the first segment that a recovery would rebuild, together with all later ones."""
         if self.clean and not self.in_use:
             return len(bases)
         return first_to_scan(bases, self.recovery_point)
@@ -64,7 +64,7 @@ class PartitionContext:
 
 @attrs.define
 class PartitionSummary:
-    """What the walk has seen. `end_offset` is that of the last good batch, plus one."""
+    """The results of the walk. `end_offset` is that of the last good batch, plus one."""
 
     start_offset: int = 0
     end_offset: int = 0
@@ -76,10 +76,9 @@ class PartitionSummary:
 def check_partition(
     disk: Disk, path: str, context: PartitionContext, summary: PartitionSummary, progress: Progress = no_progress
 ) -> Findings:
-    """All that is wrong with one folder, in the order of the log; fills `summary`. Raises OSError for the folder.
+    """Yields all findings of one folder, in the order of the log; fills `summary`. Raises OSError for the folder.
 
-    Where a broker is at work, files change between one look and the next: what a second check does not find again was
-    no more than that.
+    Where a broker is running, files change between two reads: a finding that a second check does not repeat is none.
     """
     if not context.in_use:
         yield from _check(disk, path, context, summary, progress)
@@ -145,7 +144,7 @@ class _PartitionCheck:
         self.producers = ProducerFold(disk, layout)
         self.epoch_cache = EpochCache()
         self.whole = True
-        """Whether every offset from the first segment's base on was seen."""
+        """True if every offset from the first segment's base on was seen."""
         self.after_damage = False
         self.due = layout.bases[0] if layout.bases else 0
         self.latest_epoch = _LEAST_EPOCH
@@ -286,7 +285,7 @@ class _PartitionCheck:
 
     def epochs(self) -> Findings:
         for finding in self._epochs():
-            # What a recovery reads anew from the batches may be missing from the file, but it must be a checkpoint.
+            # What a recovery reads again from the batches may be missing from the file, but it must be a checkpoint.
             unsure = self.first_unsure == 0 and finding.kind is not Kind.EPOCHS_UNREADABLE
             yield finding.as_note() if unsure else finding
 
@@ -334,7 +333,7 @@ class _PartitionCheck:
 
 
 class _Feeds:
-    """What is fed by the batches of one segment."""
+    """The checks that receive the batches of one segment."""
 
     def __init__(self, check: _PartitionCheck, number: int, base: int) -> None:
         self._check = check

@@ -79,7 +79,7 @@ def check_snapshot(disk: Disk, path: str, offset: int, fold: ProducerFold) -> It
 
 
 def _contradictions(entries: list[ProducerEntry], offset: int) -> Iterator[str]:
-    """What cannot be, whatever the log says."""
+    """Yields what contradicts itself, whatever the log has."""
     ids: set[int] = set()
     open_at: set[int] = set()
     for entry in entries:

@@ -25,9 +25,9 @@ from kwire_storage.producers.txn_index import encode_aborted
 def rebuild(
     disk: Disk, path: str, wanted: Collection[str], context: PartitionContext, copies: Copies, progress: Progress
 ) -> None:
-    """Writes each of the files `wanted` (paths), with a copy of what stood there. Raises OSError.
+    """Writes each of the files `wanted` (paths), with a copy of the old file. Raises OSError.
 
-    A snapshot at the first segment's base has nothing that it could be made from: it is moved away, and producers begin
+    A snapshot at the first segment's base cannot be rebuilt from anything: it is moved away, and producers begin
     there with nothing, as a broker would have them.
     """
     layout = read_layout(disk, path)

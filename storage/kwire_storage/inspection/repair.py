@@ -26,7 +26,7 @@ from kwire_storage.inspection.rebuild import rebuild
 from kwire_storage.log.walk import Damage, walk
 
 MOST_ROUNDS = 6
-"""Cutting, making anew and lowering are three; more means that a repair does not do what it should."""
+"""Cutting, rebuilding and lowering are three rounds; more would be a bug in the repair."""
 
 
 @attrs.frozen(order=True)
@@ -45,7 +45,7 @@ class Step:
 
 
 def plan(findings: Iterable[Finding], state: FolderState, *, drop_corrupt_ranges: bool) -> list[Step]:
-    """What a repair would do about these findings, without repetitions."""
+    """Returns the steps of a repair for these findings, without repetitions."""
     steps = set()
     for finding in findings:
         remedy = finding.kind.remedy
@@ -66,7 +66,7 @@ def plan(findings: Iterable[Finding], state: FolderState, *, drop_corrupt_ranges
 
 @attrs.frozen
 class Checkup:
-    """What one check has found and seen."""
+    """The results of one check."""
 
     state: FolderState
     findings: list[Finding]
@@ -82,7 +82,7 @@ def repair(
     drop_corrupt_ranges: bool,
     progress: Progress = no_progress,
 ) -> Checkup:
-    """Does what `plan` says, until nothing more is to be done; returns the last checkup. The caller holds the lock.
+    """Runs the steps of `plan`, until none is left; returns the last checkup. The caller holds the lock.
 
     Raises OSError, with everything that was done until then complete.
     """
@@ -142,7 +142,7 @@ class _Repairer:
                 self.copies.take_out(path, ranges)
 
     def _swap(self, partition: str, path: str) -> None:
-        """As Kafka's LogLoader: the cleaned segment takes the place of all that it was made of."""
+        """Replaces all segments that the cleaned one was made of, as Kafka's LogLoader does."""
         parsed = names.parse_offset_name(path.rpartition("/")[2])
         assert parsed is not None, "the check has read the name"
         base = parsed[0]
@@ -151,7 +151,7 @@ class _Repairer:
             return
         layout = read_layout(self.disk, partition)
         for old in [other for other in layout.bases if base < other < end]:
-            # The .log last: while it is there, a repair that was interrupted knows what else to move.
+            # The .log last: while it is there, a later repair finds out what else to move.
             for suffix in (names.SNAPSHOT, names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.LOG):
                 self.copies.set_aside(layout.of(old, suffix))
         for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
@@ -169,7 +169,7 @@ class _Repairer:
         self.disk.sync_dir(partition)
 
     def _end_of_swap(self, path: str, base: int) -> int | None:
-        """The offset up to which it stands in for others; None when it is not whole, and must not."""
+        """The offset up to which the segment replaces others; None if it is corrupt, and must not."""
         file = self.disk.open_read(path)
         try:
             end = base + 1
@@ -182,7 +182,7 @@ class _Repairer:
             file.close()
 
     def _lower(self, path: str) -> None:
-        """No row of a checkpoint promises more than there is; one that cannot be read begins anew, without rows."""
+        """Lowers the rows of a checkpoint to the ends of the logs; an unreadable one is replaced by an empty one."""
         try:
             rows = decode_offsets(self.disk.read_bytes(path))
         except CorruptLogError:

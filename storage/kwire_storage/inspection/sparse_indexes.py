@@ -47,7 +47,7 @@ def _pieces(file: File, entry_bytes: int) -> Iterator[bytes]:
 
 
 class _Entries:
-    """The entries in turn, up to the zeros of a preallocated file; what does not ascend is told and left out."""
+    """The entries in turn, up to the zeros of a preallocated file, or to one that does not ascend, a finding."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class _Entries:
         self.current = entry
 
     def wrong(self, reason: str, what: str) -> None:
-        """The current entry is wrong for that reason; the first of its kind is told."""
+        """Reports that the current entry is wrong; the finding is the first entry for each reason, and their number."""
         count, finding = self._wrong.get(reason, (0, None))
         if finding is None:
             finding = Finding(
@@ -166,7 +166,7 @@ class TimeIndexCheck:
         self._after_damage = False
 
     def damage(self) -> None:
-        """The offsets up to the next batch may have been there: that is unknown."""
+        """Notes a damaged range: the offsets up to the next batch may have been in it."""
         self._after_damage = True
 
     def batch(self, header: BatchHeader) -> None:
@@ -188,7 +188,7 @@ class TimeIndexCheck:
         self._largest = max(self._largest, header.newest_record_ms)
 
     def _pass_over(self, offset: int | None = None) -> None:
-        """Entries below the offset, or all that are left, have nothing that they could be held against."""
+        """Passes over entries below the offset, or over all that are left: there is no batch to compare them with."""
         entries = self._entries
         while entries.current is not None and (offset is None or self._base + entries.current[1] < offset):
             self._indexed = max(self._indexed, entries.current[0])

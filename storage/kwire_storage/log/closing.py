@@ -8,11 +8,11 @@ from kwire_storage.log.durability import Flush
 from kwire_storage.log.log import Log
 
 _CLOSED_TOGETHER = 256
-"""What is to be synced holds open files and contents in memory; all logs at once would be too many of both."""
+"""The maximum number of logs that are closed together: pending syncs hold open files and contents in memory."""
 
 
 class Closing:
-    """Begun here, run wherever, finished here."""
+    """The clean stop of one log: begun here, synced in any thread, finished here."""
 
     def __init__(self, log: Log) -> None:
         self.log = log

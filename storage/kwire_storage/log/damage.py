@@ -60,7 +60,7 @@ def holding(ranges: Ranges, offset: int) -> CorruptRange | None:
 
 
 def good_stretches(ranges: Ranges, position: int, end: int) -> Iterator[tuple[int, int]]:
-    """What is left of `position..end` without the ranges, in order."""
+    """Yields the parts of `position..end` outside the ranges, in order."""
     for it in ranges:
         if it.position >= end:
             break
@@ -90,7 +90,7 @@ class Findings:
         self._found: list[CorruptRange] = []
 
     def walk(self, next_base: int | None) -> Iterator[Batch | Damage]:
-        """As `walk.walk`, of the whole segment."""
+        """Like `walk.walk`, of the whole segment."""
         for it in walk(self._file, self._size, self._base_offset, next_base, most_batch_bytes=_LOOKED_INTO_BYTES):
             if isinstance(it, Damage):
                 self._bad = it if self._bad is None else self._bad._replace(end=it.end)
@@ -100,11 +100,11 @@ class Findings:
             yield it
 
     def drop_last(self) -> None:
-        """The bad bytes that the walk came to are going to be cut."""
+        """Drops the bad bytes that the walk ended with, because they are about to be cut."""
         self._bad = None
 
     def take(self) -> Ranges:
-        """What was found, in order; the walk is over."""
+        """Returns the corrupt ranges, in order, when the walk is over."""
         self._end_range(self._end_offset)
         return tuple(self._found)
 

@@ -34,8 +34,8 @@ class Flush:
     reserve: Reserve
     end_offset: int
     active_base: int
-    """Where the segment began whose records are covered and whose indexes are not."""
-    # How often names changed, and the end was cut, before this flush began.
+    """The base offset of the segment whose records the flush covers without its indexes."""
+    # The number of changes of names, and of cuts of the end, before this flush began.
     name_changes: int
     truncations: int
     contents: dict[str, bytes]
@@ -78,19 +78,19 @@ class Durability:
     _reserve: Reserve
     recovery_point: int = 0
     folder_unsynced: bool = False
-    """Whether the folder's own name still has to reach the medium."""
+    """True if the folder's own name is not on the medium yet."""
     truncations: int = 0
-    """How often the end was cut: what was synced before is not what stands there now."""
+    """The number of times that the end was cut: synced data behind it may have been replaced since."""
     failed: OSError | None = None
     on_failed: Callable[[OSError], None] = ignore
-    """Called once, by `fail`; the log's folder of logs listens."""
+    """Called once, by `fail`, for the log dir."""
     name_changes: int = 0
-    """How often names in the folder changed, which a flush that began before has not seen."""
+    """The number of changes of names in the folder; a flush does not cover those after its beginning."""
     _name_changes_synced: int = 0
     _unsynced_files: set[str] = attrs.field(factory=set)
-    """Other than records."""
+    """The paths of files other than records that the next flush has to sync."""
     _flush: Flush | None = None
-    """The one that is under way."""
+    """The flush that is running."""
 
     def fail(self, error: OSError) -> None:
         """The disk cannot be trusted with this log any more, and only a restart changes that."""
@@ -123,7 +123,7 @@ class Durability:
         self.name_changes += 1
 
     def note_nothing_synced(self) -> None:
-        """What the process that died had not synced is not known to this one: the first flush covers it all."""
+        """Notes that an earlier process may have left anything unsynced: the first flush covers it all."""
         self.folder_unsynced = True
         self.name_changes += 1
 
@@ -162,7 +162,7 @@ class Durability:
         return flush
 
     def finish_flush(self, flush: Flush, segments: LogSegments) -> bool:
-        """The medium has it. False: the log was cut meanwhile, and the next flush covers what stands there now."""
+        """Notes that a flush has succeeded. Returns False if the log was cut meanwhile, which the next flush covers."""
         self.give_up_flush(flush)
         if self.truncations != flush.truncations:
             return False
@@ -216,7 +216,7 @@ class Durability:
         self.settle_names()
 
     def _refused(self, error: OSError, path: str) -> StorageError:
-        """What to raise. Where nothing was synced, for want of a descriptor, say, it may be tried again."""
+        """Returns the error to raise. If nothing was synced, for lack of a descriptor, say, it may be tried again."""
         if not is_passing(error):
             self.fail(error)
         return error if isinstance(error, StorageError) else StorageError.of(error, path)

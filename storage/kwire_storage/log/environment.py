@@ -1,4 +1,4 @@
-"""What the logs of one log dir share: randomness, the files to remove, the disk reserve."""
+"""The resources that the logs of one log dir share: randomness, the files to remove, the disk reserve."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Draw = Callable[[int], int]
 
 
 def never_any(_bound: int) -> int:
-    """For logs to which chance means nothing."""
+    """The draw of logs that need no randomness."""
     return 0
 
 
@@ -47,7 +47,7 @@ class LogEnvironment:
     draw: Draw = never_any
     reserve: Reserve | None = None
     open_files: OpenFiles | None = None
-    """Where these logs' files count; None: with all others of the disk."""
+    """The limit that these logs' files count for; None: the disk's own."""
     deleted: list[DeletedFiles] = attrs.field(factory=list)
 
     def delete_later(self, disk: Disk, paths: Iterable[str], due_ms: int) -> None:

@@ -60,7 +60,7 @@ class EpochCache:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch known that is not above the asked one, and the offset where the next epoch begins.
 
-        (-1, -1) when the asked epoch is unknown here because it is newer than all, or undefined. (KIP-101, KIP-279)
+        (-1, -1) if the requested epoch is newer than all known ones, or undefined. (KIP-101, KIP-279)
         """
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self.latest:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -106,7 +106,7 @@ def epochs_path(folder: str) -> str:
 def load_epochs(
     disk: Disk, folder: str, log_start_offset: int, headers: Callable[[], Iterable[BatchHeader]]
 ) -> EpochCache:
-    """From the file of a log; from all its batches, `headers`, where the file cannot be read. Raises OSError."""
+    """Reads the epochs from a log's file, or from all batches (`headers`) if it cannot be read. Raises OSError."""
     path = epochs_path(folder)
     try:
         data = disk.read_bytes(path)

@@ -30,7 +30,7 @@ _LITTLE_ENDIAN = sys.byteorder == "little"
 
 
 def _big_endian(values: array[int]) -> array[int]:
-    """The same numbers with their bytes turned round where the machine needs it; for writing and for reading."""
+    """Returns the same numbers, byte-swapped on a little-endian machine; for writing and for reading."""
     if _LITTLE_ENDIAN:
         values = values[:]
         values.byteswap()
@@ -55,7 +55,7 @@ class OffsetIndex:
 
     @classmethod
     def of_any_bytes(cls, data: bytes) -> OffsetIndex:
-        """Every whole entry, whatever it says; for looking at, not for looking up."""
+        """Reads every whole entry, valid or not; for inspection, not for look-ups."""
         index = cls()
         raw = array("i")
         raw.frombytes(data[: len(data) // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES])
@@ -101,7 +101,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """How late the batches up to an offset are. Offsets are relative to the segment's base."""
+    """The largest timestamps of the batches up to an offset. Offsets are relative to the segment's base."""
 
     __slots__ = ("offsets", "timestamps")
 
@@ -118,12 +118,12 @@ class TimeIndex:
 
     @classmethod
     def of_any_bytes(cls, data: bytes) -> TimeIndex:
-        """Every whole entry, whatever it says; for looking at, not for looking up."""
+        """Reads every whole entry, valid or not; for inspection, not for look-ups."""
         index = cls()
         raw = array("i")
         raw.frombytes(data[: len(data) // TIME_ENTRY_BYTES * TIME_ENTRY_BYTES])
         timestamps = array("i", bytes(8 * (len(raw) // 3)))
-        # As stored: high half, low half, offset; only whole numbers of their own width are turned round.
+        # As stored: high half, low half, offset; byte-swapping requires numbers of one width.
         timestamps[0::2], timestamps[1::2] = raw[0::3], raw[1::3]
         wide = array("q")
         wide.frombytes(timestamps.tobytes())
@@ -162,7 +162,7 @@ class TimeIndex:
 
 
 def _ascending(values: array[int]) -> int:
-    """How many entries from the first on ascend strictly (and are not negative)."""
+    """The number of entries, from the first on, that ascend strictly (and are not negative)."""
     count = len(values)
     if count and values[0] >= 0 and (count == 1 or values[0] < values[-1]):
         # A file that was closed properly; what a crash may have left is rebuilt and never comes here.

@@ -49,8 +49,8 @@ class LogParts:
 class LogLoader:
     """Finds the segments and the end of the log in folder `path`; recovers unless the last stop was clean.
 
-    `make_folder` creates the folder where there is none. Offsets are what the checkpoints say, 0 where they say
-    nothing: `cleaned_offset` is up to where compaction had come.
+    `make_folder` creates the folder if it is missing. Offsets are the checkpoints' entries, 0 for a missing one:
+    `cleaned_offset` is where compaction was.
     """
 
     disk: Disk
@@ -128,7 +128,7 @@ class LogLoader:
         return True
 
     def _list_folder(self) -> _Listed | None:
-        """What is in the folder; None: there is none. Removes leftovers of deletions, and finishes a swap."""
+        """Lists the folder; None if there is none. Removes leftovers of deletions, and finishes a swap."""
         disk, path = self.disk, self.path
         try:
             names_listed = disk.listdir(path)

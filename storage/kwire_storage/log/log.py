@@ -83,14 +83,14 @@ class Log:
         self.cleaned_offset = 0
         """The log is compacted up to here: below it each key has only one record."""
         self.is_exchanging = False
-        """Whether cleaned segments are replacing others (`compaction/swap.py`): no segment is deleted meanwhile."""
+        """True while cleaned segments replace others (`compaction/swap.py`): no segment is deleted meanwhile."""
         self.on_roll: Callable[[], None] = ignore
         """Called when a segment is full and can be flushed for good."""
         self.environment = environment
         self._leader_epochs = parts.leader_epochs
         self._make_folder = parts.make_folder
         self._is_active = parts.recovery is not None
-        """Whether the active segment is ready for appends. Then leader epochs and producers are loaded too."""
+        """True if the active segment is ready for appends. Then leader epochs and producers are loaded too."""
         self._is_closed = False
         self._quiet_until_ms = self._quiet_as_of = -1
         """Until this time `maintain` has nothing to do, if the log still ends at this offset."""
@@ -253,7 +253,7 @@ class Log:
     def append_as_is(self, buf: Buffer, *, now_ms: int = 0) -> AppendResult:
         """Appends checked batches that already have their offsets and epochs, from the log end or above.
 
-        What goes into one segment is one write, as far as it is known without asking for each batch whether it rolls.
+        Batches of one segment are one write, as far as that is known without checking for each one whether it rolls.
         Raises StorageError, after which a part of them may be appended: whole batches, up to some offset.
         """
         if not self._is_active:
@@ -281,7 +281,7 @@ class Log:
         return AppendResult(headers[0][1].base_offset, end_offset - 1, -1)
 
     def _fitting(self, headers: Sequence[tuple[int, BatchHeader]], first: int) -> int:
-        """How many batches from `first` on need not ask `RollPolicy.must_roll`: each adds one index entry at most.
+        """The number of batches from `first` on that need no `RollPolicy.must_roll`: each adds at most one index entry.
 
         Markers do not count. They are decoded, and may be malformed.
         """
@@ -300,7 +300,7 @@ class Log:
         return count
 
     def _write_run(self, view: memoryview, run: Sequence[tuple[int, BatchHeader]], now_ms: int) -> None:
-        """As `_write` for each of them, which `_fitting` has counted."""
+        """Like `_write` for each of the batches, which `_fitting` has counted."""
         # After a cut they are loaded here, as in `_write`.
         producers = self.producers if any(header[9] >= 0 for _, header in run) else None
         if self.durability.failed is not None:
@@ -376,7 +376,7 @@ class Log:
             self._show_indexes(segment)
 
     def _show_indexes(self, segment: Segment) -> None:
-        """See `Segment.show_indexes`. Raises StorageError if the disk has failed; one that is full is asked later."""
+        """See `Segment.show_indexes`. Raises StorageError if the disk has failed; a full one is tried again later."""
         try:
             segment.show_indexes()
         except OSError as error:
@@ -388,7 +388,7 @@ class Log:
         """Makes the last segment ready for appends; the first append calls this.
 
         Creates its file if needed, and reads the headers that its indexes do not cover. If the segment is corrupt, or
-        ends before the log does, the log goes on in a new segment, and the old one is left as it is. Raises
+        ends before the log does, the log continues in a new segment, and the old one is left as it is. Raises
         StorageError, CorruptLogError; ValueError after `close`, because the next opening would trust what was written
         then.
         """
@@ -484,7 +484,7 @@ class Log:
             segment.activate()
             self._show_indexes(segment)
         except OSError as error:
-            # Appends go on in the old segment, so the next opening must not find a new one.
+            # The old segment takes the next appends, so the next opening must not find a new one.
             with suppress(OSError):
                 for suffix in names.SEGMENT_SUFFIXES:
                     self.disk.remove(segment.path + suffix)
@@ -568,7 +568,7 @@ class Log:
             self._show_indexes(last)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
-        """Deletes all records; the log goes on at the offset."""
+        """Deletes all records; the log continues at the offset."""
         epochs = self.leader_epochs
         # Before the new segment is created, because snapshots of records below it would be trusted.
         self.producer_state.drop_snapshots_above(-1)

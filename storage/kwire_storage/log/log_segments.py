@@ -7,7 +7,7 @@ Reads skip corrupt ranges (`damage.py`). If a read finds bytes that are no batch
 read starts again with the result. Missing records are a loss only if compaction cannot have removed them.
 
 Segments are removed at either end, so that the rest is a log without holes. A compacted segment replaces adjacent ones.
-The files are renamed at once and removed later (`surroundings.py`); slices that are being sent stay readable.
+The files are renamed at once and removed later (`environment.py`); slices that are being sent stay readable.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LogSegments:
         self.end_offset = self.bases[0]
         """The log end offset: the offset of the next record."""
         self.may_be_compacted = False
-        """Whether a cleaning has ever begun here. Then missing records are not a loss."""
+        """True if a cleaning has ever begun here. Then missing records are not a loss."""
         self._newest_so_far: list[int] = []
         """The largest timestamp of each sealed segment and all before it, as far as they have been needed."""
 
@@ -126,7 +126,7 @@ class LogSegments:
         return self._delete_newest(len(self._segments), now_ms)
 
     def begin_at(self, offset: int, now_ms: int) -> None:
-        """Lets an emptied log go on at the offset. The new segment has no file yet."""
+        """Makes an emptied log continue at the offset. The new segment has no file yet."""
         assert not self._segments, "emptied"
         segment = self.new_segment(offset, now_ms)
         self._segments, self.bases = [segment], [offset]
@@ -306,13 +306,13 @@ class LogSegments:
         return not (self._config.compacts or self.may_be_compacted) and self.examine(segment)
 
     def may_have_holes(self, segment: Segment) -> bool:
-        """Whether compaction may have removed records: by the policy, now or earlier, or as the segment shows."""
+        """True if compaction may have removed records: by the policy, now or earlier, or as the segment shows."""
         return self._config.compacts or self.may_be_compacted or segment.has_holes(0)
 
     def _check_end(self, segment: Segment, end_offset: int) -> None:
         """Raises CorruptRangeError if the segment's last records are missing and compaction did not remove them."""
         if segment.damage:
-            self.examine(segment)  # found when its indexes were made anew, without knowing where it ends
+            self.examine(segment)  # found when its indexes were rebuilt, without its end offset
         known = holding(segment.damage, end_offset - 1)
         if known is None and (segment is self.active or not self.may_have_holes(segment)):
             known = segment.note_missing(segment.last_offset_in_file() + 1, end_offset)

@@ -42,9 +42,9 @@ from kwire_storage.producers.states import ProducerStates
 
 @attrs.frozen
 class Recovery:
-    """What was done, for the operator's eyes.
+    """The result of a recovery, for the operator.
 
-    `lost_batches` is how many good batches were among what was cut or deleted; they reached up to `lost_end_offset`.
+    `lost_batches` is the number of good batches that were cut or deleted; they reached up to `lost_end_offset`.
     """
 
     scanned_bytes: int = 0
@@ -125,8 +125,8 @@ class LogRecovery:
                     deleted = len(segments) - number
                     break
             if segment.base_offset > segments.end_offset:
-                # Segments may have been deleted from here, and a swap that was cut short has brought back one before
-                # them. What producers sent to them is in the snapshot alone.
+                # Segments may have been deleted from here, and an interrupted swap has brought back one before
+                # them. The producers' states from the deleted ones are in the snapshot alone.
                 self.producer_state.load_later_snapshot(segment.base_offset)
             segments.end_offset = segment.base_offset
             if number > first:
@@ -148,7 +148,7 @@ class LogRecovery:
         return done, self._leader_epochs
 
     def _mend_snapshot(self) -> None:
-        """Writes the snapshot of the place that the fold has come to again, if a crash left only part of it."""
+        """Rewrites the snapshot at the fold's current offset, if a crash left only part of it."""
         if not self.producer_state.drop_bad_snapshot():
             return
         try:
@@ -158,7 +158,7 @@ class LogRecovery:
                 raise
 
     def _cut(self, cut_bytes: int, deleted: int, lost: _Lost) -> None:
-        """Counts what is lost with the last `deleted` segments and the last bytes of the one before; cuts these."""
+        """Cuts the last bytes of the last segment that stays. Counts the loss, that of `deleted` segments included."""
         segments = list(self.segments)
         kept = len(segments) - deleted
         segment = segments[kept - 1]
@@ -185,7 +185,7 @@ class LogRecovery:
         segments = self.segments
         segment = segments[number]
         next_base = segments.bases[number + 1] if number + 1 < len(segments) else None
-        # A name that is not known to have reached the medium in good order proves nothing.
+        # A name that may have reached the medium out of order proves nothing.
         end_offset = next_base if next_base is not None and next_base <= self.recovery_point else None
         segment.begin_rebuild()
         segment.is_examined = True

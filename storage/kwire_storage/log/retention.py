@@ -12,7 +12,7 @@ from kwire_storage.log.segment import Segment
 
 
 def deletable(segments: LogSegments, config: LogConfig, log_start_offset: int, high_watermark: int, now_ms: int) -> int:
-    """How many of the first segments the settings ask to delete; what is not replicated stays.
+    """The number of segments, from the oldest on, that the settings delete; those not replicated stay.
 
     All of them, if the active one is not empty and has expired as well.
     """
@@ -34,7 +34,7 @@ def deletable(segments: LogSegments, config: LogConfig, log_start_offset: int, h
 
 
 def expires_at_ms(segments: LogSegments, config: LogConfig) -> int:
-    """When the oldest segment does, by time; NEVER if by time none does."""
+    """The time at which the oldest segment expires by age; NEVER if it does not."""
     oldest = segments[0]
     if not config.deletes or config.retention_ms < 0 or (oldest is segments.active and not oldest.size):
         return NEVER

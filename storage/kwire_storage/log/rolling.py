@@ -12,10 +12,10 @@ from kwire_storage.log.segment import Segment
 
 @attrs.define(eq=False)
 class RollPolicy:
-    """Decides; rolling itself is `Log.roll`. Times are in ms.
+    """Decides when to roll; rolling itself is `Log.roll`. Times are in ms.
 
-    `jitter_ms` is how much earlier than by `segment.ms` the active segment is full: logs that were begun together roll
-    one by one. It is drawn for each segment.
+    `jitter_ms` is subtracted from `segment.ms`, so that logs that were begun together do not roll together. It is drawn
+    for each segment.
     """
 
     config: LogConfig
@@ -27,9 +27,9 @@ class RollPolicy:
         self.jitter_ms = self._draw(bound) if bound else 0
 
     def must_roll(self, segment: Segment, last_offset: int, size: int, timestamp_ms: int, now_ms: int) -> bool:
-        """Whether a batch of so many bytes, ending at that offset, goes to a new segment.
+        """Returns True if a batch of `size` bytes, ending at `last_offset`, goes to a new segment.
 
-        That time and index allow more is remembered for the batches to come, in `fits_until_ms`.
+        If time and indexes have room for later batches, `segment.fits_until_ms` and `segment.index_room` are set.
         """
         config = self.config
         file_size = segment.file.size
@@ -49,11 +49,11 @@ class RollPolicy:
         return False
 
     def is_due(self, segment: Segment, now_ms: int) -> bool:
-        """Whether the segment is full by its age, and not empty."""
+        """Returns True if the segment is full by its age, and not empty."""
         return bool(segment.size) and _age_ms(segment, now_ms, now_ms) > self._full_after_ms
 
     def due_at_ms(self, segment: Segment, now_ms: int) -> int:
-        """From when on `is_due` says so, if nothing is appended until then."""
+        """The time from which `is_due` is True, if nothing is appended until then."""
         if not segment.size:
             return NEVER
         return now_ms + max(self._full_after_ms - _age_ms(segment, now_ms, now_ms) + 1, 0)
@@ -64,7 +64,7 @@ class RollPolicy:
 
 
 def _age_ms(segment: Segment, now_ms: int, timestamp_ms: int) -> int:
-    """How long the segment has been filled: by its records' clock if they have one, else by ours."""
+    """The age of the segment: by its records' timestamps if they have any, otherwise by the clock."""
     filled_since = segment.first_timestamp_ms
     if filled_since >= 0 and timestamp_ms >= 0:
         return timestamp_ms - filled_since

@@ -30,7 +30,7 @@ from kwire_storage.log.walk import MAX_RELATIVE_OFFSET, Batch
 
 logger = logging.getLogger(__name__)
 
-# How many of the newest batches, and of the ends of reads, are cached: enough for every consumer that keeps up.
+# The number of the newest batches, and of the ends of reads, that are cached: enough for each consumer at the end.
 _RECENT_BATCHES = 256
 _READ_ENDS = 64
 # An answer has room for few larger slices (fetch.max.bytes), and memory for many smaller ones.
@@ -69,7 +69,7 @@ class Segment(SegmentFiles):
         self.damage: Ranges = ()
         """Its known corrupt ranges, in order; see `damage.py`."""
         self.is_examined = False
-        """Whether every batch has been checked since the segment was opened."""
+        """True if every batch has been checked since the segment was opened."""
         self.reset()
 
     def reset(self) -> None:
@@ -81,9 +81,9 @@ class Segment(SegmentFiles):
         self.offset_of_max_timestamp = self.base_offset
         self.rolling_timestamp: int | None = None
         self.fits_until_ms = _NO_TIMESTAMP
-        """Up to this timestamp, a batch that fits by size and offsets need not ask `RollPolicy.must_roll`."""
+        """Up to this timestamp, a batch that fits by size and offsets needs no call of `RollPolicy.must_roll`."""
         self.index_room = 0
-        """How many more entries its indexes take before `must_roll` has to be asked."""
+        """The number of entries that its indexes take before the next call of `must_roll`."""
         self.bytes_since_index = 0
         # Arrays, because lists of int objects would be the largest part of a partition's memory.
         self._recent_bases = array("q")
@@ -206,7 +206,7 @@ class Segment(SegmentFiles):
 
     @property
     def _has_indexes(self) -> bool:
-        """Whether they are in memory, or can be read; if not now, a later batch gets the entry."""
+        """Returns True if the indexes are in memory, or can be read; if not, a later batch gets the entry."""
         if self._index is None:
             try:
                 self._load_indexes()
@@ -395,7 +395,7 @@ class Segment(SegmentFiles):
                 raise it.error()
 
     def has_holes(self, offset: int) -> bool:
-        """Whether records from the offset on are missing between its batches, outside the known corrupt ranges."""
+        """Returns True if records from the offset on are missing between batches, outside the known corrupt ranges."""
         expected = self.base_offset
         for _, header in self.headers(0):
             if header.next_offset > offset and (

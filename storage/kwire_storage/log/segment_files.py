@@ -17,9 +17,9 @@ from kwire_storage.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, Offset
 from kwire_storage.producers.txn_index import ENTRY_BYTES, AbortedTxn, decode_aborted, encode_aborted
 
 MOST_HIDDEN_ENTRIES: Final = 64
-"""So many entries of the indexes may wait for others before they are written together: they stand for 256 KiB."""
+"""The maximum number of index entries that wait to be written together: they cover 256 KiB of records."""
 _HIDDEN_SHARE: Final = 4
-"""One in so many entries may wait, so that a short index is up to date."""
+"""The maximum share of entries that may wait, one in so many, so that a short index is up to date."""
 _UNKNOWN: Final = (-1, -1, -1)
 
 
@@ -46,7 +46,7 @@ class SegmentFiles(ABC):
         self._disk = disk
         self.path = path
         self.file_suffix = names.LOG
-        """What its file of records is called for the time being (`compaction/swap.py`)."""
+        """The current suffix of its file of records (`compaction/swap.py`)."""
         self._file: File | None = None
         self._aside: File | None = None
         """The file, when it was not used for a while."""
@@ -56,11 +56,11 @@ class SegmentFiles(ABC):
         self._txn_index: list[AbortedTxn] | None = None
         self._index_used = False
         self.indexes_dirty = False
-        """Whether the indexes in memory say something that their files do not, or not for good."""
+        """True if the indexes in memory have entries that their files lack, or that were not written for good."""
         self._shown = _UNKNOWN
-        """How many entries `show_indexes` has left in each file."""
+        """The number of entries that `show_indexes` has written to each file."""
         self.show_at_entries = 0
-        """With so many entries of the offset index, `show_indexes` is due."""
+        """The number of entries of the offset index at which `show_indexes` is due."""
 
     # -- records
 
@@ -88,14 +88,14 @@ class SegmentFiles(ABC):
         return file
 
     def let_file_go(self) -> bool:
-        """For OpenFiles: False when the file was used since the last time, or must stay; then it is still open."""
+        """For OpenFiles: closes the file. Returns False if it was used since the last call, or must stay open."""
         if self._file is not None:
             self._aside, self._file = self._file, None
             return False
         file = self._aside
         if file is not None:
-            # Bytes of a failed append that could not be cut off: only this File knows that they do not count. So it is
-            # while another thread is in the middle of an append, and while the file is not called what it will be.
+            # Bytes of a failed append that could not be cut off: only this File excludes them. The same is true while
+            # another thread is in the middle of an append, and while the file does not have its final name.
             with suppress(OSError):
                 if self._disk.size(self.records_path) == file.size:
                     self._aside = self._size = None
@@ -158,7 +158,7 @@ class SegmentFiles(ABC):
 
     @property
     def aborted_in_memory(self) -> list[AbortedTxn] | None:
-        """The same where it is known without reading."""
+        """Like `aborted`, without a read: None if they are not in memory."""
         return self._txn_index
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
@@ -196,16 +196,16 @@ class SegmentFiles(ABC):
 
     @abstractmethod
     def has_timestamps(self) -> bool:
-        """Whether a record has a timestamp, and the time index therefore an entry. Reads up to the first that has."""
+        """Returns True if a record has a timestamp, and so the time index an entry. Reads up to the first one."""
 
     @abstractmethod
     def rebuild(self, end_offset: int | None = None) -> None:
         """Rebuilds both sparse indexes from the records."""
 
     def show_indexes(self) -> None:
-        """Appends what the files do not have yet, for tools that look into the folder of a running broker.
+        """Appends the entries that the files lack, for tools that read the folder of a running broker.
 
-        Nothing relies on it: a recovery makes these files anew, and `save_indexes` writes them as a whole. Raises
+        Nothing relies on it: a recovery rebuilds these files, and `save_indexes` writes them as a whole. Raises
         OSError; then the next call does the rest.
         """
         index, time_index = self.index, self.time_index
@@ -221,7 +221,7 @@ class SegmentFiles(ABC):
             self._shown = (entries, times, aborted_shown)
         aborted = self._txn_index
         if aborted is not None and len(aborted) != aborted_shown:
-            # No file where nothing was aborted; one that is there may have what a recovery has cut off.
+            # Without aborted transactions there is no file; an existing one may have entries that a recovery cut off.
             if aborted or self._disk.exists(self.path + names.TXN_INDEX):
                 self._extend(
                     names.TXN_INDEX, ENTRY_BYTES, aborted_shown, len(aborted), lambda n: encode_aborted(aborted[n:])
@@ -230,17 +230,17 @@ class SegmentFiles(ABC):
         self.show_at_entries = entries + min(entries // _HIDDEN_SHARE + 1, MOST_HIDDEN_ENTRIES)
 
     def forget_shown(self) -> None:
-        """Entries in memory were cut off or made anew: `show_indexes` writes them all."""
+        """Called when entries in memory were cut off or rebuilt: `show_indexes` then writes all of them."""
         self._shown = _UNKNOWN
         self.show_at_entries = 0
 
     @property
     def hides_aborted(self) -> bool:
-        """Whether an aborted transaction is not in its file yet."""
+        """Returns True if an aborted transaction is not in its file yet."""
         return len(self._txn_index or ()) > max(self._shown[2], 0)
 
     def _extend(self, suffix: str, entry_bytes: int, shown: int, entries: int, encode: Callable[[int], bytes]) -> None:
-        """Makes the file have so many entries; it has those that were shown."""
+        """Appends to a file with `shown` entries until it has `entries` of them."""
         file = self._disk.open_append(self.path + suffix)
         try:
             if shown < 0 or file.size != shown * entry_bytes:
@@ -275,7 +275,7 @@ class SegmentFiles(ABC):
         self._disk.open_files.index_loaded(self, size + ENTRY_BYTES * len(self._txn_index or ()))
 
     def needs_indexes(self) -> bool:
-        """For OpenFiles: False when the indexes were not used since the last time; then they are gone.
+        """For OpenFiles: True if the indexes were used since the last call. Otherwise drops them, and returns False.
 
         Those that are not in their files are no longer counted, and stay until they are.
         """

@@ -8,7 +8,7 @@ import attrs
 
 
 class Readable(Protocol):
-    """What a slice needs of a file."""
+    """The methods of a file that a slice needs."""
 
     def read(self, position: int, size: int) -> bytes: ...
 
@@ -16,7 +16,7 @@ class Readable(Protocol):
 
 
 class CopiedBytes:
-    """Bytes of a file, read already from a position on, seen as that file without a descriptor."""
+    """Bytes read from a file, with positions as in that file, but without a descriptor."""
 
     __slots__ = ("_data", "_origin")
 
@@ -39,7 +39,7 @@ _NO_FILE = CopiedBytes(b"", 0)
 class LogSlice:
     """A range of whole batches in a segment's file; the file stays open as long as the slice lives.
 
-    `base_offset` is the first batch's; a slice of size 0 has the offset that was asked for.
+    `base_offset` is the first batch's; a slice of size 0 has the requested offset.
     """
 
     file: Readable
@@ -48,11 +48,11 @@ class LogSlice:
     base_offset: int
 
     def read(self) -> bytes:
-        """The bytes, for those who cannot use sendfile."""
+        """Returns the bytes, for a caller that cannot use sendfile."""
         return self.file.read(self.position, self.size)
 
     def copied(self) -> LogSlice:
-        """The same without the file."""
+        """Returns the same slice in memory, without the file."""
         return LogSlice.of(self.read(), self.position, self.base_offset)
 
     @classmethod

@@ -20,7 +20,7 @@ def rename_if_there(disk: Disk, old: str, new: str) -> None:
 
 
 def remove_written(disk: Disk, path: str) -> None:
-    """What a cleaning wrote for the segment of that path, records first."""
+    """Removes the files that a cleaning wrote for the segment of that path, records first."""
     for suffix in names.SEGMENT_SUFFIXES:
         disk.remove(path + suffix + names.SWAP)
         disk.remove(path + suffix + names.CLEANED)
@@ -46,7 +46,7 @@ def complete_swap(disk: Disk, folder: str) -> list[int]:
         for old in [it for it in bases if base < it < end_offset]:
             for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
                 disk.remove(f"{folder}/{names.offset_name(old, suffix)}")
-        # Made anew when they are needed; which of them is whose cannot be told.
+        # They are rebuilt when they are needed; which segment they belong to is unknown.
         for suffix in (names.INDEX, names.TIME_INDEX):
             disk.remove(path + suffix)
             disk.remove(path + suffix + names.SWAP)

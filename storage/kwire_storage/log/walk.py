@@ -159,7 +159,7 @@ class _Walker:
             )
 
     def doubt(self, batch: Batch, due: int) -> None:
-        """Raises for a batch behind a hole that the next batch, or the next segment, shows to be none."""
+        """Raises for a batch behind a hole if the next batch, or the next segment, shows that it has a wrong offset."""
         header = batch.header
         following = batch.position + header.size_in_bytes
         if header.base_offset == due:

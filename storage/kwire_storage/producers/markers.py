@@ -12,7 +12,7 @@ from kwire_storage.producers.txn_index import AbortedTxn
 
 
 class AbortSink(Protocol):
-    """Who keeps the aborted transactions: a segment, as a rule."""
+    """The object that stores aborted transactions: usually a segment."""
 
     def add_aborted(self, aborted: AbortedTxn) -> None: ...
 
@@ -40,7 +40,7 @@ def apply_batch(
     marker: EndTxnMarker | None,
     now_ms: int = NOT_KNOWN,
 ) -> None:
-    """Tells the producers of a batch of one of them, and the segment's transaction index, if given, of an abort.
+    """Applies a producer's batch to the producers' states, and an abort to the segment's transaction index, if given.
 
     `now_ms` is when it was appended.
     """

@@ -24,7 +24,7 @@ from kwire_storage.producers.states import EndTxnMarker, ProducerEntry, Producer
 
 
 class Replayed(Protocol):
-    """The log, as far as its producers need it: its segments."""
+    """The interface of the log that the producers' states need: its segments."""
 
     end_offset: int
     bases: list[int]
@@ -68,11 +68,11 @@ class ProducerStateManager:
         return states
 
     def forget(self) -> None:
-        """The log's end was cut; the states are loaded again when they are asked for."""
+        """Drops the states, because the log's end was cut; they are loaded again when they are needed."""
         self.states_or_none = None
 
     def adopt(self, states: ProducerStates) -> None:
-        """Takes over what another log of the same records knows, and whose batches may be gone there."""
+        """Takes over the states of another log with the same records, whose batches may be gone there."""
         self.states_or_none = states
         if self._log.end_offset in self.snapshot_offsets:
             self._remove(self._log.end_offset)  # of what was known before; to be written again
@@ -96,7 +96,7 @@ class ProducerStateManager:
         return [path]
 
     def drop_bad_snapshot(self) -> bool:
-        """Removes the snapshot of the log's end if a crash has left only part of it; whether it did."""
+        """Removes the snapshot of the log's end if a crash has left only part of it. Returns True if it did."""
         end = self._log.end_offset
         return end in self.snapshot_offsets and self._read(end) is None
 
@@ -112,7 +112,7 @@ class ProducerStateManager:
         return [self._snapshot_path(offset)]
 
     def drop_snapshots_above(self, end_offset: int) -> None:
-        """Removes, for good, the snapshots of a future that the log no longer has; -1: all of them."""
+        """Removes, for good, the snapshots above the log's new end; -1: all of them."""
         stale = [offset for offset in self.snapshot_offsets if offset > end_offset]
         if not stale:
             return
@@ -129,9 +129,9 @@ class ProducerStateManager:
             self._remove(offset)
 
     def _load_snapshot(self, states: ProducerStates, most_offset: int, above: int = -1) -> int | None:
-        """Replaces the states by the newest good snapshot up to that offset; returns where it was taken.
+        """Replaces the states by the newest good snapshot up to `most_offset`; returns its offset.
 
-        None, and nothing changed: there is none, or none that was taken above the other offset.
+        Returns None, and keeps the states, if there is none, or none above the offset `above`.
         """
         for offset in reversed([offset for offset in self.snapshot_offsets if above < offset <= most_offset]):
             entries = self._read(offset)
@@ -141,7 +141,7 @@ class ProducerStateManager:
         return None
 
     def _read(self, offset: int) -> list[ProducerEntry] | None:
-        """What is in the snapshot of that offset; one that is no good is removed."""
+        """Reads the snapshot of that offset; an invalid one is removed."""
         try:
             return decode_snapshot(self._disk.read_bytes(self._snapshot_path(offset)))
         except (CorruptLogError, FileNotFoundError):

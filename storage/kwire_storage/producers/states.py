@@ -11,15 +11,15 @@ began. The rules are Kafka's:
   there is room by then. In Kafka the whole folder is offline, with the same result. If they were refused as out of
   order, librdkafka would take a new epoch and send again what may already be in the log;
 * while a transaction is open, everything the producer sends must be transactional;
-* a transaction begins here only after its coordinator was asked, and if no marker came meanwhile (KIP-890);
+* a transaction begins here only after a request to its coordinator, and if no marker came meanwhile (KIP-890);
 * a producer that has appended nothing for `producer.id.expiration.ms` expires, unless its transaction is open; this is
   checked every `producer.id.expiration.check.interval.ms`. Kafka compares the clock with the timestamps of its records
   instead: a producer that writes timestamps of last month is forgotten while it sends, so that its retry is appended
   twice, and one that writes timestamps of the future is never forgotten.
 
-Snapshots and batches do not say when something was appended. What was read from them counts from its timestamp, but not
-from a future one, and is kept for an hour at least (`LOADED_FOR_MS`): so a producer can repeat what it sent before a
-restart. Were the full time counted from each restart, a broker that restarts every night would forget nobody.
+Snapshots and batches do not have the time of an append. A state that was read from them has the time of its timestamp,
+but not a future one, and is kept for an hour at least (`LOADED_FOR_MS`): so a producer can repeat what it sent before a
+restart. If the full time began at each restart, a broker that restarts every night would never forget a producer.
 
 `check` decides and changes nothing; `apply` and `apply_marker` change the state and are what recovery replays, so the
 state is always a fold over the batches. `snapshots.py` reads and writes snapshots of it.
@@ -39,14 +39,14 @@ NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 MAX_SEQUENCE: Final = 2**31 - 1
 MOST_REFUSED: Final = 10_000
-"""Of so many producers it is known that a batch found no room."""
+"""The maximum number of producers that are remembered because the disk had no room for a batch of theirs."""
 DEFAULT_EXPIRATION_MS: Final = 86_400_000
 DEFAULT_EXPIRATION_CHECK_INTERVAL_MS: Final = 600_000
 LOADED_FOR_MS: Final = 3_600_000
-"""So long a producer that was read from a snapshot, or from its batches, is kept at least; far longer than clients try
-to deliver a batch (`delivery.timeout.ms`, two minutes)."""
+"""The least time in ms that a producer is kept if it was read from a snapshot, or from its batches; far longer than
+clients try to deliver a batch (`delivery.timeout.ms`, two minutes)."""
 NOT_KNOWN: Final = -1
-"""When it was appended: before the states were loaded."""
+"""The time of an append before the states were loaded."""
 
 
 class BatchMetadata(NamedTuple):
@@ -83,7 +83,7 @@ class ProducerEntry:
     epoch: int = NO_EPOCH
     coordinator_epoch: int = -1
     last_timestamp_ms: int = -1
-    """That of its newest records, which DescribeProducers tells."""
+    """The timestamp of its newest records, which DescribeProducers returns."""
     txn_first_offset: int | None = None
     batches: list[BatchMetadata] = attrs.field(factory=list)
     appended_ms: int = NOT_KNOWN
@@ -112,10 +112,10 @@ class Refused(NamedTuple):
 
 @attrs.define(eq=False)
 class Verification:
-    """A transaction whose coordinator is being asked before its first batch may stand here (VerificationStateEntry).
+    """A transaction that its coordinator has to verify before its first batch is appended (VerificationStateEntry).
 
-    A marker ends it: what the coordinator said before is worth nothing after. `lowest_sequence` holds back later
-    batches when the coordinator's answer to an earlier one was that it be sent again.
+    A marker ends it: an earlier answer of the coordinator is no longer valid. `lowest_sequence` holds back later
+    batches if an earlier one has to be sent again by the coordinator's answer.
     """
 
     producer_id: int
@@ -123,7 +123,7 @@ class Verification:
     epoch: int
     lowest_sequence: int
     adds: bool
-    """The first question was to add the partition, not just to verify it: the client speaks transaction version 2."""
+    """True if the first request added the partition, not just verified it: the client uses transaction version 2."""
 
 
 class ProducerStates:
@@ -179,7 +179,7 @@ class ProducerStates:
         return None
 
     def refuse(self, header: BatchHeader) -> None:
-        """`check` had nothing against the batch, and the disk has no room for it."""
+        """Remembers a batch that `check` accepted, and for which the disk has no room."""
         if header.base_sequence == NO_SEQUENCE:
             return
         if len(self._refused) >= MOST_REFUSED:
@@ -187,11 +187,11 @@ class ProducerStates:
         self._refused[header.producer_id] = Refused(header.producer_epoch, header.base_sequence)
 
     def _check_refused(self, header: BatchHeader, entry: ProducerEntry | None) -> None:
-        """Raises KafkaError(KAFKA_STORAGE_ERROR) for what was sent behind a batch that found no room."""
+        """Raises KafkaError(KAFKA_STORAGE_ERROR) for a batch that was sent after one without room."""
         refused = self._refused.get(header.producer_id)
         if refused is None or refused.epoch != header.producer_epoch or header.base_sequence <= refused.sequence:
             return
-        # The refused one may be there by now, sent again.
+        # The refused batch may have been sent again, and appended.
         if entry is None or entry.epoch != refused.epoch or refused.sequence == entry.last_sequence + 1:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
@@ -200,17 +200,17 @@ class ProducerStates:
             )
 
     def find_repeat(self, header: BatchHeader) -> BatchMetadata | None:
-        """The whole of what is known of the batch that this one repeats."""
+        """Returns the batch that this one repeats, of any producer, or None."""
         entry = self.entries.get(header.producer_id)
         return entry.find_repeat(header) if entry is not None else None
 
     def holds_transaction(self, header: BatchHeader) -> bool:
-        """Whether an open transaction of the batch's producer and epoch is here."""
+        """Returns True if the batch's producer has an open transaction here, with the same epoch."""
         entry = self.entries.get(header.producer_id)
         return entry is not None and entry.txn_first_offset is not None and entry.epoch == header.producer_epoch
 
     def begin_verification(self, header: BatchHeader, *, adds: bool, now_ms: int) -> Verification:
-        """Before the coordinator is asked about the first batch of a transaction (KIP-890).
+        """Called before a request to the coordinator about the first batch of a transaction (KIP-890).
 
         Raises KafkaError(INVALID_PRODUCER_EPOCH).
         """
@@ -229,17 +229,17 @@ class ProducerStates:
         return known
 
     def drop_verification(self, header: BatchHeader) -> None:
-        """The coordinator has refused that epoch for good; what a newer one asks goes on."""
+        """Ends a verification because the coordinator has refused its epoch; one of a newer epoch continues."""
         known = self._verifications.get(header.producer_id)
         if known is not None and known.epoch <= header.producer_epoch:
             del self._verifications[header.producer_id]
 
     def verifies(self, verification: Verification) -> bool:
-        """Whether no marker has come since `begin_verification`."""
+        """Returns True if no marker has come since `begin_verification`."""
         return self._verifications.get(verification.producer_id) is verification
 
     def check_verified(self, header: BatchHeader, verification: Verification) -> None:
-        """Whether a batch whose transaction the coordinator knows may begin it here; `check` is asked as well.
+        """Checks that a batch may begin its transaction here, which the coordinator has verified; `check` applies, too.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (a marker has come since `begin_verification`),
         OUT_OF_ORDER_SEQUENCE_NUMBER.
@@ -266,7 +266,7 @@ class ProducerStates:
             )
 
     def check_marker(self, header: BatchHeader, marker: EndTxnMarker, *, transaction_version: int = 0) -> None:
-        """Whether a coordinator's marker may be appended.
+        """Checks that a coordinator's marker may be appended.
 
         From transaction version 2 on the marker's epoch must be above the producer's (KIP-890), or equal to it when
         the transaction has ended already: a coordinator that repeats itself.
@@ -350,7 +350,7 @@ class ProducerStates:
             self.expire(now_ms)
 
     def expire(self, now_ms: int) -> int:
-        """Forgets idle producers; returns how many."""
+        """Forgets idle producers; returns their number."""
         self._next_expiration_ms = now_ms + self.check_interval_ms
         horizon = now_ms - self.expiration_ms
         for entry in self.entries.values():
@@ -398,7 +398,7 @@ class ProducerStates:
         return first
 
     def last_stable_offset_after(self, completed: CompletedTxn) -> int:
-        """What the last stable offset is once this transaction has ended (all replicated)."""
+        """The last stable offset once this transaction has ended (all replicated)."""
         first = self.first_undecided_offset
         return completed.last_offset + 1 if first is None else first
 

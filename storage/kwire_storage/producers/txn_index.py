@@ -42,7 +42,7 @@ def decode_aborted(data: bytes) -> list[AbortedTxn]:
 
 
 def overlapping(entries: list[AbortedTxn], start_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
-    """The transactions that touch `start_offset..upper_bound` (exclusive), and whether later segments have none."""
+    """The transactions that touch `start_offset..upper_bound` (exclusive); True if later segments have none."""
     found = []
     for entry in entries:
         if entry.last_offset >= start_offset and entry.first_offset < upper_bound:
