@@ -18,7 +18,7 @@ class ApiInfo:
     min_version: int
     max_version: int
     flexible_since: int | None
-    listeners: tuple[str, ...]  # "broker", "controller": who serves it; clients talk to the first
+    listeners: tuple[str, ...]  # "broker", "controller": the listeners that serve it; clients use the first
     latest_version_unstable: bool = False  # Kafka serves max_version only with unstable.api.versions.enable
 
     @property

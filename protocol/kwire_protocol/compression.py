@@ -40,14 +40,14 @@ _LARGEST_PIECE_BYTES = 4 * 1024 * 1024
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
-# The densest element of a snappy block makes 64 bytes of 3, so a larger claim is a lie.
+# The densest element of a snappy block makes 64 bytes of 3, so a larger claim is false.
 _SNAPPY_MOST_BYTES_PER_BYTE = 22
 
-# libzstd's own default, and what level 22 asks of its reader (128 MiB); more is refused.
+# libzstd's own default, and the window that level 22 needs (128 MiB); more is refused.
 _ZSTD_MOST_WINDOW_BYTES = 1 << 27
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50
-_ZSTD_RUN = 0b010  # a block of one byte and how often it comes
+_ZSTD_RUN = 0b010  # a block of one byte and its number of repetitions
 
 
 class CorruptData(Exception):
@@ -55,21 +55,21 @@ class CorruptData(Exception):
 
 
 class DecompressionTooLarge(Exception):
-    """More would come out than the caller allows."""
+    """The content is longer than the caller allows."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"the content is larger than {max_bytes} bytes")
 
 
 class UnknownCodec(Exception):
-    """A codec number that Kafka has not given out (5 to 7 in a batch's attributes)."""
+    """A codec number that Kafka does not define (5 to 7 in a batch's attributes)."""
 
     def __init__(self, codec: int) -> None:
         super().__init__(f"unknown compression type {codec}")
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
-    """The content of `data`.
+    """Returns the content of `data`.
 
     Raises DecompressionTooLarge if it is longer than `max_bytes`, CorruptData if it is no such stream, UnknownCodec.
     """
@@ -91,7 +91,7 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as Kafka's own producer would frame it; `level` as the codec numbers it (snappy has none)."""
+    """Returns `data` in the framing of Kafka's own producer; `level` is the codec's own (snappy has none)."""
     match codec:
         case 0:
             return bytes(data)
@@ -267,7 +267,7 @@ def _check_zstd_frames(data: memoryview) -> None:
 
 
 def _take_all(take: Callable[[int], bytes], max_bytes: int, finished: Callable[[], bool]) -> bytes:
-    """Collects what `take(size)` gives, in pieces that double, until it gives nothing or has finished."""
+    """Collects what `take(size)` returns, in pieces of doubling size, until it returns nothing or has finished."""
     pieces: list[bytes] = []
     room = max_bytes
     size = _FIRST_PIECE_BYTES

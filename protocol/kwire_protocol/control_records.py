@@ -37,7 +37,7 @@ def control_key(control_type: int) -> bytes:
 
 
 def read_control_type(key: bytes | None) -> ControlType | None:
-    """What a control record is; None for types that a later Kafka may bring, which readers skip.
+    """Returns the type of a control record; None for types of a later Kafka, which readers skip.
 
     Later key versions are read as the known one. Raises InvalidBatch(INVALID_RECORD) for no such key.
     """

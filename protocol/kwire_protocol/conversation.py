@@ -1,8 +1,8 @@
 """The client's side of one connection, as a machine: requests in, bytes out; bytes in, replies out. No socket.
 
-    conversation.begin()                       asks which versions the broker serves
-    conversation.data_to_send()                what is to go out; the caller sends it
-    conversation.writable(), received(count)   the caller receives into the one, and says how much came
+    conversation.begin()                       requests the versions that the broker serves
+    conversation.data_to_send()                returns the bytes to send; the caller sends them
+    conversation.writable(), received(count)   the caller receives into the one, and reports the count to the other
     conversation.next_reply()                  the next answer, or None: more must be received first
 
 Rules of Kafka's protocol that it keeps:
@@ -12,7 +12,7 @@ Rules of Kafka's protocol that it keeps:
 * Each API has its own versions. ApiVersions returns those that the broker serves, and `version_for` chooses the newest
   that both sides support. ApiVersions itself is sent in our newest version. A broker that does not know that version
   replies UNSUPPORTED_VERSION in version 0, which every broker knows, and usually names the versions that it does know
-  (KIP-511). Then the request is sent once more.
+  (KIP-511). Then the request is sent again.
 * A version that Kafka marks as unstable is chosen only if the caller requests at least that version.
 
 Each reply has its own memory (`frames.ReplyBuffer`). The records of a fetch are a slice of it, and stay valid as long
@@ -52,7 +52,7 @@ _INT16 = Struct(">h")
 
 
 class NotServed(Exception):
-    """The two sides have no version of an API in common. `wanted` are the versions that this side would speak."""
+    """The two sides have no version of an API in common. `wanted` are the versions that this side supports."""
 
     def __init__(self, api_key: int, wanted: range) -> None:
         super().__init__(f"{APIS[api_key].name} {wanted.start} to {wanted.stop - 1}")
@@ -72,7 +72,7 @@ class Ticket:
     api_key: int
     version: int
     is_answered: bool = True
-    """Whether a reply will come at all."""
+    """False if no reply will come."""
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ class Reply(NamedTuple):
 
 
 def encode_request(request: ApiMessage, version: int, *, correlation_id: int, client_id: str | None) -> bytes:
-    """A frame. Raises UnsupportedField, or ValueError, for a request that this version cannot say."""
+    """Returns a frame. Raises UnsupportedField, or ValueError, for a request that this version cannot represent."""
     return _written(request, version, correlation_id, client_id).getvalue()
 
 
@@ -101,7 +101,7 @@ def _written(request: ApiMessage, version: int, correlation_id: int, client_id: 
 
 
 def decode_reply(frame: Buffer, api_key: int, version: int) -> tuple[int, Any]:
-    """Correlation id and message of a reply without its size. ProtocolError unless every byte belongs to it."""
+    """Returns correlation id and message of a reply without its size. ProtocolError unless every byte belongs to it."""
     reader = Reader(frame)
     correlation_id = read_response_header(reader, api_key, version)
     return correlation_id, _read_message(reader, api_key, version)
@@ -115,12 +115,12 @@ def _read_message(reader: Reader, api_key: int, version: int) -> Any:
 
 
 class Conversation:
-    """One connection's worth of requests and replies. Not to be used further after a ProtocolError.
+    """The requests and replies of one connection. Not to be used further after a ProtocolError.
 
-    client_id: what the broker's logs, metrics and quotas will call this client.
-    software, software_version: told by ApiVersions; letters, digits, dots and dashes only (KIP-511).
+    client_id: the name of this client in the broker's logs, metrics and quotas.
+    software, software_version: sent with ApiVersions; letters, digits, dots and dashes only (KIP-511).
     max_reply_bytes: a larger reply is a ProtocolError.
-    max_in_flight: how many requests may wait for their replies.
+    max_in_flight: the maximum number of requests without a reply.
     """
 
     def __init__(
@@ -134,9 +134,9 @@ class Conversation:
         first_correlation_id: int = 1,
     ) -> None:
         self.versions: dict[int, range] | None = None
-        """What the broker serves, by API key; None until it has told."""
+        """The versions that the broker serves, by API key; None until its reply has come."""
         self.features: dict[str, int] = {}
-        """Its finalized features by name, with their level: `transaction.version` and the like (KIP-584)."""
+        """The broker's finalized features by name, with their level: `transaction.version` and the like (KIP-584)."""
         self._client_id = client_id
         self._software = software, software_version
         self._max_in_flight = max_in_flight
@@ -154,7 +154,7 @@ class Conversation:
 
     @property
     def has_room(self) -> bool:
-        """Whether another request may be sent."""
+        """True if another request may be sent."""
         return len(self._in_flight) < self._max_in_flight
 
     @property
@@ -165,14 +165,14 @@ class Conversation:
     # Sending
 
     def begin(self) -> Ticket:
-        """Asks for the broker's versions. `versions` has them as soon as `next_reply` has come upon the answer."""
+        """Requests the broker's versions. `versions` has them as soon as `next_reply` has read the reply."""
         self._negotiating = self._ask_for_versions(ApiVersionsRequest.versions.stop - 1)
         return self._negotiating
 
     def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
-        """The newest version that both know, within these bounds. Raises NotServed when there is none.
+        """The newest version that both sides support, within these bounds. Raises NotServed if there is none.
 
-        Before the broker has told its versions that is so for all.
+        Before the broker's versions have come, it always raises NotServed.
         """
         api = APIS[api_key]
         newest = api.max_version
@@ -188,9 +188,9 @@ class Conversation:
         return version
 
     def send(self, request: ApiMessage, version: int) -> Ticket:
-        """Puts a request into what `data_to_send` gives.
+        """Adds a request to the bytes of `data_to_send`.
 
-        Raises TooManyInFlight; UnsupportedField, or ValueError, for a request that this version cannot say: then
+        Raises TooManyInFlight; UnsupportedField, or ValueError, for a request that this version cannot represent: then
         nothing was sent.
         """
         if not self.has_room:
@@ -206,7 +206,7 @@ class Conversation:
         return ticket
 
     def data_to_send(self) -> list[Buffer]:
-        """What is to be sent now, in order; it is given out once."""
+        """Returns the bytes to be sent now, in order; each is returned once."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 
@@ -223,8 +223,8 @@ class Conversation:
     def next_reply(self) -> Reply | None:
         """The reply to the oldest request without one, or None until more is received. Raises ProtocolError.
 
-        The reply to `begin` is kept here, and not given out. When it leads to another request, there is something to
-        send again.
+        The reply to `begin` is kept here, and not returned. If it leads to another request, `data_to_send` has bytes
+        again.
         """
         if self._broken is not None:
             raise ProtocolError(self._broken)
@@ -267,7 +267,7 @@ class Conversation:
         served = {it.api_key: range(it.min_version, it.max_version + 1) for it in response.api_keys}
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and reply.ticket.version > 0:
             newest = served.get(API_VERSIONS_KEY, range(1)).stop - 1
-            # Whatever it says: the next one is older, so that this comes to an end.
+            # Whatever the reply has: the next version is lower, so that this ends.
             self._negotiating = self._ask_for_versions(max(0, min(newest, reply.ticket.version - 1)))
             return
         if response.error_code:

@@ -18,7 +18,7 @@ the buffer gets the claimed size, up to LARGEST_EXPECTED_BYTES; its pages cost n
 
 All buffers together are bounded by the pool's `max_bytes` (Kafka's SimpleMemoryPool, queued.max.request.bytes). A
 connection that needs more than is left waits. One connection at a time may exceed the bound until its frame is whole,
-so there is always one that goes on.
+so there is always one that continues.
 
 A broker is done with a frame before it receives again. A client is not: it reads the records of a fetch while the next
 one arrives. `ReplyBuffer` is for clients. It is used the same way, and its frames stay valid.
@@ -38,8 +38,8 @@ from kwire_protocol.wire import ProtocolError
 
 SCRATCH_BYTES: Final = 256 * 1024
 ROOM_BYTES: Final = 16 * 1024  # the least room that a receive gets: fewer system calls
-BEGUN_BYTES: Final = 64 * 1024  # so much of a frame is taken for its beginning
-KEPT_BYTES: Final = 16 << 20  # what a pool keeps of buffers that nobody uses
+BEGUN_BYTES: Final = 64 * 1024  # the bytes of a frame after which its claimed size is trusted
+KEPT_BYTES: Final = 16 << 20  # the maximum size of the unused buffers in a pool
 LARGEST_EXPECTED_BYTES: Final = 4 << 20  # no larger frame is made room for before it arrives
 MAPPED_BYTES: Final = 32 * 1024  # from this size on, a dropped buffer goes back to the system
 AHEAD_BYTES: Final = 64 * 1024  # what is received of small replies at once
@@ -70,17 +70,17 @@ class BufferPool:
     kept_bytes: int = KEPT_BYTES
     scratch: memoryview = attrs.field(factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
     used_bytes: int = attrs.field(default=0, init=False)
-    """In buffers that connections have."""
+    """The bytes in buffers that connections hold."""
     is_full: bool = attrs.field(default=False, init=False)
     """True if the bound is reached, or connections wait for memory."""
     _free: dict[int, list[Buffer]] = attrs.field(factory=dict, init=False)
     _free_bytes: int = attrs.field(default=0, init=False)
     _waiting: dict[FrameBuffer, Callable[[], None]] = attrs.field(factory=dict, init=False)
-    """In the order in which they began to wait."""
+    """The waiting connections, in the order in which they began to wait."""
     _called: set[FrameBuffer] = attrs.field(factory=set, init=False)
-    """They no longer wait, but have not continued yet."""
+    """The connections that no longer wait, but have not continued yet."""
     _exceeding: FrameBuffer | None = attrs.field(default=None, init=False)
-    """The one that may exceed the bound. There is one whenever others wait."""
+    """The connection that may exceed the bound. There is one whenever others wait."""
 
     @property
     def free_bytes(self) -> int:
@@ -148,7 +148,7 @@ class BufferPool:
             self._call_next()
 
     def went_on(self, frames: FrameBuffer) -> None:
-        """`frames` has taken what it needs in this turn, so the next one may try."""
+        """Called when `frames` has taken what it needs in this turn, so that the next one may try."""
         self._called.discard(frames)
         if not self._called:
             self._call_next()
@@ -314,7 +314,7 @@ class FrameBuffer:
 
 
 def _refusal(size: int, limit: int) -> str:
-    """Why a frame of that size is refused. TLS begins with bytes that would be a very large one."""
+    """The reason why a frame of that size is refused. A TLS handshake begins with bytes of a very large size."""
     if size >> 8 in _TLS_HANDSHAKES:
         return "it speaks TLS, and this listener does not: a client of it needs a security.protocol without SSL"
     return f"a frame claims {size} bytes; the limit is {limit}"

@@ -22,7 +22,7 @@ class KafkaError(Exception):
 
 
 def quoted(value: object) -> str:
-    """What a client sent, for an error's message: in quotes if it is text, on one line, and not at any length.
+    """Returns a client's value for an error's message: in quotes if it is text, on one line, and cut if it is long.
 
     A message is a string of the protocol, and a name may be as long as those can be.
     """

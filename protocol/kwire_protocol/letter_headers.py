@@ -1,4 +1,4 @@
-"""The headers of a dead letter (KIP-1191): which record a share group gave up, and why. All values are text.
+"""The headers of a dead letter (KIP-1191): the record that a share group gave up, and the reason. All values are text.
 
 The names are those of Kafka 4.4's ShareGroupDLQStateManager. Numbers are decimal.
 """
@@ -12,10 +12,10 @@ PREFIX: Final = "__dlq.errors."
 ORIGIN_TOPIC: Final = f"{PREFIX}topic"
 ORIGIN_PARTITION: Final = f"{PREFIX}partition"
 ORIGIN_OFFSET: Final = f"{PREFIX}offset"
-"""These three say where the record is that failed."""
+"""The topic, partition and offset of the record that failed."""
 GROUP: Final = f"{PREFIX}group"
 """The share group that gave it up."""
 DELIVERY_COUNT: Final = f"{PREFIX}delivery.count"
-"""How often it was delivered."""
+"""The number of times that it was delivered."""
 MESSAGE: Final = f"{PREFIX}message"
-"""Why it was given up."""
+"""The reason why it was given up."""

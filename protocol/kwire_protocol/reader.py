@@ -19,8 +19,8 @@ _FLOAT64 = Struct(">d")
 _UUID = Struct("16s")
 
 SHORT_TEXT: Final = [Struct(f"{max(size - 1, 0)}sB") for size in range(128)]
-"""By the first byte of a compact string: the layout of its bytes and of the byte after them. Such a byte always exists,
-because a struct that is read with these ends with the count of its tagged fields."""
+"""The layout of a compact string's bytes and of the byte after them, by the string's first byte. The byte after them
+always exists, because a struct that is read with these ends with the count of its tagged fields."""
 
 MALFORMED: Final = (IndexError, struct.error, UnicodeDecodeError)
 """Errors that the generated code leaves to Python: indexing and unpacking past the end, and text that is not UTF-8."""
@@ -316,7 +316,7 @@ class Reader:
             self.elements_left = left
             return count
         self.pos -= 1
-        count = self.unsigned_varint() - 1  # which may be a long way of writing a small number
+        count = self.unsigned_varint() - 1  # which may be a long encoding of a small number
         if count < 0:
             self._null_array()
         return self._bounded(count, element_bytes)

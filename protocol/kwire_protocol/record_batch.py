@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 BATCH_HEADER_SIZE: Final = 61
 LENGTH_OVERHEAD: Final = 12
-"""A batch's size in bytes is its `batch_length` and these."""
+"""The bytes of a batch that `batch_length` does not count."""
 MAGIC_POSITION: Final = 16
 
 CODEC_MASK: Final = 0x07
@@ -60,7 +60,7 @@ _ATTRIBUTES = struct.Struct(">h")
 _TIMESTAMP = struct.Struct(">q")
 _LEAST_LENGTH = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
 LEAST_LEGACY_LENGTH: Final = 14
-"""Of a message of magic 0 without key and value."""
+"""The length of a message of magic 0 without key and value."""
 
 _unpack_header = HEADER.unpack_from
 _new_tuple = tuple.__new__
@@ -131,12 +131,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop this batch's tombstones; kept in the base timestamp's place."""
+        """The time from which compaction may drop this batch's tombstones; stored in the base timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header of the batch at `pos`; whether the rest of the batch is there is `check_batch`'s question.
+    """Returns the header of the batch at `pos`. `check_batch` checks that the rest of the batch is there.
 
     Raises CorruptBatch if 61 bytes are not there, the length is too small for a header or the magic is unknown, and
     InvalidBatch(INVALID_RECORD) for the message formats of before Kafka 0.11 (magic 0 and 1).
@@ -167,9 +167,9 @@ def _refuse_header(buf: Buffer, pos: int) -> NoReturn:
 def check_batch(buf: Buffer, header: BatchHeader, pos: int = 0) -> None:
     """Raises unless the bytes at `pos` are a whole batch as its writer meant it: length, CRC-32C, counts.
 
-    This is all that can be asked of a batch in a log (compaction leaves fewer records than offsets, or none); what a
+    These are all checks that apply to a batch in a log (compaction leaves fewer records than offsets, or none); what a
     producer's batch must fulfil besides is in `record_validation.py`. Raises CorruptBatch, or
-    InvalidBatch(INVALID_RECORD) for negative counts. Codec and records are not looked at.
+    InvalidBatch(INVALID_RECORD) for negative counts. Codec and records are not checked.
     """
     end = pos + header[1] + 12
     if end > len(buf):
@@ -216,7 +216,7 @@ def set_log_append_time(buf: bytearray | memoryview, pos: int, timestamp_ms: int
 
 
 def build_empty_batch(header: BatchHeader) -> bytes:
-    """The batch without its records: compaction keeps one for what its header tells (Kafka's `writeEmptyHeader`)."""
+    """Returns the batch without its records: compaction keeps it for the fields of its header (`writeEmptyHeader`)."""
     out = bytearray(BATCH_HEADER_SIZE)
     HEADER.pack_into(
         out,
@@ -234,7 +234,7 @@ def build_empty_batch(header: BatchHeader) -> bytes:
 
 
 def set_create_time(buf: bytearray | memoryview, pos: int) -> None:
-    """Takes the log-append mark off the batch at `pos`, as a topic of create time does, and computes its CRC anew."""
+    """Removes the log-append flag of the batch at `pos`, as for a topic of create time, and computes its CRC again."""
     _set_attributes(buf, pos, _ATTRIBUTES.unpack_from(buf, pos + 21)[0] & ~LOG_APPEND_TIME_FLAG)
 
 

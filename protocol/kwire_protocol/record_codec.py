@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     Buffer = bytes | bytearray | memoryview
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
-"""What a reader takes who names no cap; Kafka knows none."""
+"""The limit of a reader without its own; Kafka has none."""
 
 LEAST_RECORD_BYTES = 7  # length, attributes, two deltas, two null lengths, no headers
 _LEAST_HEADER_BYTES = 2
@@ -53,7 +53,7 @@ LEAST_TIMESTAMP = -(1 << 63)
 MOST_TIMESTAMP = (1 << 63) - 1
 
 _NUMBERS = [byte >> 1 ^ -(byte & 1) for byte in range(1 << 7)]
-"""What a zigzag varint of one byte stands for."""
+"""The values of the zigzag varints of one byte."""
 _NULL_SIZE = 1
 
 _new_tuple = tuple.__new__
@@ -212,19 +212,19 @@ def _read_headers(
         if name is None:
             invalid_record("a header without a name")
         value, pos = _read_bytes(content, pos, record_end)
-        # What is no UTF-8 must still come out as it went in, when compaction writes it again.
+        # Text that is not UTF-8 must be written unchanged when compaction writes it again.
         headers.append((name.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), pos
 
 
 def check_headers_count(count: int, size: int) -> None:
-    """Raises InvalidBatch unless so many headers may be in so many bytes."""
+    """Raises InvalidBatch unless `size` bytes have room for `count` headers."""
     if count < 0 or count * _LEAST_HEADER_BYTES > size:
         invalid_record(f"{count} headers in {size} bytes")
 
 
 def to_int64(number: int) -> int:
-    """A number that has outgrown 64 bits goes round, as in Java."""
+    """Wraps a number that needs more than 64 bits, as Java does."""
     return (number - LEAST_TIMESTAMP) % (1 << 64) + LEAST_TIMESTAMP
 
 

@@ -36,13 +36,13 @@ from kwire_protocol.record_codec import (
 )
 
 MOST_RECORDS_AT_ONCE = 8192
-"""A compressed batch may unfold to millions of records, and a scan holds some hundred bytes for each."""
+"""The maximum number of records in a scan, at some hundred bytes each: a compressed batch may have millions."""
 
 _MOST_SIZE = 8191
 """The largest length that a varint of two bytes has."""
 _MOST_TIMESTAMP_WIDTH = 10
 _TIMESTAMP_DELTAS = [byte >> 1 ^ -(byte & 1) for byte in range(1 << 7)]
-"""Those of one byte."""
+"""The values of the zigzag varints of one byte."""
 
 Table = Sequence[Any]
 """Numbers by raw field; None, or no entry, where the field is of another width or negative."""
@@ -54,9 +54,9 @@ class RecordScan:
 
     header: BatchHeader
     content: bytes
-    """What stands behind the batch's header, decompressed."""
+    """The bytes behind the batch's header, decompressed."""
     first_index: int
-    """How many records of the batch stand before these."""
+    """The number of records of the batch before these."""
     start_position: int
     """Where the first of these begins in `content`."""
     offsets: list[int] = attrs.field(factory=list)
@@ -64,13 +64,13 @@ class RecordScan:
     ends: list[int] = attrs.field(factory=list)
     """Where each record ends in `content`; there the next one begins."""
     keys: list[bytes | None] = attrs.field(factory=list)
-    """The key of each record; empty unless asked for."""
+    """The key of each record; empty unless requested."""
     null_keys: list[int] = attrs.field(factory=list)
-    """Which of `offsets` have no key, as ascending indexes."""
+    """The records without a key, as ascending indexes into `offsets`."""
     null_values: list[int] = attrs.field(factory=list)
-    """Which of `offsets` have no value, as ascending indexes."""
+    """The records without a value, as ascending indexes into `offsets`."""
     timestamp_width: int = 1
-    """How many bytes the widest timestamp delta of these has."""
+    """The size in bytes of the widest timestamp delta."""
 
     @property
     def starts(self) -> Iterator[int]:
@@ -84,13 +84,13 @@ class RecordScan:
 
 
 class _Shape(NamedTuple):
-    """How to read the beginning of records whose varints have the same widths."""
+    """The layout of the beginning of records whose varints have the same widths."""
 
     unpack: Callable[[bytes, int], tuple[Any, ...]]
     """Length, timestamp delta, offset delta and key length, as raw little-endian fields."""
     length_width: int
     prefix: int
-    """How many bytes stand before the key."""
+    """The number of bytes before the key."""
     lengths: Table
     timestamp_checks: Table
     """0 for a timestamp delta of this width."""
@@ -175,7 +175,7 @@ def _scan(scan: RecordScan, count: int, *, with_keys: bool) -> None:
 
 
 def _scan_one(scan: RecordScan, pos: int, *, with_keys: bool) -> int:
-    """Takes in the record at `pos`, field by field; returns where it ends."""
+    """Reads the record at `pos`, field by field; returns the position of its end."""
     content = scan.content
     try:
         length, at = read_varint(content, pos)
@@ -247,7 +247,7 @@ def read_timestamps(header: BatchHeader, content: bytes, starts: Iterable[int]) 
 
 
 def timestamp_bounds(scan: RecordScan) -> tuple[int, int]:
-    """Between these two, both included, every timestamp is; found without reading any. In ms."""
+    """The bounds of all timestamps, both included, in ms; computed without reading any timestamp."""
     header = scan.header
     if header.timestamp_type:
         return header.max_timestamp, header.max_timestamp
@@ -327,7 +327,7 @@ def _timestamp_checks(width: int) -> Table:
 
 
 class _LongTimestampChecks(Sequence[Any]):
-    """As a table by the bytes of a varint, of which there are too many to have one."""
+    """Like a table by the bytes of a varint, of which there are too many for a real one."""
 
     def __init__(self, width: int) -> None:
         self._mask = int.from_bytes(b"\x80" * width, "little")

@@ -1,7 +1,7 @@
 """Builds a batch without some of its records, from the bytes of the others, for compaction.
 
 Offsets, and timestamps as a rule, are deltas against fields of the header, which stay. So records are copied as they
-stand. Only a delete horizon takes the base timestamp's place (KIP-534): then each record gets another timestamp delta.
+are. Only a delete horizon replaces the base timestamp (KIP-534): then each record gets another timestamp delta.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from kwire_protocol.record_scan import read_timestamps
 def build_subset(
     header: BatchHeader, content: bytes, kept: Sequence[tuple[int, int]], *, delete_horizon_ms: int | None = None
 ) -> bytes:
-    """The batch with only those records that stand at `kept` in its `content`: where each begins and ends.
+    """Returns the batch with only the records at `kept` in its `content`: the begin and end of each.
 
-    They are what a scan found. A `delete_horizon_ms` is written into the header; without one the batch keeps its own,
+    They come from a scan. A `delete_horizon_ms` is written into the header; without one the batch keeps its own,
     if it has one. The codec stays.
     """
     starts = [start for start, _ in kept]

@@ -6,8 +6,8 @@ whose header says that a timestamp is out of range.
 
 The refusals and their order are Apache Kafka's: first what its ProduceRequest refuses (no batch, another format, zstd
 below v7, a second batch), then its log (a base offset, the size, the CRC), then its validator (counts, control batches,
-sequences). Three answers are better than its: it says UNKNOWN_SERVER_ERROR to a codec it does not know and to records
-that cannot be decompressed, and nothing at all to a null in place of the batch.
+sequences). Three errors are better than Kafka's, which returns UNKNOWN_SERVER_ERROR for an unknown codec and for
+records that cannot be decompressed, and nothing at all for a null in place of the batch.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
 
 _ATTRIBUTES_BEFORE_ZSTD = frozenset(flag | codec for flag in (0, TRANSACTIONAL_FLAG) for codec in range(ZSTD))
 _ORDINARY_ATTRIBUTES = _ATTRIBUTES_BEFORE_ZSTD | {ZSTD, ZSTD | TRANSACTIONAL_FLAG}
-"""A known codec, in a transaction or not; no control batch, and stamped by the producer."""
+"""The attributes of ordinary batches: a known codec, transactional or not, no control batch, create time."""
 
 MAX_RECORD_ERRORS = 1000
-"""A batch may unfold to millions of bad records, and each of them costs memory to speak of."""
+"""The maximum number of errors per batch: a batch may have millions of bad records, and each takes memory."""
 
 
 class RecordError(NamedTuple):
-    """One record that spoils its batch; `code` is INVALID_RECORD or INVALID_TIMESTAMP."""
+    """One invalid record in a batch; `code` is INVALID_RECORD or INVALID_TIMESTAMP."""
 
     batch_index: int
     message: str
@@ -77,8 +77,8 @@ def read_produced_batch(
 
     `zstd_allowed` is false below Produce v7; `timestamp_type` is the topic's. The batch is
     `records[:header.size_in_bytes]`: behind it there may be the torn start of another, which Kafka cuts off as well.
-    A batch that claims log-append time is refused by a topic that has it and robbed of the claim, in place, by one that
-    has not, as in Kafka. Raises InvalidBatch.
+    A batch that claims log-append time is refused by a topic that has it; otherwise the claim is removed, in place, as
+    in Kafka. Raises InvalidBatch.
     """
     if records is None or len(records) < BATCH_HEADER_SIZE:
         raise _no_batch(records)
@@ -90,9 +90,9 @@ def read_produced_batch(
 
 
 def _is_ordinary(records: memoryview, header: BatchHeader, max_message_bytes: int | None) -> bool:
-    """Whether there is clearly nothing to say against the batch: the short way that nearly all take.
+    """Returns True if the batch is clearly valid: the short path of nearly all batches.
 
-    False says nothing but that the checks one by one must find out. The attributes have been looked at.
+    After False the single checks have to decide. The attributes were checked before.
     """
     base_offset, length, _, _, crc, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count = header
     size = length + 12
@@ -110,7 +110,7 @@ def _is_ordinary(records: memoryview, header: BatchHeader, max_message_bytes: in
 def _look_closely(
     records: memoryview, header: BatchHeader, max_message_bytes: int | None, zstd_allowed: bool, timestamp_type: int
 ) -> BatchHeader:
-    """Check after check, in Kafka's order, so that the right one refuses."""
+    """Runs the checks one by one, in Kafka's order, so that the error is that of the first check that fails."""
     size = header[1] + LENGTH_OVERHEAD
     if size > len(records):
         raise _no_batch(records)
@@ -145,7 +145,7 @@ def check_client_batch(buf: Buffer, header: BatchHeader, pos: int = 0) -> None:
     if attributes & 0x27:
         _check_attributes(attributes)
     elif count * LEAST_RECORD_BYTES > header[1]:
-        # Not Kafka's, which decodes every record: a cheap bound on what a count can claim.
+        # Kafka decodes every record instead: this is a cheap bound on a claimed count.
         raise InvalidBatch(ErrorCode.INVALID_RECORD, f"{count} records cannot be in a batch of {header[1]} bytes")
     if header[11] < 0 <= header[9]:
         raise InvalidBatch(
@@ -164,7 +164,7 @@ def _check_attributes(attributes: int) -> None:
 
 
 def _no_batch(records: Buffer | None) -> InvalidBatch:
-    """What is wrong where not even one whole batch is."""
+    """Returns the error for bytes that have not even one whole batch."""
     size = 0 if records is None else len(records)
     if records is not None and size > MAGIC_POSITION:
         try:
@@ -199,12 +199,12 @@ def validate_records(
     max_timestamp_ms: int | None = None,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> list[RecordError]:
-    """Looks into the records of a checked batch and says which of them a log must not take.
+    """Returns the records of a checked batch that a log must not take, each with its error.
 
     Offsets must go up by one from the batch's own, lengths must be exact; with `require_keys` (a compacted topic) every
     record needs a key; timestamps, unless absent (-1), must lie between the given ones. Kafka answers the partition
     with INVALID_TIMESTAMP if any of the errors has that code, else with INVALID_RECORD.
-    It ends with MAX_RECORD_ERRORS of them. Raises InvalidBatch when the records cannot be read at all.
+    It stops after MAX_RECORD_ERRORS of them. Raises InvalidBatch if the records cannot be read at all.
     """
     errors: list[RecordError] = []
     least_ms = LEAST_TIMESTAMP if min_timestamp_ms is None else min_timestamp_ms

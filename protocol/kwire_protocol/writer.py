@@ -18,7 +18,7 @@ _UINT32 = Struct(">I")
 _INT64 = Struct(">q")
 _FLOAT64 = Struct(">d")
 
-_BUFFERS = (bytes, bytearray, memoryview)  # Buffer, but sooner asked
+_BUFFERS = (bytes, bytearray, memoryview)  # Buffer, but faster to check
 
 
 class Writer:
