@@ -1,4 +1,4 @@
-"""Writes the generated modules, or with --check proves that those in the tree are what would be written."""
+"""Writes the generated modules, or with --check checks that those in the tree are up to date."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUFF_CONFIG = Path(__file__).parent.parent.parent / "pyproject.toml"
 
 
 def sources() -> dict[Path, str]:
-    """Path below kwire_protocol -> text, not formatted yet."""
+    """Returns the text of each file, not formatted yet, by its path below kwire_protocol."""
     version = schema.kafka_version()
     messages = schema.load_messages()
     internal = schema.load_internal()

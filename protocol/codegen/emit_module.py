@@ -49,7 +49,7 @@ INTERNAL_TITLES = {
     "transaction_state": "Records of __transaction_state.",
 }
 
-# table -> (modules that it is of, kind of message)
+# table -> (its modules, kind of message)
 INTERNAL_TABLES = {
     "METADATA_RECORDS": ("metadata_", "metadata"),
     "GROUP_KEYS": ("consumer_offsets consumer_group share_group streams_group", "coordinator-key"),
@@ -111,7 +111,7 @@ def api_name(message: Message) -> str:
 
 
 def apis(messages: Iterable[Message]) -> dict[str, tuple[Message, Message]]:
-    """Name -> request and response."""
+    """The request and response of each API by its name."""
     pairs: dict[str, list[Message]] = {}
     for message in messages:
         pairs.setdefault(api_name(message), []).append(message)

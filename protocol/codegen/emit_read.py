@@ -1,13 +1,13 @@
-"""How a struct is read.
+"""Emits the code that reads a struct.
 
-What a broker reads, requests and records, is read by straight-line code over `buf` and `pos` in the flexible versions,
-which every client of today speaks: without a call per field. Fixed-width fields that follow each other are unpacked at
-once, and with them the byte behind them, the head of what follows: the size of a string, the count of an array, the
-count of the tagged fields. One byte is nearly always enough for it; where it is not, and for what is rare, the Reader's
-methods do the work, which start at `r.pos`.
+Requests and records, which a broker reads, are read by straight-line code over `buf` and `pos` in the flexible
+versions, which every client of today uses: without a call per field. Fixed-width fields that follow each other are
+unpacked at once, and with them the byte behind them, the head of what follows: the size of a string, the count of an
+array, the count of the tagged fields. One byte is nearly always enough for it; otherwise, and for rare cases, the
+Reader's methods do the work, which start at `r.pos`.
 
-Nothing here looks at the end of the buffer: indexing and unpacking do, and the one `try` of the message makes a
-ProtocolError of what they raise. What could silently be short, byte strings and arrays, goes through the Reader.
+The generated code has no check for the end of the buffer: indexing and unpacking raise, and the one `try` of the
+message turns that into a ProtocolError. Byte strings and arrays could silently be short, so they go through the Reader.
 
 The classic versions, and responses, which only tests and tools read, are read by the Reader's methods alone, one for
 each field: code for all of them in the other way would be half as long again.
@@ -161,7 +161,7 @@ class _FlexibleReading:
         return [*lines, "else:", *indent(rare)]
 
     def _read_value(self, field: Field, version: int) -> list[str]:
-        """One that is read through the Reader, its count excepted where it is an array of structs without a tag."""
+        """A field that is read through the Reader, except for the count of an array of structs without a tag."""
         facts, value = self.facts, f"self.{field.attribute}"
         null = version in field.nullable
         if not field.is_array:
@@ -199,7 +199,7 @@ class _FlexibleReading:
 
 
 class _PlainReading:
-    """By the Reader's methods: `method` is what the classes of these versions call it."""
+    """Reads with the Reader's methods only: `method` is the name of the generated method for these versions."""
 
     def __init__(self, facts: StructFacts, versions: Versions, method: str) -> None:
         self.facts = facts

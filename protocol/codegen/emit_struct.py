@@ -55,7 +55,7 @@ def _init(facts: StructFacts) -> list[str]:
 
 
 def _is_fresh(facts: StructFacts, field: Field) -> bool:
-    """Whether each message has its own default: a list, or a struct."""
+    """Returns True if each message has its own default object: a list, or a struct."""
     return facts.default(field).endswith(("[]", "()"))
 
 
@@ -87,7 +87,7 @@ def _span(facts: StructFacts, versions: Versions) -> str:
 
 
 def emit_message(module: Module, message: Message) -> list[str]:
-    """The classes of a message, each after those it is made of."""
+    """Returns the classes of a message, each after those that it uses."""
     whole = Struct(message.name, Versions(0, INFINITY), message.fields)
     lines: list[str] = []
     for struct in (*message.structs, whole):

@@ -1,4 +1,4 @@
-"""How a struct is written.
+"""Emits the code that writes a struct.
 
 Fixed-width fields that follow each other are packed at once, and with them the empty count of tagged fields where they
 are the last. What takes one byte is appended to `buf`, which is `w.buf`; the rest goes through the Writer's methods.
@@ -17,12 +17,12 @@ TAKEN_NAMES = {"buf", "count", "items", "self", "start", "tags", "version", "w"}
 
 
 def variable(name: str) -> str:
-    """The name of a local variable: never one that means something else here."""
+    """The name of a local variable, changed if the generated code uses that name for something else."""
     return f"{name}_" if name in TAKEN_NAMES or keyword.iskeyword(name) or hasattr(builtins, name) else name
 
 
 def singular(name: str) -> str:
-    """The name of one element of an array. Only has to read well."""
+    """The name of one element of an array. It only has to be readable."""
     for ending, instead in (("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("s", "")):
         if name.endswith(ending) and not name.endswith("status"):
             return variable(name.removesuffix(ending) + instead)
@@ -52,7 +52,7 @@ class _Writing:
         return ["def write(self, w: Writer, version: int) -> None:", *indent(body or ["pass"])]
 
     def write_array(self) -> list[str]:
-        """With its count."""
+        """Returns the method that writes an array of the struct, its count included."""
         facts = self.facts
         compact = [
             "count = len(items) + 1",
@@ -84,7 +84,7 @@ class _Writing:
         return [line for block in merge(blocks) for line in render(block, self.versions)]
 
     def _ends_with(self, i: int, version: int) -> bool:
-        """Whether nothing but an empty count of tagged fields follows the run."""
+        """Returns True if only an empty count of tagged fields follows the run."""
         if self.tagged or version not in self.facts.flexible:
             return False
         return not any(version in field.versions for run in self.runs[i + 1 :] for field in run)
@@ -109,7 +109,7 @@ class _Writing:
         return f'raise UnsupportedField("{self.facts.name}.{field.attribute}", version)'
 
     def _is_set(self, field: Field) -> str:
-        """The condition that a field has another value than its default."""
+        """The condition that a field has a value other than its default."""
         value, default = f"self.{field.attribute}", self.facts.default(field)
         if default == "None":
             return f"{value} is not None"

@@ -1,4 +1,4 @@
-"""What reading and writing of one struct have in common: names, types, defaults, versions."""
+"""The facts that reading and writing of one struct share: names, types, defaults, versions."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from codegen.layout import FORMATS, Branch, Sizes, condition
 from codegen.schema import Field, Message, Struct, Versions
 
 SCALAR_TYPES = {"bool": "bool", "float64": "float", "string": "str", "bytes": "bytes", "uuid": "Uuid"}
-# What Reader and Writer call the type, where it is not called as Kafka calls it.
+# The Reader's and Writer's names of types, where they are not Kafka's.
 METHODS = {"bool": "boolean", "bytes": "blob"}
 LAYOUT_NAMES = {"bool": "BOOL", "float64": "F64", "uuid": "UUID"} | {
     f"{s}int{n}": f"{s}I{n}".upper() for s in ("", "u") for n in (8, 16, 32, 64)
 }
-# What may stand behind the fields of a layout: the byte that begins what follows, or the count of no tagged fields.
+# The possible end of a layout: the byte that begins the next field, or the count of no tagged fields.
 HEAD = ("HEAD", "B")
 NO_TAGS = ("NO_TAGS", "x")
 
 
 @attrs.define
 class Module:
-    """What the classes of one module share."""
+    """The names and layouts that the classes of one module share."""
 
     class_names: dict[tuple[str, str], str]  # (message, Kafka's struct name) -> class
     layouts: dict[str, str] = attrs.Factory(dict)  # constant -> format
@@ -86,7 +86,7 @@ class StructFacts:
         return repr(field.default).replace("'", '"')
 
     def method(self, field: Field, version: int, null: bool) -> str:
-        """Of Reader and Writer, for one value."""
+        """The name of the method of Reader and Writer for one value."""
         name = METHODS.get(field.element, field.element)
         if field.element not in {"string", "bytes", "records"}:
             return name

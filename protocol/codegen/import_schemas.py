@@ -76,7 +76,7 @@ INTERNAL_MODULES: tuple[tuple[str, str], ...] = (
     (r"DefaultPrincipalData", "principal"),
 )
 
-# What the voters of KRaft say to each other, and what admin clients say of voters. kwire has none and reads none of it.
+# Messages between KRaft voters, and those of admin clients about voters. kwire has none and reads none of them.
 OF_VOTERS = re.compile(
     r"(Vote|(Begin|End)QuorumEpoch|(Add|Remove|Update)RaftVoter|ControllerRegistration|UnregisterController)"
     r"(Request|Response)|QuorumStateData"
@@ -89,7 +89,7 @@ def strip_comments(text: str) -> str:
 
 
 def default_value(kind: str, default: Any) -> Any:
-    """Kafka writes most defaults as text; a schema holds the value itself."""
+    """Converts a default: Kafka writes most of them as text; a schema has the value itself."""
     if default == "null":
         return None
     if kind == "bool":
@@ -103,7 +103,7 @@ def field_facts(field: dict[str, Any]) -> dict[str, Any]:
     facts = {key: field[key] for key in FIELD_KEYS if key in field}
     facts.setdefault("versions", field.get("taggedVersions"))
     if facts.get("default", "") is None:
-        del facts["default"]  # null without quotes says nothing to Kafka's generator: the usual default holds
+        del facts["default"]  # null without quotes has no meaning for Kafka's generator: the usual default applies
     if "default" in facts:
         facts["default"] = default_value(field["type"], facts["default"])
     if field.get("flexibleVersions"):
@@ -139,7 +139,7 @@ def compact_json(facts: dict[str, Any], indent: str = "") -> str:
 
 
 def folder_of(message: dict[str, Any]) -> Path:
-    """Below schemas/."""
+    """The folder of a message below schemas/."""
     if message["type"] in {"request", "response"}:
         return Path("messages")
     for pattern, module in INTERNAL_MODULES:

@@ -1,4 +1,4 @@
-"""What the fields of a struct look like on the wire in each version."""
+"""The layout of a struct's fields on the wire in each version."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def tagged(fields: Iterable[Field]) -> list[Field]:
 
 
 def split(versions: Versions, lines_of: Callable[[int], Sequence[str]]) -> list[Branch]:
-    """The ranges of versions for which `lines_of` says the same, newest first."""
+    """The ranges of versions for which `lines_of` returns the same lines, newest first."""
     branches: list[Branch] = []
     for version in reversed(list(versions)):
         lines = tuple(lines_of(version))
@@ -112,7 +112,7 @@ def indent(lines: Iterable[str]) -> list[str]:
 
 
 class Sizes:
-    """The least number of bytes that a value can take: what bounds the count of an array's elements."""
+    """The least number of bytes of a value, which limits the count of an array's elements."""
 
     def __init__(self, message: Message) -> None:
         self.flexible = message.flexible

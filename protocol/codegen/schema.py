@@ -1,4 +1,4 @@
-"""The schemas as values, with what they leave unsaid made explicit."""
+"""The schemas as values, with implicit facts made explicit."""
 
 from __future__ import annotations
 
