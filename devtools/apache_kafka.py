@@ -91,12 +91,12 @@ class ApacheKafka:
         return f"{LOOPBACK}:{self.port}"
 
     def address(self, listener: str) -> str:
-        """Of a listener by its name: `host:port`."""
+        """The address of a listener, by its name: `host:port`."""
         return self.bootstrap if listener == "PLAINTEXT" else f"{LOOPBACK}:{self._more_ports[listener]}"
 
     @property
     def controller(self) -> str:
-        """Where controllers reach it: `host:port`."""
+        """The address for controllers: `host:port`."""
         return f"{LOOPBACK}:{self._controller_port}"
 
     @property
@@ -119,7 +119,7 @@ class ApacheKafka:
         self.close()
 
     def add_log_dirs(self, count: int) -> list[Path]:
-        """Before the first start: as many more folders for log.dirs, each formatted. Returns all of them."""
+        """Before the first start: creates and formats `count` more folders for log.dirs. Returns all of them."""
         folders = [self.data_dir, *(self.folder / f"data-{number}" for number in range(2, count + 2))]
         for folder in folders[1:]:
             self._lay_out_data(folder, self.settings.get("node.id", "1"))
@@ -143,12 +143,12 @@ class ApacheKafka:
         raise self._did_not_start()
 
     def choose_ports(self) -> None:
-        """Chooses free ports before the first start, for those who must know them by then."""
+        """Chooses free ports before the first start, for a caller that needs them by then."""
         self.port, self._controller_port = free_port(), free_port()
         self._more_ports = {listener: free_port() for listener in self._more_ports}
 
     def begin_start(self) -> None:
-        """Starts on the ports that are chosen, without waiting until it serves; `kill()` ends that."""
+        """Starts on the chosen ports, without waiting until it serves; `kill()` ends that."""
         if self.running or self.port == 0:
             raise ApacheKafkaError("it runs, or has no ports yet")
         self._lay_out_folder()
@@ -160,7 +160,7 @@ class ApacheKafka:
             raise self._did_not_start()
 
     def begin_stop(self) -> None:
-        """Asks it to stop (SIGTERM), without waiting; `kill()` does not wait for that either."""
+        """Sends SIGTERM, without waiting; `kill()` does not wait for that either."""
         os.kill(self.pid, signal.SIGTERM)
 
     def stop(self) -> None:
@@ -244,7 +244,7 @@ class ApacheKafka:
         command += [f"-Dlog4j2.configurationFile={_HERE / 'log4j2-broker.properties'}"]
         command += ["kafka.Kafka", str(self.folder / "server.properties")]
         with (self.folder / "kafka.out").open("wb") as output:
-            # A session of its own: Ctrl-C at the terminal is for whoever started us, who then stops it.
+            # A session of its own: Ctrl-C at the terminal is for the process that started us, which then stops it.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -254,7 +254,7 @@ class ApacheKafka:
                 env=_environment(self.version),
                 start_new_session=True,
             )
-        # If we are killed, the pipe to this one closes, and it sees to it that the broker does not outlive us.
+        # If we are killed, the guard's pipe closes, and it kills the broker.
         self._guard = subprocess.Popen(
             ["sh", "-c", 'cat; kill -9 "$0"', str(self._process.pid)],
             stdin=subprocess.PIPE,
@@ -277,7 +277,7 @@ class ApacheKafka:
         return ApacheKafkaError(f"Apache Kafka {self.version} did not start:\n{self._log()[-4000:]}")
 
     def _log(self) -> str:
-        """What it said: its log, then its output, where the reason of an early death stands."""
+        """The broker's log, then its output, which has the reason of an early death."""
         files = (self.log_file, self.folder / "kafka.out")
         return "".join(file.read_text(encoding="utf-8", errors="replace") for file in files if file.exists())
 
@@ -292,7 +292,7 @@ def run_tool(
 ) -> subprocess.CompletedProcess[str]:
     """Runs one of Kafka's tools to its end, e.g. `org.apache.kafka.tools.TopicCommand`.
 
-    With `check`, a tool that fails raises ApacheKafkaError with what it said.
+    With `check`, a tool that fails raises ApacheKafkaError with its output.
     """
     done = subprocess.run(
         _tool_command(main_class, arguments),
@@ -321,7 +321,7 @@ def start_tool(main_class: str, *arguments: str | Path, version: str = VERSION) 
 
 
 def dump_log(path: Path, *options: str) -> str:
-    """What Kafka's DumpLogSegments says of a log or index file; `options` such as "--deep-iteration".
+    """Returns the output of Kafka's DumpLogSegments for a log or index file; `options` such as "--deep-iteration".
 
     Complaints of the tool (it ends with 0 whatever it finds) are in the text.
     """
@@ -340,7 +340,7 @@ def _environment(version: str) -> dict[str, str]:
 
 
 def new_id() -> str:
-    """An id as Kafka writes them."""
+    """Returns a new id in Kafka's text form."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
 
 

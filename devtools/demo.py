@@ -1,4 +1,4 @@
-"""`make demo`: runs kafka-python, confluent-kafka and Spark against a broker, and prints what they did.
+"""`make demo`: runs kafka-python, confluent-kafka and Spark against a broker, and prints their results.
 
     python -m devtools.demo [--bootstrap HOST:PORT]
 
@@ -30,7 +30,7 @@ WAIT_S = 30.0
 
 
 class DemoError(Exception):
-    """A step had an unexpected result; the text says which."""
+    """A step had an unexpected result; the text names the step."""
 
 
 @attrs.define

@@ -61,7 +61,7 @@ _ATTEMPTS = 3
 
 
 class JarError(Exception):
-    """A set that nobody knows, a file that cannot be had, or one that is not what the lock says."""
+    """A set that is unknown, a file that cannot be fetched, or one that differs from the lock."""
 
 
 @attrs.frozen
@@ -82,13 +82,13 @@ class Coordinates:
 
     @classmethod
     def at(cls, path: Path) -> Coordinates:
-        """Of the file at `path` below a store."""
+        """The coordinates of the file at `path` below a store."""
         group, artifact, version, name = path.parts
         return cls(group, artifact, version, name.removeprefix(f"{artifact}-{version}").removesuffix(".jar")[1:])
 
     @property
     def path(self) -> Path:
-        """Where the file lies below a store."""
+        """The path of the file below a store."""
         name = "-".join(filter(None, (self.artifact, self.version, self.classifier)))
         return Path(self.group, self.artifact, self.version, f"{name}.jar")
 
@@ -109,7 +109,7 @@ def jars(name: str) -> tuple[Path, ...]:
 
 
 def classpath(*names: str) -> str:
-    """One or several sets as a Java class path."""
+    """Returns one or several sets as a Java class path."""
     return os.pathsep.join(str(path) for name in names for path in jars(name))
 
 
@@ -218,7 +218,7 @@ def _fetch(missing: Sequence[Locked]) -> None:
 def _run_ivy(folder: Path, wanted: Sequence[Coordinates], *, transitive: bool) -> None:
     """Resolves into `folder`/files. Without `transitive` the files are taken as named, without their descriptors."""
     follow = str(transitive).lower()
-    # Ivy knows a module once: several files of one are artifacts of the same dependency.
+    # Ivy has a module once: several files of one are artifacts of the same dependency.
     modules: dict[Coordinates, list[Coordinates]] = {}
     for it in wanted:
         modules.setdefault(attrs.evolve(it, classifier=""), []).append(it)
@@ -238,7 +238,7 @@ def _run_ivy(folder: Path, wanted: Sequence[Coordinates], *, transitive: bool) -
 
 
 def _artifacts(files: Sequence[Coordinates]) -> str:
-    """Nothing where a module's own jar is all that is wanted of it."""
+    """Returns the artifacts for Ivy; nothing if a module's own jar is all that is needed of it."""
     if not any(it.classifier for it in files):
         return ""
     return "".join(_ARTIFACT.format(it, f'maven:classifier="{it.classifier}"' if it.classifier else "") for it in files)
@@ -259,7 +259,7 @@ def _ivy() -> Path:
 
 
 def _proxy_options() -> list[str]:
-    """Java does not read HTTPS_PROXY and its like; Python does."""
+    """Returns Java options for the proxy: Java does not read HTTPS_PROXY and its like; Python does."""
     options = []
     for scheme, address in urllib.request.getproxies().items():
         proxy = urllib.parse.urlsplit(address)
@@ -269,7 +269,7 @@ def _proxy_options() -> list[str]:
 
 
 def write_lock() -> None:
-    """Resolves every set of jars.in anew and writes jars.txt; the files land in the store on the way."""
+    """Resolves every set of jars.in again and writes jars.txt; the files are stored as well."""
     shipped = {re.sub(r"-\d[^-]*\.jar$", "", path.name) for path in _pyspark_jars().glob("*.jar")}
     lines = ["# Written by `python -m devtools.jars lock` from jars.in."]
     for name, roots in _sections(ROOTS).items():

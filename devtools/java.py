@@ -75,7 +75,7 @@ def java_environment() -> dict[str, str]:
 
 
 def _home_if_fit(candidate: Path) -> Path | None:
-    # The program on PATH may be a link or a version manager's script, so Java itself is asked where it lives.
+    # The program on PATH may be a link or a version manager's script, so Java itself reports its home.
     try:
         said = subprocess.run(
             [candidate, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=True
@@ -121,7 +121,7 @@ def _lay_out_home(original: Path) -> Path:
 
 
 def _trust_store() -> Path | None:
-    """The machine's certificate authorities as a file that Java reads, or None if Python knows of none."""
+    """The machine's certificate authorities as a file that Java reads, or None if Python has none."""
     certificates = _machine_certificates()
     if not certificates:
         return None

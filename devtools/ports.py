@@ -3,7 +3,7 @@
 Binding port 0, closing the socket and reusing the number is a race: until the server binds it, any outgoing connection
 may get the same number. So we give out numbers below the range that Linux and macOS use for outgoing connections.
 
-No number is given out twice while a server may still want it, neither here nor by another process: the numbers are in
+No number is given out twice while a server may still need it, neither here nor by another process: the numbers are in
 blocks, and a process holds a block by keeping the block's first port bound. The system lets go of it when the process
 ends, in whatever way.
 """
@@ -20,7 +20,8 @@ LOOPBACK = "127.0.0.1"
 BLOCK = 50
 _BLOCKS = range(15_000, 32_000, BLOCK)
 _MOST_HELD = 20
-"""So many blocks, a thousand ports, leave some for a dozen others, and no test keeps a port for so long."""
+"""The maximum number of blocks of a process: a thousand ports. It leaves some for a dozen other processes, and no test
+keeps a port for so long."""
 
 _one_at_a_time = threading.Lock()
 _held: set[int] = set()
@@ -53,7 +54,7 @@ def _more() -> Iterable[int]:
 
 
 def _bound(port: int, *, shared: bool, hold: bool) -> bool:
-    """Whether we can bind `port`, and we keep it to the end of the process if `hold` is set.
+    """Returns True if we can bind `port`, and keeps it to the end of the process if `hold` is set.
 
     A port whose last connections are still ending can be bound with `shared`, as servers do.
     """

@@ -1,4 +1,4 @@
-"""Tells `make` whether kwire runs on this Python: prints a rank, the executable and the version.
+"""Reports to `make` whether kwire runs on this Python: prints a rank, the executable and the version.
 
 Rank 0 was built with profile-guided optimization, rank 1 without it (pyenv's default). Without it a broker takes nearly
 twice as long to start, and a tenth more CPU for a small request. Exits with 1 if kwire does not run on this Python. Old
@@ -10,7 +10,7 @@ import sysconfig
 
 
 def _is_optimized():  # type: ignore[no-untyped-def]
-    by_debian = "deb_system" in sysconfig.get_scheme_names()  # they are, and do not say so
+    by_debian = "deb_system" in sysconfig.get_scheme_names()  # they are, without a flag in the configuration
     return by_debian or "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
 
 

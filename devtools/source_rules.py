@@ -24,7 +24,7 @@ from devtools.places import REPOSITORY
 SHIPPED = ("kwire", "protocol/kwire_protocol", "storage/kwire_storage")
 GENERATED = ("protocol/kwire_protocol/messages/", "protocol/kwire_protocol/internal/")
 
-# What a module gives access to. A dotted name is one thing in a module whose other things are harmless.
+# The kinds of access that a module gives. A dotted name is one thing in a module whose other things are harmless.
 ACCESS = {
     "asyncio": "network",
     "concurrent.futures": "threads",
@@ -62,7 +62,7 @@ ACCESS = {
     "uuid.uuid1": "chance",
     "uuid.uuid4": "chance",
 }
-# Importing these is no access yet, what is used of them is; and some of that is as pure as any function.
+# Importing these is no access yet, only some uses are; other uses are as pure as any function.
 BY_USE = {"os"}
 HARMLESS = {"os.PathLike", "os.fspath", "os.strerror"}
 
@@ -226,7 +226,7 @@ def _known(name: str) -> str | None:
 
 
 def catch_alls(tree: ast.Module) -> Iterator[int]:
-    """Lines of `except` clauses that take everything and do not raise it again."""
+    """Lines of `except` clauses that catch everything and do not raise it again."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler) and _takes_everything(node.type):
             last = node.body[-1]

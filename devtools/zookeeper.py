@@ -41,7 +41,7 @@ _JVM: Final = (
 
 
 class ZooKeeperStartError(Exception):
-    """It did not start; the message has what it printed."""
+    """It did not start; the message has its output."""
 
 
 class ZooKeeper:
@@ -103,7 +103,7 @@ class ZooKeeper:
                 env=java_environment() | {"CLASSPATH": classpath(f"zookeeper-{VERSION}")},
                 start_new_session=True,
             )
-        # If we are killed, the pipe to this one closes, and it kills the server.
+        # If we are killed, the guard's pipe closes, and it kills the server.
         self._guard = subprocess.Popen(
             ["sh", "-c", 'cat; kill -9 "$0"', str(self._process.pid)],
             stdin=subprocess.PIPE,
@@ -124,7 +124,7 @@ class ZooKeeper:
         raise ZooKeeperStartError(f"ZooKeeper {VERSION} did not start:\n{said[-4000:]}")
 
     def ask(self, command: str) -> str:
-        """What it answers to a command of four letters; nothing while it does not listen."""
+        """Returns the reply to a command of four letters; nothing while the server does not listen."""
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=5) as connection:
                 connection.sendall(command.encode())
@@ -133,7 +133,7 @@ class ZooKeeper:
             return ""
 
     def pause(self) -> None:
-        """It keeps its connections and answers nothing until `resume`."""
+        """Stops the server's process until `resume`: it keeps its connections and replies to nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 

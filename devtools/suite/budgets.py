@@ -1,6 +1,6 @@
 """The pytest plugin that compares what each group of tests cost with its budget (`--budgets=test`, `--budgets=more`).
 
-A cost is in CPU seconds, of the test processes and of all that they start: what else runs on the machine hardly changes
+A cost is in CPU seconds, of the test processes and of all that they start: other load on the machine hardly changes
 it, and wall time it would. A group fails the run when it costs more than twice its budget. A slow machine is
 allowed for: before a run fails, a fixed piece of work is timed. The last line of a run that fails for this names the
 group, since a table further up is out of sight.
@@ -18,17 +18,17 @@ from devtools.suite.cpu import cpu_seconds, machine_slowness
 from devtools.suite.groups import GROUPS, Tier, group_of
 
 FAILS_AT = 2.0
-"""A group fails at so many times its budget."""
+"""A group fails at this multiple of its budget."""
 
 
 class _Meter:
-    """In a process that runs tests: reads the clock where a file's tests begin and end."""
+    """Runs in a process with tests: reads the clock where a file's tests begin and end."""
 
     def __init__(self) -> None:
         self.tests: Counter[str] = Counter()
-        """Of each group."""
+        """The number of tests of each group."""
         self.cpu_s: defaultdict[str, float] = defaultdict(float)
-        """Of each file."""
+        """The CPU seconds of each file."""
         self._file: str | None = None
         self._began_s = 0.0
 
@@ -56,7 +56,7 @@ def _file_of(item: pytest.Item) -> str:
 
 
 class _Judge:
-    """Where the run is reported: sums up, tells, and fails the run."""
+    """Runs in the process that reports: adds up the costs, prints them, and fails the run."""
 
     def __init__(self, meter: _Meter, tier: Tier) -> None:
         self._tier = tier
@@ -83,7 +83,7 @@ class _Judge:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
-        yield  # Below what pytest says of single tests: that may be long.
+        yield  # Below pytest's messages about single tests: they may be long.
         cpu_s = of_groups(self._cpu_s)
         terminalreporter.section("budgets (CPU seconds)")
         terminalreporter.line(f"{'group':24}{'tests':>8}{'CPU s':>9}{'budget':>9}  dearest file")
@@ -119,7 +119,7 @@ class _Judge:
 
 
 def of_groups(cpu_s_of_files: Mapping[str, float]) -> dict[str, float]:
-    """CPU seconds by the names of groups."""
+    """Returns CPU seconds by the names of groups."""
     cpu_s: defaultdict[str, float] = defaultdict(float)
     for file, spent in cpu_s_of_files.items():
         cpu_s[group_of(file).name] += spent

@@ -1,6 +1,6 @@
 """CPU seconds of this process and of all that it has started, whether they have ended or not.
 
-Wall time says more about who else uses the machine than about the tests; this hardly changes beside a busy loop.
+Wall time depends more on other users of the machine than on the tests; CPU time hardly changes beside a busy loop.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
 
 REFERENCE_S = 0.13
-"""What `machine_slowness` measures on the machine that the budgets were written for."""
+"""The CPU seconds that `machine_slowness` measures on the machine that the budgets were written for."""
 
 
 def cpu_seconds() -> float:
-    """Without /proc only processes that have ended count, and only where their parent waited for them."""
+    """The CPU seconds so far. Without /proc, only ended processes count, and only if their parent waited for them."""
     times = os.times()
     own = times.user + times.system + times.children_user + times.children_system
     return own + _of_running_children(os.getpid())
@@ -41,7 +41,7 @@ def _of_running_children(pid: int) -> float:
 
 
 def machine_slowness() -> float:
-    """How many times the CPU seconds of the reference machine this one takes for the same work, just now."""
+    """The ratio of this machine's CPU seconds to the reference machine's, for the same work, just now."""
 
     def work() -> float:
         begin = time.process_time()

@@ -1,4 +1,4 @@
-"""The groups of tests: what each is, what it may cost, and what of it stays together in one process.
+"""The groups of tests: the tests of each, its budget, and the parts of it that stay together in one process.
 
 Tests are shared out by unit. What starts something dear once for many tests (a Spark session, an Apache Kafka, a Java
 process) is one unit, or one for each module; what is pure may be split into single tests, so that no process ends long
@@ -14,7 +14,7 @@ import attrs
 
 
 class Unit(Enum):
-    """What of a group goes to a process as a whole."""
+    """The part of a group that goes to a process as a whole."""
 
     GROUP = auto()
     MODULE = auto()
@@ -116,7 +116,7 @@ GROUPS = (
 
 
 def group_of(nodeid: str) -> Group:
-    """`nodeid` is pytest's name of a test. Raises LookupError."""
+    """Returns the group of a test by pytest's name of it (`nodeid`). Raises LookupError."""
     return _group_of_file(nodeid.partition("::")[0])
 
 
@@ -133,7 +133,7 @@ def place_in_order(nodeid: str) -> int:
 
 
 def unit_of(nodeid: str) -> str:
-    """The name of what a test stays together with."""
+    """Returns the name of the unit that a test stays together with."""
     group = group_of(nodeid)
     match group.unit:
         case Unit.GROUP:

@@ -1,6 +1,6 @@
 """The pytest plugin that shares the tests out among processes, where there are several (`-n`, pytest-xdist).
 
-A process takes one unit after the other (`groups.py` says what a unit is), and the groups begin in the order of their
+A process takes one unit after the other (`groups.py` defines the units), and the groups begin in the order of their
 table, so that the long ones do not begin last.
 """
 
@@ -16,7 +16,7 @@ from xdist.scheduler.protocol import Scheduling
 from devtools.suite.groups import group_of, place_in_order, unit_of
 
 MOST_PROCESSES = 8
-"""Each looks for all tests first, and the longest group does not get shorter by more of them."""
+"""The maximum number of processes: each collects all tests first, and the longest group does not get shorter."""
 
 
 class _UnitScheduling(LoadScopeScheduling):  # type: ignore[misc]

@@ -3,7 +3,8 @@
 @small_and_full
 def test_it_holds(*, full: bool) -> None: ...
 
-A search by hypothesis says how many examples `make test` tries. `make soak-examples` tries forty times as many.
+A search by hypothesis gives the number of examples that `make test` tries. `make soak-examples` tries forty times as
+many.
 
 @settings(max_examples=examples(50))
 """
@@ -15,7 +16,7 @@ import os
 import pytest
 
 TIMES = "KWIRE_EXAMPLES_TIMES"
-"""The environment's name for how many times the examples of `make test` are tried."""
+"""The environment variable with the factor by which the examples of `make test` are multiplied."""
 
 small_and_full = pytest.mark.parametrize(
     "full", [pytest.param(False, id="small"), pytest.param(True, id="full", marks=pytest.mark.soak)]
@@ -23,5 +24,5 @@ small_and_full = pytest.mark.parametrize(
 
 
 def examples(in_make_test: int) -> int:
-    """How many examples this run tries."""
+    """The number of examples that this run tries."""
     return in_make_test * int(os.environ.get(TIMES, "1"))

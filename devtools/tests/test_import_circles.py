@@ -1,7 +1,7 @@
 """No two modules of the log import each other, directly or by way of others, not even for annotations.
 
-import-linter leaves out what stands under TYPE_CHECKING, for all contracts or for none. A circle there is a circle all
-the same: neither module can be understood without the other.
+import-linter leaves out what stands under TYPE_CHECKING, for all contracts or for none. A circle there is still a
+circle: neither module can be understood without the other.
 """
 
 import sys
