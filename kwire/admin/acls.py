@@ -1,4 +1,4 @@
-"""The ACLs of a cluster: added, listed, deleted, and asked."""
+"""Adds, lists and deletes the ACLs of a cluster."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kwire.security.acls.filters import AclFilter
 
 
 def in_order(acls: Iterable[Acl]) -> list[Acl]:
-    """By resource, then by whom they are for: the order in which people read them."""
+    """Returns the ACLs by resource, then by principal: the order in which people read them."""
     return sorted(acls, key=attrs.astuple)
 
 
 def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> None:
-    """Adds them; one that is there already changes nothing. Raises Refused for the first that is not accepted."""
+    """Adds ACLs; one that exists already changes nothing. Raises Refused for the first that is not accepted."""
     for some in batches(acls):
         creations = [
             AclCreation(
@@ -43,7 +43,7 @@ def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> None:
 
 
 def list_acls(cluster: Cluster, which: AclFilter) -> list[Acl]:
-    """Sorted. Raises Refused: SECURITY_DISABLED where the brokers have no authorizer."""
+    """Returns the matching ACLs, sorted. Raises Refused: SECURITY_DISABLED if the brokers have no authorizer."""
     answer = cluster.call(
         DescribeAclsRequest(
             which.resource_type,

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 MAX_BATCH: Final = 500
-"""Partitions, topics, producers or transactional ids that one request asks for."""
+"""The maximum number of partitions, topics, producers or transactional ids in one request."""
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ def unregister_broker(cluster: Cluster, node_id: int) -> None:
         try:
             answer: UnregisterBrokerResponse = cluster.call(UnregisterBrokerRequest(node_id))
         except ConnectionFailed as error:
-            # It may have been done. Asked again, the cluster would say that it knows no such broker.
+            # The broker may have been removed. A second request would fail, because the cluster has no such broker.
             error.may_pass = False
             raise
         if answer.error_code:

@@ -45,7 +45,7 @@ class NodeState(StrEnum):
 
 @attrs.frozen
 class Node:
-    """A broker. Host, port and rack are None where the cluster does not tell them."""
+    """A broker. Host, port and rack are None if the cluster does not report them."""
 
     node_id: int
     host: str | None
@@ -53,9 +53,9 @@ class Node:
     rack: str | None
     state: NodeState
     leads: int
-    """Partitions that it leads."""
+    """The number of partitions that it leads."""
     replicas: int
-    """Partitions of which it has a replica, or is to get one."""
+    """The number of partitions of which it has a replica, or is to get one."""
 
 
 @attrs.frozen
@@ -66,7 +66,7 @@ class ClusterState:
     nodes: Sequence[Node]
     partitions: Sequence[PartitionState]
     reassignments: Sequence[Reassignment] | None
-    """Those in progress; None when the cluster does not tell."""
+    """The reassignments in progress; None if the cluster does not report them."""
     notes: Sequence[str]
 
     def node(self, node_id: int) -> Node | None:

@@ -1,4 +1,4 @@
-"""What brokers are configured with."""
+"""The configuration of brokers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kwire.client.cluster import Cluster
 from kwire.client.errors import refused
 
 _BROKER = 4
-"""The type of the resource."""
+"""The type of a broker as a resource of DescribeConfigs."""
 
 
 def broker_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None]:
-    """The values at one of the brokers. A name that it does not know, or does not tell, is missing or None.
+    """Returns the values of these configurations at one of the brokers. Raises Refused.
 
-    Raises Refused.
+    A name that the broker does not know is missing. A value that it does not report is None.
     """
     node_id = cluster.node_ids()[0]
     asked = DescribeConfigsResource(_BROKER, str(node_id), list(names))

@@ -21,7 +21,7 @@ from kwire.client.errors import ClientError, error_name, refused
 from kwire.client.waiting import until_done
 
 SETTLING_S: Final = 5.0
-"""How long brokers may take to hear of new leaders: Apache Kafka's read the metadata log."""
+"""The time that brokers have to learn of new leaders: Apache Kafka's brokers read the metadata log."""
 
 _PREFERRED, _UNCLEAN = 0, 1
 _FIRST_WITH_UNCLEAN = 1
@@ -29,14 +29,14 @@ _FIRST_WITH_UNCLEAN = 1
 
 @attrs.frozen
 class Elected:
-    """What an election did for a partition."""
+    """The result of an election for one partition."""
 
     at: TopicPartition
     leader_before: int | None
     leader_id: int | None
     """None when it still has no leader."""
     problem: str | None
-    """Why no leader was elected: the name of Kafka's error, and the broker's own message, if any."""
+    """The reason why no leader was elected: the name of Kafka's error, and the broker's own message, if any."""
 
 
 def electable(cluster: Cluster, topic: str | None, *, unclean: bool) -> list[PartitionState]:
@@ -51,7 +51,7 @@ def electable(cluster: Cluster, topic: str | None, *, unclean: bool) -> list[Par
 
 
 def elect(cluster: Cluster, partitions: Sequence[PartitionState], *, unclean: bool) -> list[Elected]:
-    """Elects leaders, and returns what became of each partition. Raises ClientError.
+    """Elects leaders, and returns the result for each partition. Raises ClientError.
 
     An unclean election takes any replica in service, and loses the records that it does not have.
     """
@@ -79,13 +79,13 @@ def _elect(cluster: Cluster, some: Collection[TopicPartition], *, unclean: bool)
         + (f" ({it.error_message})" if it.error_message else "")
         for topic in answer.replica_election_results
         for it in topic.partition_result
-        # It was elected meanwhile, or by a request whose response was lost.
+        # ELECTION_NOT_NEEDED: the leader was elected meanwhile, or by a request whose response was lost.
         if it.error_code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
     }
 
 
 def _leaders(cluster: Cluster, partitions: Collection[PartitionState]) -> dict[TopicPartition, int | None]:
-    """The leaders when all of these have changed, or when brokers have had time enough to hear of that."""
+    """Waits until all leaders have changed, at most SETTLING_S, and returns the leaders of all these topics."""
     if not partitions:
         return {}
     found: dict[TopicPartition, int | None] = {}
@@ -103,6 +103,6 @@ def _leaders(cluster: Cluster, partitions: Collection[PartitionState]) -> dict[T
 
 
 class _Unsettled(ClientError):
-    """A broker may not have heard of a new leader yet."""
+    """A broker may not have a new leader in its metadata yet."""
 
     may_pass = True

@@ -1,7 +1,7 @@
-"""Groups of all kinds: which there are, who is in them, and their end.
+"""Groups of all kinds: lists, describes and deletes them.
 
 A group is classic, consumer (KIP-848), share (KIP-932) or streams (KIP-1071), and each kind has a request of its own
-that describes it. So the coordinator is asked first what kind a group is: ListGroups says that from Kafka 3.8 on.
+that describes it. So the first request is for the kind of the group: ListGroups has it from Kafka 3.8 on.
 Brokers before that have classic groups only.
 
 DescribeGroups has no generation, so a classic group has none here. Members of streams groups own tasks. The partitions
@@ -46,14 +46,14 @@ STATES: Final = (
     "Stable",
     "Dead",
 )
-"""Those of all kinds together."""
+"""The states of all kinds of groups."""
 
 _FIRST_WITH_STATES = 4
 _FIRST_WITH_KINDS = 5
 _DEAD: Final = "Dead"
 _CONSUMER_PROTOCOL: Final = "consumer"
 _MEMBER_PROTOCOLS: Final = {0: CLASSIC, 1: CONSUMER}
-"""By member_type of ConsumerGroupDescribe v1."""
+"""The protocol by member_type of ConsumerGroupDescribe v1."""
 
 T = TypeVar("T")
 P = TypeVar("P", ConsumerProtocolAssignment, ConsumerProtocolSubscription)
@@ -67,7 +67,7 @@ class GroupNotFound(Refused):
 
 
 class GroupNotEmpty(Refused):
-    """The group has members, and what was asked for needs a group without."""
+    """The group has members, and the requested operation needs a group without members."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ErrorCode.NON_EMPTY_GROUP)
@@ -77,9 +77,9 @@ class GroupNotEmpty(Refused):
 class ListedGroup:
     group_id: str
     kind: str
-    """One of KINDS, or what a later broker calls it."""
+    """One of KINDS, or the name of a kind that a later broker returns."""
     state: str | None
-    """None if the broker does not tell it (before Kafka 2.6)."""
+    """None if the broker does not return it (before Kafka 2.6)."""
     protocol_type: str
     """"consumer", "connect", ...; empty for a group that only keeps offsets."""
     coordinator_id: int
@@ -87,7 +87,7 @@ class ListedGroup:
 
 @attrs.frozen
 class MemberTasks:
-    """What a member of a streams group runs: pairs of a subtopology's id and its partitions, by role."""
+    """The tasks of a member of a streams group: pairs of a subtopology's id and its partitions, by role."""
 
     active: tuple[tuple[str, tuple[int, ...]], ...] = ()
     standby: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -102,15 +102,15 @@ class GroupMember:
     host: str
     rack_id: str | None
     epoch: int | None
-    """None where there are none: in classic groups."""
+    """None in classic groups, which have no epochs."""
     protocol: str
-    """What the member speaks: a consumer group may have classic members, too."""
+    """The protocol of the member: a consumer group may have classic members, too."""
     topics: tuple[str, ...] | None
-    """Those that it subscribes to by name; None if it does not tell in a form that we know."""
+    """The topics that it subscribes to by name; None if its subscription is not in a known format."""
     regex: str | None
     partitions: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...] | None
-    """What it is to own in the end. None where it is not known apart from `partitions`."""
+    """The target assignment. None if it is not known apart from `partitions`."""
     tasks: MemberTasks | None = None
     """None in other groups than streams groups."""
     target_tasks: MemberTasks | None = None
@@ -129,25 +129,25 @@ class GroupDescription:
     assignment_epoch: int | None
     coordinator_id: int
     members: tuple[GroupMember, ...]
-    """By member id."""
+    """The members, sorted by member id."""
 
     @property
     def is_inactive(self) -> bool:
-        """Whether it has no members, by the coordinator's own word."""
+        """True if the group has no members, according to the state that the coordinator returns."""
         return self.state in ("Empty", _DEAD)
 
 
 @attrs.frozen
 class GroupAdmin:
-    """Raises ClientError for what the cluster does not do.
+    """Requests about groups. They raise ClientError if the cluster refuses them.
 
-    A coordinator that is loading, moving or not reached is asked again until the cluster's timeout.
+    A request to a coordinator that is loading, moving or not reached is retried until the cluster's timeout.
     """
 
     cluster: Cluster
 
     def list_groups(self, *, kinds: Collection[str] = (), states: Collection[str] = ()) -> list[ListedGroup]:
-        """The groups of all brokers, by id; only those of these kinds and states, if there are any given."""
+        """Returns the groups of all brokers, by id; only those of these kinds and states, if any are given."""
         request = ListGroupsRequest([*states], [*kinds])
         at_least = _FIRST_WITH_KINDS if kinds else _FIRST_WITH_STATES if states else 0
 
@@ -177,7 +177,7 @@ class GroupAdmin:
             if answer.error_code:
                 raise refused(f"group {quoted(group_id)} cannot be looked up", answer.error_code)
             entry = next((it for it in answer.groups if it.group_id == group_id), None)
-            # A group that is not listed may be hidden from us, or still be loading: DescribeGroups says so.
+            # A group that is not listed may be hidden from us, or still be loading: DescribeGroups has the error.
             listed = _listed(entry or ListedEntry(group_id), node_id)
             match listed.kind:
                 case "consumer":
@@ -195,7 +195,7 @@ class GroupAdmin:
         return self._with_partitions_that_exist(found) if found.kind == STREAMS else found
 
     def _with_partitions_that_exist(self, group: GroupDescription) -> GroupDescription:
-        """A subtopology has as many tasks as its largest topic has partitions, and others may have fewer."""
+        """Removes partitions that do not exist: a subtopology has as many tasks as its largest topic has partitions."""
         existing: set[TopicPartition] = set()
         for topic in sorted({it.topic for member in group.members for it in member.partitions}):
             try:
@@ -223,7 +223,7 @@ class GroupAdmin:
 
 
 def once(call: Callable[[], T]) -> T:
-    """For a change that a repetition would be told is impossible: if its answer is lost, it may have been made."""
+    """Sends a request that is not retried: if its response is lost, the change may be made, and a retry would fail."""
     try:
         return call()
     except ConnectionFailed as error:
@@ -251,7 +251,7 @@ def _without_members(listed: ListedGroup) -> GroupDescription:
 
 
 class _Described(Protocol):
-    """What the responses have in common."""
+    """The fields that the responses have in common."""
 
     error_code: int
     error_message: str | None
@@ -259,7 +259,7 @@ class _Described(Protocol):
 
 
 def _check(group_id: str, it: _Described) -> None:
-    # DescribeGroups before v6 answers that an unknown group is dead.
+    # DescribeGroups before v6 returns the state Dead for an unknown group.
     if it.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (not it.error_code and it.group_state == _DEAD):
         raise GroupNotFound(group_id)
     if it.error_code:
@@ -401,7 +401,7 @@ def _describe_classic_group(coordinator: BrokerConnection, listed: ListedGroup) 
 
 
 def _classic_member(it: DescribedGroupMember, protocol_type: str) -> GroupMember:
-    """Only consumers' metadata and assignments have a form that we know: other protocols (Connect's) have their own."""
+    """Parses the metadata and assignment of consumers only: other protocols, such as Connect's, have other formats."""
     subscription: ConsumerProtocolSubscription | None = None
     assignment: ConsumerProtocolAssignment | None = None
     if protocol_type == _CONSUMER_PROTOCOL:
@@ -424,7 +424,7 @@ def _classic_member(it: DescribedGroupMember, protocol_type: str) -> GroupMember
 
 
 def _parsed(kind: type[P], data: bytes) -> P | None:
-    """None before the group has chosen, and for what is no such message.
+    """Returns None before the group has chosen a protocol, and if the data is no such message.
 
     Some clients claim a later version than they write, and each version begins with the fields of version 0.
     """

@@ -1,8 +1,8 @@
-"""How far groups are: what they have committed, beside the ends of the partitions.
+"""The progress of groups: the offsets that they have committed, and the ends of the partitions.
 
 Classic, consumer and streams groups commit offsets, one owner for each partition. The offset of a share group is its
-start offset: all records before it are done with. Its partitions have several owners at a time, and the share
-coordinator counts the lag, since some of the records after the start offset are done with, too (KIP-1226).
+start offset: all records before it are finished. Its partitions have several owners at a time, and the share
+coordinator counts the lag, since some of the records after the start offset are finished, too (KIP-1226).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from kwire.client.offsets import LATEST, list_offsets
 
 @attrs.frozen
 class Position:
-    """What a group has in one partition."""
+    """The position of a group in one partition."""
 
     offset: int | None
-    """The next record to read, or a share group's start offset. None before there is one."""
+    """The offset of the next record to read, or a share group's start offset. None before there is one."""
     lag: int | None = None
-    """Only as the coordinator counts it, which that of a share group does."""
+    """The lag that the coordinator counts. None except in share groups."""
 
 
 @attrs.frozen
@@ -69,14 +69,14 @@ class Progress:
 
 
 def positions(cluster: Cluster, group: GroupDescription) -> dict[TopicPartition, Position]:
-    """Those that the coordinator keeps, in all topics. Raises ClientError."""
+    """Returns the positions that the coordinator keeps, in all topics. Raises ClientError."""
     if group.kind == SHARE:
         return _share_positions(cluster, group.group_id)
     return {at: Position(it.offset) for at, it in fetch_offsets(cluster, group.group_id).items()}
 
 
 def progress(cluster: Cluster, group: GroupDescription) -> Progress:
-    """Every partition that the group has committed in, or that a member owns, by topic and number."""
+    """Returns every partition in which the group has an offset, or that a member owns, by topic and number."""
     owners: dict[TopicPartition, list[str]] = defaultdict(list)
     for member in group.members:
         for at in member.partitions:
@@ -94,7 +94,7 @@ def progress(cluster: Cluster, group: GroupDescription) -> Progress:
 
 
 def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> tuple[dict[TopicPartition, int], list[str]]:
-    """The ends of those that have one and a leader, and a sentence for each topic with others."""
+    """Returns the ends of the partitions that exist and have a leader, and a sentence for each topic with others."""
     ends: dict[TopicPartition, int] = {}
     notes = []
     for topic, indexes in sorted(by_topic(partitions).items()):
@@ -115,9 +115,9 @@ def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> tuple[di
 def delete_offsets(
     cluster: Cluster, group: GroupDescription, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, str | None]:
-    """Forgets what a classic, consumer or streams group has committed in these partitions (KIP-496).
+    """Deletes the offsets that a classic, consumer or streams group has committed in these partitions (KIP-496).
 
-    Returns a problem for each partition, or None where it is deleted. Raises ClientError if nothing is.
+    Returns a problem for each partition, or None where the offset is deleted. Raises ClientError if none is deleted.
     """
     topics = [
         OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(index) for index in sorted(indexes)])
@@ -137,7 +137,7 @@ def delete_offsets(
 
 
 def delete_share_offsets(cluster: Cluster, group_id: str, topics: Collection[str]) -> dict[str, str | None]:
-    """Forgets the positions of a share group in whole topics (KIP-932). Returns and raises as `delete_offsets`."""
+    """Like `delete_offsets`, but deletes the offsets of a share group in whole topics (KIP-932)."""
     asked = [DeleteShareGroupOffsetsRequestTopic(name) for name in sorted(topics)]
 
     def ask(coordinator: BrokerConnection) -> dict[str, str | None]:

@@ -47,14 +47,14 @@ class ToOffset:
 
 @attrs.frozen
 class ShiftBy:
-    """From where the group is; backwards if negative."""
+    """Shifts the current offset by `count` records; backwards if negative."""
 
     count: int
 
 
 @attrs.frozen
 class ToTime:
-    """To the first record that is not older."""
+    """Resets to the first record with this timestamp or a later one."""
 
     timestamp_ms: int
 
@@ -71,12 +71,12 @@ class PlannedReset:
     before: int | None
     after: int
     wanted: int
-    """What was asked for. Differs from `after` if that is not in the log."""
+    """The requested offset. Differs from `after` if it is not in the log."""
 
 
 @attrs.frozen
 class Bounds:
-    """Of a partition's log."""
+    """The first offset and the end offset of a partition's log."""
 
     first: int
     end: int
@@ -90,9 +90,9 @@ class NothingCommitted(ClientError):
 
 
 def new_offset(target: ResetTarget, *, before: int | None, bounds: Bounds, at_time: int | None) -> int:
-    """The offset that was asked for, in the log or not. `at_time`: the first record of ToTime's time, if there is one.
+    """Returns the requested offset, in the log or not. Raises NothingCommitted.
 
-    Raises NothingCommitted.
+    `at_time`: the offset of the first record at or after the time of ToTime, if there is one.
     """
     match target:
         case ToEarliest():
@@ -112,9 +112,9 @@ def new_offset(target: ResetTarget, *, before: int | None, bounds: Bounds, at_ti
 def plan_reset(
     cluster: Cluster, group: GroupDescription, scope: Scope | None, target: ResetTarget
 ) -> list[PlannedReset]:
-    """By topic and number. Without a scope: all partitions in which the group has an offset.
+    """Returns the planned resets by topic and number. Without a scope: all partitions in which the group has an offset.
 
-    Raises UnknownTopic, NothingCommitted, and other ClientErrors. Does not look whether the group has members.
+    Raises UnknownTopic, NothingCommitted, and other ClientErrors. Does not check that the group has no members.
     """
     found = positions(cluster, group)
     chosen = [at for at, it in found.items() if it.offset is not None] if scope is None else _in(cluster, scope)
@@ -137,7 +137,7 @@ def plan_reset(
 
 
 def check_inactive(group: GroupDescription) -> None:
-    """Raises GroupNotEmpty: members would go on from where they are, and commit that."""
+    """Raises GroupNotEmpty: members would continue from their own positions, and commit those."""
     if group.members or not group.is_inactive:
         count = f", members: {len(group.members)}" if group.members else ""
         raise GroupNotEmpty(

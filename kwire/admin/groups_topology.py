@@ -1,6 +1,6 @@
-"""How the application of a streams group is built, as one of its members has described it (KIP-1331).
+"""The topology of a streams group's application, as one of its members has described it (KIP-1331).
 
-Kafka 4.4 and kwire ask for it if group.streams.topology.description.plugin.class is set, and keep it.
+Kafka 4.4 and kwire request it from a member and keep it if group.streams.topology.description.plugin.class is set.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ class NotDescribed(ClientError):
 
 @attrs.frozen
 class TopologyNode:
-    """All names are in order. `topics` are those that a source reads, or the one that a sink writes. A sink without one
-    chooses it for each record."""
+    """A node of a topology; all names are sorted.
+
+    `topics` are those that a source reads, or the one that a sink writes. A sink without a topic chooses one for each
+    record.
+    """
 
     name: str
     kind: str
@@ -50,7 +53,7 @@ class TopologyNode:
 
 @attrs.frozen
 class SubtopologyNodes:
-    """A subtopology, or what fills a global store: that has no tasks, and gets the next number as its id."""
+    """A subtopology, or the nodes of a global store: these have no tasks, and get the next number as their id."""
 
     subtopology_id: str
     is_global: bool
@@ -58,7 +61,7 @@ class SubtopologyNodes:
 
 
 def topology(cluster: Cluster, group_id: str) -> tuple[SubtopologyNodes, ...]:
-    """Raises Refused, also for a group of another kind; NotDescribed."""
+    """Raises NotDescribed, and Refused, also for a group of another kind."""
 
     def ask(coordinator: BrokerConnection) -> DescribedGroup:
         request = StreamsGroupDescribeRequest([group_id], include_topology_description=True)

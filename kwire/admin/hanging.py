@@ -1,12 +1,12 @@
-"""Which open transactions hang: open in a partition, but no coordinator will ever end them.
+"""Finds hanging transactions: they are open in a partition, but no coordinator will ever end them.
 
 A transaction hangs when its first records came to a partition behind the marker that should have ended it: a write
 that was delayed, or of a client older than KIP-890. Its coordinator has forgotten it, so the last stable offset of the
-partition stands still, and with it every reader of committed data, and compaction.
+partition does not advance, which stops every reader of committed data, and compaction.
 
 The rule is that of Kafka's TransactionsCommand (KIP-664): it is open for longer than any transaction may be
 (`transaction.max.timeout.ms` of the brokers), and no coordinator counts the partition among those that it will still
-write a marker to. What was found is looked for once more at the end: a transaction may have ended meanwhile.
+write a marker to. Every transaction that was found is checked again at the end: it may have ended meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def find_hanging(
     topic: str | None = None,
     partition: int | None = None,
 ) -> OpenTransactions:
-    """The hanging ones in all partitions, those of a topic, or one. Raises ClientError."""
+    """Returns the hanging transactions in all partitions, those of a topic, or one. Raises ClientError."""
     looked_at = admin.open_transactions(topic, partition)
     old = [it for it in looked_at.found if now_ms - it.last_timestamp_ms > max_timeout_ms]
     expected = still_expected(admin, old)
@@ -39,7 +39,7 @@ def find_hanging(
 def still_expected(
     admin: TransactionAdmin, transactions: Collection[OpenTransaction]
 ) -> dict[OpenTransaction, Described]:
-    """Those that a coordinator will end by itself, each with what it says of it."""
+    """Returns the transactions that a coordinator will end automatically, each with the coordinator's description."""
     if not transactions:
         return {}
     producer_ids = {it.producer_id for it in transactions}
@@ -48,7 +48,7 @@ def still_expected(
     found = {}
     for it in transactions:
         known = described.get(ids.get(it.producer_id, ""))
-        # While it ends, a coordinator tells the partitions that have no marker yet.
+        # While a transaction ends, its coordinator returns the partitions that have no marker yet.
         if known is not None and (it.topic, it.partition) in known.partitions:
             found[it] = known
     return found

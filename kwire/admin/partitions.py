@@ -35,12 +35,12 @@ class PartitionState:
 
     @property
     def is_under_replicated(self) -> bool:
-        """As in Kafka, replicas that a reassignment adds need not be in sync."""
+        """True if replicas are not in sync. As in Kafka, those that a reassignment adds need not be."""
         return len(self.isr) < len(self.replicas) - len(self.adding)
 
     @property
     def is_below_min_isr(self) -> bool:
-        """Whether a Produce with acks=all fails. As in Kafka, no more than all replicas have to be in sync."""
+        """True if a Produce with acks=all fails. As in Kafka, no more than all replicas have to be in sync."""
         return self.min_isr is not None and len(self.isr) < min(self.min_isr, len(self.replicas))
 
     @property
@@ -89,7 +89,7 @@ def partition_states(topics: Iterable[MetadataResponseTopic]) -> list[PartitionS
 def replica_sizes(
     cluster: Cluster, replicas: Iterable[tuple[int, TopicPartition]]
 ) -> dict[tuple[int, TopicPartition], int]:
-    """Bytes of these replicas, by node id and partition.
+    """Returns the sizes of these replicas in bytes, by node id and partition.
 
     Those of brokers that do not answer are left out; so is a replica that its broker has not created yet.
     """

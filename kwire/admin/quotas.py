@@ -30,23 +30,23 @@ KEYS: Final = (
 )
 
 Entity = tuple[tuple[str, str | None], ...]
-"""Whom a quota is for: types and names. The name None is for all who have no quota of their own."""
+"""The entity of a quota: pairs of type and name. The name None is the default for entities without their own quota."""
 
 
 @attrs.frozen
 class Quotas:
     entity: Entity
     values: Mapping[str, float]
-    """By key, such as producer_byte_rate."""
+    """The values by key, such as producer_byte_rate."""
 
 
 def entity_text(entity: Entity) -> str:
-    """user alice, client-id <default>."""
+    """Returns the entity as text, such as "user alice, client-id <default>"."""
     return ", ".join(f"{kind} {'<default>' if name is None else name}" for kind, name in entity)
 
 
 def list_quotas(cluster: Cluster) -> list[Quotas]:
-    """All of them, sorted. Raises Refused."""
+    """Returns all quotas, sorted. Raises Refused."""
     answer = cluster.call(DescribeClientQuotasRequest())
     if answer.error_code:
         raise refused("the quotas cannot be listed", answer.error_code, answer.error_message)
@@ -61,7 +61,7 @@ def list_quotas(cluster: Cluster) -> list[Quotas]:
 
 
 def alter_quotas(cluster: Cluster, entity: Entity, values: Mapping[str, float], removed: Iterable[str] = ()) -> None:
-    """Sets these values and removes others; the rest stays. Raises Refused, and nothing changed."""
+    """Sets these values and removes others; the rest stays. Raises Refused if nothing was changed."""
     operations = [OpData(key, value) for key, value in values.items()]
     operations += [OpData(key, remove=True) for key in removed]
     of = [AlterClientQuotasRequestEntityData(kind, name) for kind, name in entity]

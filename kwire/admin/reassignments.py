@@ -1,4 +1,4 @@
-"""Reassignments (KIP-455): other brokers get a partition's replicas. List, begin, cancel and measure them.
+"""Reassignments of partitions to other brokers (KIP-455): lists, begins, cancels and measures them.
 
 A reassignment in progress has the union of the old and the new replicas, the new ones first. When all new replicas are
 in sync, the others are dropped.
@@ -30,7 +30,7 @@ from kwire.client.errors import ClientError, ConnectionFailed, UnknownTopic, ref
 from kwire.client.waiting import until_done
 
 SETTLING_S: Final = 5.0
-"""How long brokers may take to hear of a reassignment's end: Apache Kafka's read the metadata log."""
+"""The time that brokers have to learn of a reassignment's end: Apache Kafka's brokers read the metadata log."""
 
 
 class Outcome(StrEnum):
@@ -38,9 +38,9 @@ class Outcome(StrEnum):
 
     COMPLETE = "complete"
     CANCELLED = "cancelled"
-    """Or another one replaced it."""
+    """It was cancelled, or replaced by another one."""
     DELETED = "deleted"
-    """The topic was."""
+    """The topic was deleted."""
 
 
 @attrs.frozen
@@ -65,10 +65,10 @@ class Reassignment:
 
 @attrs.frozen
 class Progress:
-    """What the new replicas have of what they need, and those old ones that stay and are not in sync.
+    """The copied part of the new replicas, and of those old ones that stay and are not in sync.
 
-       A replica that is in sync has all of it.
-    Sizes of replicas differ a little: each rolls, deletes and compacts its segments at its own time.
+    A replica that is in sync counts as complete. Sizes of replicas differ a little: each rolls, deletes and compacts
+    its segments at its own time.
     """
 
     copied_bytes: int
@@ -83,7 +83,7 @@ class Progress:
 
 
 def list_reassignments(cluster: Cluster, at: TopicPartition | None = None) -> list[Reassignment]:
-    """Those in progress, of all partitions or of one, by topic and number. Raises ClientError."""
+    """Returns the reassignments in progress, of all partitions or of one, by topic and number. Raises ClientError."""
     topics = None if at is None else [ListPartitionReassignmentsTopics(at.topic, [at.partition])]
     request = ListPartitionReassignmentsRequest(_timeout_ms(cluster), topics)
 
@@ -183,8 +183,8 @@ def _alter(cluster: Cluster, at: TopicPartition, replicas: list[int] | None, wha
         try:
             answer: AlterPartitionReassignmentsResponse = cluster.call(request, node_id=cluster.controller_id())
         except ConnectionFailed as error:
-            # It may have been done. Sent again, a cancellation would fail, and a reassignment would count the replicas
-            # that it adds as those from before: cancelling it would keep them.
+            # The request may have been carried out. Sent again, a cancellation would fail, and a reassignment would
+            # count the replicas that it adds as those from before: cancelling it would keep them.
             error.may_pass = False
             raise
         if answer.error_code:
@@ -203,6 +203,6 @@ def _timeout_ms(cluster: Cluster) -> int:
 
 
 class _Unsettled(ClientError):
-    """A broker may not have heard of the end yet."""
+    """A broker may still list the reassignment."""
 
     may_pass = True

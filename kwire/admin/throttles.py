@@ -1,4 +1,4 @@
-"""The limit on how fast a reassignment copies (KIP-73). As kafka-reassign-partitions sets and removes it.
+"""The limit on how fast a reassignment copies (KIP-73), set and removed as by kafka-reassign-partitions.
 
 A limit is in two places. Each broker has a rate for what it sends, and one for what it fetches:
 {leader,follower}.replication.throttled.rate. Each topic names the replicas that the rates are for, as partition:broker
@@ -48,7 +48,7 @@ def limit_copying(cluster: Cluster, it: Reassignment, bytes_per_second: int) -> 
 
 
 def end_limit(cluster: Cluster, at: TopicPartition) -> bool:
-    """Removes what `limit_copying` has set for the partition. Returns whether there was such a limit.
+    """Removes the limit that `limit_copying` has set for the partition. Returns True if there was one.
 
     The brokers' rates stay as long as reassignments are in progress, for which they may have been set. Raises
     ClientError.

@@ -1,6 +1,6 @@
-"""What Kafka's admin protocol tells of transactions, and the one thing it can do to them (KIP-664).
+"""Transactions in Kafka's admin protocol: lists and describes them, and aborts one in a partition (KIP-664).
 
-Coordinators are asked for transactional ids, leaders for what is open in their partitions. The two need not agree,
+Coordinators return transactional ids, leaders the transactions open in their partitions. The two need not agree,
 which is what `hanging.py` is about.
 """
 
@@ -54,7 +54,7 @@ class Listed:
 
 @attrs.frozen
 class Described:
-    """As `Listed`, with what the coordinator will write markers to."""
+    """Like `Listed`, but with the transaction and the partitions that the coordinator will write markers to."""
 
     transactional_id: str
     coordinator_id: int
@@ -69,7 +69,7 @@ class Described:
 
 @attrs.frozen
 class OpenTransaction:
-    """A transaction that is open in one partition, as its leader tells."""
+    """A transaction that is open in one partition, as the partition's leader reports it."""
 
     topic: str
     partition: int
@@ -88,7 +88,7 @@ class OpenTransaction:
 
 @attrs.define
 class OpenTransactions:
-    """`problems` are the partitions that could not be looked at, a sentence each."""
+    """`problems` has a sentence for each partition that could not be described."""
 
     found: list[OpenTransaction] = attrs.field(factory=list)
     problems: list[str] = attrs.field(factory=list)
@@ -96,15 +96,15 @@ class OpenTransactions:
 
 @attrs.frozen
 class TransactionAdmin:
-    """Raises ClientError for what the cluster does not do.
+    """Requests about transactions. They raise ClientError if the cluster refuses them.
 
-    A coordinator that is loading, moving or not reached is asked again until the cluster's timeout.
+    A request to a coordinator that is loading, moving or not reached is retried until the cluster's timeout.
     """
 
     cluster: Cluster
 
     def list_transactions(self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()) -> list[Listed]:
-        """Every transactional id of these states and producer ids, by coordinator and name; all without filters."""
+        """Returns transactional ids by coordinator and name: those of these states and producer ids, or all."""
         found: list[Listed] = []
         for some in batches(producer_ids) if producer_ids else [[]]:
             request = ListTransactionsRequest([*states], [*some])
@@ -112,11 +112,11 @@ class TransactionAdmin:
         return sorted(found, key=lambda it: (it.coordinator_id, it.transactional_id))
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, Described]:
-        """By transactional id; those that their coordinator does not know are left out."""
+        """Returns descriptions by transactional id, without the ids that their coordinator does not know."""
         return {name: found for name in sorted(set(transactional_ids)) if (found := self._describe(name)) is not None}
 
     def open_transactions(self, topic: str | None = None, partition: int | None = None) -> OpenTransactions:
-        """Everything that is open in all partitions, those of one topic, or one partition."""
+        """Returns the open transactions in all partitions, those of one topic, or one partition."""
         looked_at = OpenTransactions()
         by_leader: dict[int, list[Partition]] = defaultdict(list)
         for (name, index), leader_id in self._leaders(topic, partition).items():
@@ -131,13 +131,13 @@ class TransactionAdmin:
         return looked_at
 
     def write_abort_marker(self, transaction: OpenTransaction) -> None:
-        """Ends a transaction in one partition, whatever its coordinator thinks of it."""
+        """Ends a transaction in one partition, whatever its state at the coordinator is."""
         marker = WritableTxnMarker(
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,
             transaction_result=False,
             topics=[WritableTxnMarkerTopic(transaction.topic, [transaction.partition])],
-            # As Kafka's tool: 0 is no later than any epoch that a coordinator has.
+            # The same as in Kafka's tool: 0 is no later than any epoch that a coordinator has.
             coordinator_epoch=max(transaction.coordinator_epoch, 0),
         )
         response = self.cluster.call(WriteTxnMarkersRequest([marker]), node_id=transaction.leader_id)

@@ -29,7 +29,7 @@ class UserNotFound(Refused):
 class User:
     name: str
     iterations: Mapping[int, int]
-    """How often the password is hashed, by the number of each mechanism with a password."""
+    """The number of iterations of the hash, by the number of each mechanism with a password."""
 
 
 @attrs.frozen
@@ -41,7 +41,7 @@ class NewCredential:
 
 
 def list_users(cluster: Cluster, names: Sequence[str] | None = None) -> list[User]:
-    """These users, or all, by name. Raises Refused, and UserNotFound for the first that is not there."""
+    """Returns these users, or all, by name. Raises Refused, and UserNotFound for the first that does not exist."""
     asked = None if names is None else [UserName(name) for name in dict.fromkeys(names)]
     answer = cluster.call(DescribeUserScramCredentialsRequest(asked))
     if answer.error_code:
@@ -57,7 +57,7 @@ def list_users(cluster: Cluster, names: Sequence[str] | None = None) -> list[Use
 
 
 def put_user(cluster: Cluster, name: str, credentials: Sequence[NewCredential]) -> None:
-    """Adds a user, or gives one another password. Raises Refused; earlier credentials are there by then."""
+    """Adds a user, or changes its password. Raises Refused; earlier credentials are set by then."""
     for it in credentials:  # one request each, since a request may name a user once
         upsertion = ScramCredentialUpsertion(name, it.mechanism, it.iterations, it.salt, it.salted_password)
         _alter(cluster, name, AlterUserScramCredentialsRequest(upsertions=[upsertion]))

@@ -1,7 +1,7 @@
-"""Letters as values, which of them are meant, and reading them from a dead-letter topic.
+"""Letters as values, a selection of them, and reading them from a dead-letter topic.
 
 A group may copy a record with its letter, or only refer to it. Such a letter has no key, no value and no headers but
-its own. So has the copy of a record that has nothing of these; it is read where it came from, too.
+its own. The copy of a record without key, value and headers looks the same; it is read from its origin, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGEST_NUMBER: Final = 19
 
 @attrs.frozen
 class Origin:
-    """Where a record is, or was."""
+    """The place where a record is, or was."""
 
     at: TopicPartition
     offset: int
@@ -37,7 +37,7 @@ class Origin:
 
 @attrs.frozen(kw_only=True)
 class Letter:
-    """`at` and `offset` are its own place; key, value and headers those of the record, if they were copied."""
+    """A dead letter. `at` and `offset` are its own place; key, value and headers are the record's, if copied."""
 
     at: TopicPartition
     offset: int
@@ -49,16 +49,16 @@ class Letter:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    """Without the letter's own."""
+    """The record's headers, without the letter's own."""
 
     @property
     def is_copy(self) -> bool:
-        """Whether it has the record's content."""
+        """True if the letter has the record's content."""
         return self.key is not None or self.value is not None or bool(self.headers)
 
     @classmethod
     def read(cls, at: TopicPartition, record: Record) -> Letter | None:
-        """None if the record does not say from where it comes: it is no dead letter."""
+        """Returns None if the record has no headers about its origin: it is no dead letter."""
         own = {name: value for name, value in record.headers if name.startswith(letter_headers.PREFIX)}
         topic = _text(own.get(letter_headers.ORIGIN_TOPIC))
         partition = _number(own.get(letter_headers.ORIGIN_PARTITION))
@@ -81,20 +81,20 @@ class Letter:
 
 @attrs.frozen(kw_only=True)
 class Selection:
-    """Which letters of a topic are meant; without restrictions all of them."""
+    """A filter of the letters of a topic; without restrictions it selects all of them."""
 
     partition: int | None = None
     offsets: frozenset[int] = frozenset()
-    """Of letters in `partition`; empty for all."""
+    """The offsets of letters in `partition`; empty for all."""
     groups: frozenset[str] = frozenset()
     origin_topics: frozenset[str] = frozenset()
     origin_partition: int | None = None
     origin_offset: int | None = None
     reason: str | None = None
-    """A part of the reason, in upper or lower case."""
+    """A part of the reason; upper and lower case are equal."""
     since_ms: int | None = None
     until_ms: int | None = None
-    """The first moment that is too late."""
+    """The end of the time range, exclusive."""
 
     @property
     def is_everything(self) -> bool:
@@ -113,7 +113,7 @@ class Selection:
         )
 
     def is_at(self, partition: int, offset: int) -> bool:
-        """Whether a letter at that place may be meant."""
+        """Returns True if the selection may contain a letter at that place."""
         return self.partition in (None, partition) and (not self.offsets or offset in self.offsets)
 
 
@@ -127,9 +127,9 @@ class Span:
 
 
 def spans_of(cluster: Cluster, topic: str, selection: Selection) -> list[Span]:
-    """What has to be read for a selection, in order. What is written from now on is not part of it.
+    """Returns the spans to read for a selection, in order. Records that are written from now on are not part of them.
 
-    Raises UnknownTopic, ClientError for an offset that is not there, and other ClientErrors.
+    Raises UnknownTopic, ClientError for an offset that does not exist, and other ClientErrors.
     """
     partitions = None
     if selection.partition is not None:
@@ -142,7 +142,7 @@ def spans_of(cluster: Cluster, topic: str, selection: Selection) -> list[Span]:
         (index,) = starts
         return [_span_of_one(topic, index, offset, starts[index], stops[index]) for offset in sorted(selection.offsets)]
     if selection.since_ms is not None:
-        # Records before the first that is not older are all older. A partition without such a record has nothing.
+        # Everything before the first record at or after since_ms is older. Without such a record there is no span.
         starts = list_offsets(cluster, topic, max(selection.since_ms, 0), partitions=partitions)
     return [
         Span(TopicPartition(topic, index), start, stops[index])
@@ -166,7 +166,7 @@ def read_span(
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[Record]:
-    """The records of a span. What is deleted meanwhile is left out. Raises ClientError."""
+    """Yields the records of a span. Records that are deleted meanwhile are left out. Raises ClientError."""
     start = span.start
     while start < span.stop:
         reader = PartitionReader(
@@ -189,7 +189,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _number(value: bytes | None) -> int | None:
-    """None for what is no offset, count or index."""
+    """Returns None if the value is no offset, count or index."""
     if value is None or not value.isdigit() or len(value) > _LONGEST_NUMBER:
         return None
     number = int(value)
@@ -197,6 +197,6 @@ def _number(value: bytes | None) -> int | None:
 
 
 def describe_place(letter: Letter) -> str:
-    """For messages."""
+    """Returns the place of a letter as text for messages."""
     group = "" if letter.group_id is None else f", group {quoted(letter.group_id)}"
     return f"{letter.at} offset {letter.offset} (record {letter.origin}{group})"

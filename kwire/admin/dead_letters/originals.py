@@ -18,15 +18,15 @@ from kwire.client.errors import UnknownTopic
 from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
 
 MAX_BYTES: Final = 4 << 20
-"""Of keys and values that are returned at once, beside the last record."""
+"""The maximum size of keys and values that are returned at once, without the last record."""
 
 _FETCH_BYTES: Final = 256 << 10
 _NEAR: Final = 500
-"""Offsets that are not farther apart are read in one go, with what is between them."""
+"""The maximum distance of two offsets that are read together, with the records between them."""
 
 
 class Gone(Enum):
-    """Why a record cannot be read."""
+    """The reason why a record cannot be read."""
 
     TOPIC = "its record is gone: the topic does not exist"
     PARTITION = "its record is gone: the topic does not have the partition"
@@ -36,7 +36,7 @@ class Gone(Enum):
 
 
 def read_originals(cluster: Cluster, wanted: Collection[Origin]) -> dict[Origin, Record | Gone]:
-    """Those of the records that fit into MAX_BYTES, but at least one; the caller asks for the others later.
+    """Returns the records that fit into MAX_BYTES, but at least one; the caller requests the others later.
 
     Raises ClientError.
     """
@@ -51,7 +51,7 @@ def read_originals(cluster: Cluster, wanted: Collection[Origin]) -> dict[Origin,
         for run in _runs(sorted(offsets - missing.keys())):
             read_through = run[-1]
             span = Span(at, run[0], run[-1] + 1)
-            # It was delivered, perhaps to a group that reads uncommitted.
+            # The record was delivered, perhaps to a group with isolation level read_uncommitted.
             level = IsolationLevel.READ_UNCOMMITTED
             records = {}
             for record in read_span(cluster, span, isolation_level=level, fetch_bytes=_FETCH_BYTES):

@@ -1,4 +1,4 @@
-"""Which letters of a dead-letter topic were sent already: kept in a compacted topic of its own, kwire-redriven-TOPIC.
+"""The letters of a dead-letter topic that were sent already, kept in a compacted topic, kwire-redriven-TOPIC.
 
 Offsets that consumer groups commit would not do. A redrive may take letters in any order, and committed offsets of a
 group without members expire after a week.
@@ -7,7 +7,7 @@ group without members expire after a week.
     value    {"sent": "0-17,19"}
 
 A record is about the BLOCK offsets from `first_offset` on, and the numbers count from there. It belongs to the topic
-with that id: a topic that was deleted and created again begins anew. Records of letters that are deleted are removed.
+with that id: a topic that was deleted and created again starts empty. Records of deleted letters are removed.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ PartitionOffset = tuple[int, int]
 
 @attrs.define(eq=False)
 class Redriven:
-    """A bit for each letter of `topic`."""
+    """The letters of `topic` that were sent: a bit for each, 1 if it was sent."""
 
     topic: str
     topic_id: Uuid
     _blocks: dict[PartitionOffset, int] = attrs.field(factory=dict)
-    """By partition and first offset."""
+    """The bits of each block, by partition and first offset."""
     _foreign: set[bytes] = attrs.field(factory=set)
-    """Keys of an earlier topic of the name."""
+    """The keys that belong to an earlier topic of the same name."""
 
     @classmethod
     def of(cls, topic: str, topic_id: Uuid, values: Mapping[bytes, bytes | None]) -> Redriven:
-        """From what is kept. Raises ClientError for what no redrive has written."""
+        """Reads the records of the kept topic. Raises ClientError for a record that no redrive has written."""
         it = cls(topic, topic_id)
         for key, value in values.items():
             if value is None:
@@ -72,7 +72,7 @@ class Redriven:
         return bool(self._blocks.get(block, 0) >> bit & 1)
 
     def drop_stale(self, starts: Mapping[int, int]) -> set[bytes]:
-        """Forgets letters that no longer exist, by the first offsets of all partitions. The keys are to be deleted."""
+        """Removes letters that no longer exist, by the first offsets of all partitions. Returns the keys to delete."""
         old = {block for block in self._blocks if block[1] + BLOCK <= starts.get(block[0], 0)}
         keys = {*self._foreign, *map(self._key, old)}
         self._foreign.clear()
@@ -81,7 +81,7 @@ class Redriven:
         return keys
 
     def adding(self, places: Iterable[PartitionOffset]) -> dict[PartitionOffset, int]:
-        """The blocks as they are when these letters have been sent, too."""
+        """Returns the changed blocks, with the bits of these letters set."""
         changed: dict[PartitionOffset, int] = {}
         for place in places:
             block, bit = _split(place)
@@ -89,11 +89,11 @@ class Redriven:
         return changed
 
     def encode(self, blocks: Mapping[PartitionOffset, int]) -> dict[bytes, bytes]:
-        """Keys and values to keep."""
+        """Returns the keys and values of records for the kept topic."""
         return {self._key(block): json.dumps({"sent": _ranges(bits)}).encode() for block, bits in blocks.items()}
 
     def added(self, blocks: Mapping[PartitionOffset, int]) -> None:
-        """These blocks are kept."""
+        """Takes over blocks that were written to the kept topic."""
         self._blocks |= blocks
 
     def _key(self, block: PartitionOffset) -> bytes:
@@ -102,7 +102,7 @@ class Redriven:
 
 
 def kept_topic(topic: str) -> str:
-    """Raises ClientError if the name would be too long."""
+    """Returns the name of the kept topic. Raises ClientError if it would be too long."""
     name = PREFIX + topic
     if len(name) > 249:
         raise ClientError(
@@ -122,14 +122,14 @@ def _split(place: PartitionOffset) -> tuple[PartitionOffset, int]:
 
 
 def _ranges(bits: int) -> str:
-    """0-17,19: the bits that are set."""
+    """Returns the numbers of the bits that are set, such as 0-17,19."""
     text = f"{bits:b}"[::-1]
     found = ((it.start(), it.end() - 1) for it in re.finditer("1+", text))
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
 def _bits(ranges: str) -> int:
-    """Raises ValueError, and others for what is no text."""
+    """Parses what `_ranges` returns. Raises ValueError, and other errors if the value is no text."""
     bits = 0
     for part in ranges.split(","):
         found = _RANGE.fullmatch(part)

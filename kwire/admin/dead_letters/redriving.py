@@ -1,14 +1,14 @@
 """Sends the records of dead letters again, each once.
 
-A transaction writes some records, and the note that their letters were sent (`redriven.py`). So a redrive that is
-killed has sent and noted, or neither, and the next one goes on. The transactional id is that of the dead-letter topic:
-a redrive fences an earlier one of the same topic, aborts its open transaction, and only then reads what was sent.
+A transaction writes some records, and the note that their letters were sent (`redriven.py`). A redrive that is killed
+has done both or neither, and the next one continues. The transactional id is derived from the dead-letter topic: a
+redrive fences an earlier one of the same topic, aborts its open transaction, and only then reads what was sent.
 
-A record has the key, the value and the headers that it had, without the letter's, and COUNT_HEADER. Its timestamp is
-that of what it is taken from: of the record, or of the letter if that has the copy. It goes to the partition from
-which it came, or in another topic to the one of its key.
+A record keeps its key, value and headers, without the letter's headers, and gets COUNT_HEADER. Its timestamp is that of
+the original record, or that of the letter if the letter has the copy. It goes to the partition from which it came, or
+in another topic to the partition of its key.
 
-A record that its topic refuses is told, and the others go on: its batch is halved until it is alone.
+A record that its topic refuses is reported, and the others are sent: its batch is halved until the record is alone.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from kwire.pipeline.delivery.partitioning import partition_of
 from kwire.pipeline.replay.pace import Pace
 
 COUNT_HEADER: Final = "__kwire.redriven.count"
-"""How often the record was sent again, as a decimal number. It stays if the record fails again."""
+"""The number of times that the record was sent again, in decimal. The header stays if the record fails again."""
 
 MAX_LETTERS: Final = 500
-"""In one transaction."""
+"""The maximum number of letters in one transaction."""
 MAX_BYTES: Final = 4 << 20
-"""Of letters that wait for that."""
+"""The size in bytes at which the letters that wait are sent."""
 MAX_TOLD: Final = 20
-"""Letters that are told one by one if they are not sent, for each reason."""
+"""The maximum number of unsent letters that are reported one by one, for each reason."""
 MAX_REASONS: Final = 1_000
 
 ALREADY: Final = "sent by an earlier redrive"
@@ -75,19 +75,19 @@ class Outcome(Enum):
 
 @attrs.frozen(kw_only=True)
 class RedriveOptions:
-    """`to`: another topic than that of origin. `again`: also what was sent already. `is_dry`: nothing is changed."""
+    """`to`: a topic other than the origin. `again`: also sends letters a second time. `is_dry`: changes nothing."""
 
     to: str | None = None
     again: bool = False
     is_dry: bool = False
     limit: int | None = None
-    """The number of letters to send at most."""
+    """The maximum number of letters to send."""
     rate_per_s: float | None = None
 
 
 @attrs.frozen
 class NotSent:
-    """A letter, or a record that is none, that was not sent."""
+    """A letter that was not sent, or a record in the dead-letter topic that is no letter."""
 
     at: TopicPartition
     offset: int
@@ -98,18 +98,18 @@ class NotSent:
 
 @attrs.define
 class Report:
-    """What became of the letters, by outcome, topic to which they go, and reason."""
+    """The result of a redrive. The key of `counts` is outcome, target topic and reason."""
 
     counts: Counter[tuple[Outcome, str | None, str | None]] = attrs.field(factory=Counter)
     not_sent: list[NotSent] = attrs.field(factory=list)
-    """The first of each reason, except those that an earlier redrive has sent."""
+    """The first MAX_TOLD of each reason, except those that an earlier redrive has sent."""
     is_cut: bool = False
-    """Whether the limit left letters out."""
+    """True if the limit left letters out."""
     _told: Counter[str] = attrs.field(factory=Counter)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all letters are sent, now or before."""
+        """True if all letters are sent, now or before."""
         return all(
             outcome is Outcome.SENT or (outcome is Outcome.SKIPPED and reason in (ALREADY, NO_LETTER))
             for outcome, _, reason in self.counts
@@ -128,7 +128,7 @@ class Report:
             self._tell(NotSent(letter.at, letter.offset, letter.origin, Outcome.SKIPPED, reason))
 
     def add_other(self, at: TopicPartition, offset: int, *, is_wanted: bool) -> None:
-        """A record that is no letter. `is_wanted`: the user has named it."""
+        """Counts a record that is no letter. `is_wanted`: the user has given its offset."""
         outcome = Outcome.FAILED if is_wanted else Outcome.SKIPPED
         self._count(outcome, None, NO_LETTER)
         self._tell(NotSent(at, offset, None, outcome, NO_LETTER))
@@ -153,7 +153,7 @@ class Report:
 
 @attrs.frozen
 class _Target:
-    """A topic to which records go. `problem`: why nothing can."""
+    """A topic to which records go. `problem`: the reason why it accepts none."""
 
     name: str
     partitions: int = 0
@@ -172,7 +172,7 @@ class _Item:
 
 @attrs.define(eq=False)
 class Redrive:
-    """One redrive of a dead-letter topic. `report` says how far it came, also after an error."""
+    """One redrive of a dead-letter topic. `report` has the result so far, also after an error."""
 
     cluster: Cluster
     topic: str
@@ -180,17 +180,17 @@ class Redrive:
     options: RedriveOptions
     now_ms: Callable[[], int]
     progress: Callable[[int, int], None] = lambda _done, _total: None
-    """Called with the offsets that were read, and that there are."""
+    """A callback with the number of offsets that were read, and their total."""
     report: Report = attrs.field(factory=Report)
     _producer: Producer | None = attrs.field(default=None, init=False)
     _kept: KeptTopic = attrs.field(init=False)
     _redriven: Redriven = attrs.field(init=False)
     _stale: set[bytes] = attrs.field(factory=set, init=False)
-    """What is to be deleted from the topic that keeps what was sent."""
+    """The keys to delete from the topic that keeps which letters were sent."""
     _targets: dict[str, _Target] = attrs.field(factory=dict, init=False)
 
     def run(self) -> Report:
-        """Raises UnknownTopic and other ClientErrors. What was sent until then is in the report, and noted."""
+        """Raises UnknownTopic and other ClientErrors. Letters sent until then are in the report and the kept topic."""
         topic_id = self.cluster.topic(self.topic).topic_id
         if self.options.to is not None:
             self.cluster.topic(self.options.to)
@@ -241,7 +241,7 @@ class Redrive:
     def _chosen(self, at: TopicPartition, record: Record) -> Letter | None:
         letter = Letter.read(at, record)
         if letter is None:
-            # One that a filter asks for cannot be told from the others.
+            # Other filters are about letters: with them, such a record is not counted.
             if self.selection.is_everything or self.selection.offsets:
                 self.report.add_other(at, record.offset, is_wanted=bool(self.selection.offsets))
             return None
@@ -253,7 +253,7 @@ class Redrive:
         return letter
 
     def _send(self, letters: Sequence[Letter]) -> None:
-        """In halves, if the records that they refer to do not fit into memory together."""
+        """Sends the letters; in halves, if the records that they refer to do not fit into memory together."""
         wanted = {it.origin for it in letters if not it.is_copy}
         originals = read_originals(self.cluster, wanted)
         if len(originals) == len(wanted):
@@ -265,7 +265,7 @@ class Redrive:
         self._send(letters[half:])
 
     def _item(self, letter: Letter, originals: Mapping[Origin, Record | Gone]) -> _Item | None:
-        """None if it cannot be sent, which is reported."""
+        """Returns None if the letter cannot be sent, and adds it to the report."""
         source: Letter | Record = letter
         timestamp_ms = letter.timestamp_ms
         if not letter.is_copy:
@@ -289,7 +289,7 @@ class Redrive:
         return _Item(letter, TopicPartition(target.name, partition), record)
 
     def _write(self, items: Sequence[_Item]) -> None:
-        """In one transaction; if a record is refused, in several."""
+        """Writes the records in one transaction; if one of them is refused, in several."""
         producer = self._producer
         if producer is None or not items:
             for it in items:
@@ -328,7 +328,7 @@ class Redrive:
         producer.write(self._kept.at, (Record(0, now_ms, key, value) for key, value in values.items()))
 
     def _batches(self, items: Sequence[_Item]) -> list[dict[TopicPartition, list[Record]]]:
-        """A batch for each partition at a time, in the order of the letters."""
+        """Returns rounds with at most one batch for each partition, in the order of the letters."""
         records: dict[TopicPartition, list[Record]] = defaultdict(list)
         for it in items:
             records[it.to].append(it.record)

@@ -1,4 +1,4 @@
-"""Which topics are dead-letter topics, and how many letters they have, by group and topic of origin.
+"""Finds dead-letter topics, and counts their letters by group and topic of origin.
 
 A dead-letter topic is one that a share group names in its configuration, or that groups may use by its own. Apache
 Kafka before 4.4 has neither.
@@ -27,7 +27,7 @@ from kwire.pipeline.delivery.kept import KeptTopic
 NAMED_BY_GROUP: Final = "errors.deadletterqueue.topic.name"
 ENABLED: Final = "errors.deadletterqueue.group.enable"
 MAX_COUNTS: Final = 1_000
-"""Groups with topics of origin that are counted apart, in one dead-letter topic. The others are counted together."""
+"""The maximum number of pairs of group and topic of origin in one dead-letter topic. Others are counted together."""
 
 _TOPIC, _GROUP = 2, 32  # types of resources in DescribeConfigs
 
@@ -36,13 +36,13 @@ _TOPIC, _GROUP = 2, 32  # types of resources in DescribeConfigs
 class DeadLetterTopic:
     name: str
     group_ids: tuple[str, ...]
-    """The share groups that name it."""
+    """The share groups whose configuration names the topic."""
     exists: bool
 
 
 @attrs.define
 class LetterCount:
-    """Letters of one group about records of one topic. None stands for several, beyond MAX_COUNTS, or for none told."""
+    """Letters of one group about records of one topic. None stands for several, beyond MAX_COUNTS, or for no group."""
 
     topic: str
     group_id: str | None
@@ -63,9 +63,9 @@ class LetterCount:
 @attrs.define
 class Counted:
     counts: list[LetterCount]
-    """By group and topic of origin."""
+    """The counts, sorted by group and topic of origin."""
     others: int = 0
-    """Records that are no dead letters."""
+    """The number of records that are no dead letters."""
 
 
 def find_topics(cluster: Cluster, named: Iterable[str] = ()) -> list[DeadLetterTopic]:
@@ -83,7 +83,7 @@ def find_topics(cluster: Cluster, named: Iterable[str] = ()) -> list[DeadLetterT
 
 
 def count_letters(cluster: Cluster, topic: str, progress: Callable[[int, int], None]) -> Counted:
-    """Reads the whole topic. `progress` is called with the offsets that were read, and that there are.
+    """Reads the whole topic. `progress` is called with the number of offsets that were read, and their total.
 
     Raises UnknownTopic and other ClientErrors.
     """
@@ -111,7 +111,7 @@ def count_letters(cluster: Cluster, topic: str, progress: Callable[[int, int], N
 
 
 def redriven_so_far(cluster: Cluster, topic: str) -> Redriven:
-    """What was sent of a topic, without waiting for a redrive that goes on. Raises UnknownTopic, ClientError."""
+    """Returns the letters sent so far, without waiting for a redrive in progress. Raises UnknownTopic, ClientError."""
     topic_id = cluster.topic(topic).topic_id
     try:
         values, _ = KeptTopic(cluster, kept_topic(topic)).committed_since(0)
@@ -128,7 +128,7 @@ def _share_groups(cluster: Cluster) -> list[str]:
 
 
 def _configured(cluster: Cluster, kind: int, names: Collection[str], config: str) -> dict[str, str]:
-    """The value of a configuration by name of the resource, where there is one. Raises Refused."""
+    """Returns the value of a configuration by the resource's name, for resources that have one. Raises Refused."""
     found: dict[str, str] = {}
 
     def ask(request: DescribeConfigsRequest) -> None:
