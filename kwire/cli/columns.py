@@ -1,4 +1,4 @@
-"""What a command found, in columns for eyes or as JSON lines for scripts."""
+"""Prints the result of a command, in columns for people or as JSON lines for scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = Mapping[str, object]
 
 
 def show(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool) -> None:
-    """`columns`: names of fields to their headings. JSON has all fields, one object per line."""
+    """Prints rows. `columns` maps the names of fields to headings. JSON has all fields, one object per line."""
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))
@@ -38,7 +38,7 @@ def cell(name: str, value: object) -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes in a unit that suits them: 12.3 MiB."""
+    """Returns a number of bytes in a unit that suits it, such as 12.3 MiB."""
     if size < 1024:
         return f"{size} B"
     amount = float(size)

@@ -59,7 +59,7 @@ def run_query(
 
 
 def as_json_object(record: FoundRecord) -> dict[str, object]:
-    """Stable names. Bytes that are not UTF-8 are in base64, with the encoding named."""
+    """Returns the record under stable names. Bytes that are not UTF-8 are in base64, with the encoding named."""
     return {
         "partition": record.partition,
         "offset": record.offset,

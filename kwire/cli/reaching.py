@@ -1,4 +1,4 @@
-"""Commands that talk to a cluster: the options that reach it, and errors in one line, with exit code 1."""
+"""The options of commands that connect to a cluster, and their errors in one line, with exit code 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Reach:
-    """How a command reaches its cluster."""
+    """The address, the timeout and the security of a command's connection to its cluster."""
 
     def __init__(self, bootstrap: str, timeout_s: float, command_config: Path | None) -> None:
         self.bootstrap = bootstrap
@@ -22,7 +22,7 @@ class Reach:
         self._command_config = command_config
 
     def cluster(self) -> Cluster:
-        """A context manager. Raises ClientError, and click's errors for a file of --command-config that is wrong."""
+        """Returns a context manager. Raises ClientError, and click's errors for a wrong file of --command-config."""
         from kwire.client.cluster import Cluster
 
         if self._command_config is None:
@@ -52,7 +52,7 @@ class ClusterCommands(click.Group):
 
 
 def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options with which every command reaches a cluster; the command gets them as `reach`, a `Reach`."""
+    """Adds the options of a connection to a cluster; the command gets them as `reach`, a `Reach`."""
 
     @wraps(command)
     def reaching(*, bootstrap: str, timeout_s: float, command_config: Path | None, **others: Any) -> Any:

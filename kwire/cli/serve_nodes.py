@@ -1,4 +1,4 @@
-"""`kwire serve --nodes`: the command of each node, and what is printed when all of them run."""
+"""`kwire serve --nodes`: the command of each node, and the message when all of them run."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _count(nodes: str) -> int:
 
 
 def _addresses(first: str, count: int) -> list[str]:
-    """That of the first node, and the ones after it. Port 0 is a free one for each."""
+    """Returns the address of each node, on consecutive ports. With port 0, each node gets a free one."""
     host, colon, port = first.rpartition(":")
     if not colon or not host or not port.isdecimal():
         raise click.UsageError(f"{first!r} is not an address to listen on: write host:port")

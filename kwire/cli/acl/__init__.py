@@ -1,6 +1,6 @@
-"""`kwire acl`: who may do what, in any Kafka cluster with an authorizer. `kwire.admin.acls` asks, `commands.py` prints.
+"""`kwire acl`: the ACLs of a Kafka cluster with an authorizer. `kwire.admin.acls` does the work, `commands.py` prints.
 
-The commands import what they need when they run, so `kwire serve` does not pay for it.
+The commands import their modules when they run, so that they do not slow down the start of a broker.
 """
 
 from __future__ import annotations

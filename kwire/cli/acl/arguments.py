@@ -1,4 +1,4 @@
-"""What the options of `kwire acl` stand for."""
+"""Converts the options of `kwire acl` to resources, operations and ACLs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Resources:
 
 
 def principal_of(text: str) -> str:
-    """User:alice for alice. Raises UsageError."""
+    """Returns the principal of a user's name: User:alice for alice. Raises UsageError."""
     if not text or text.endswith(":"):
         raise click.UsageError(f"{text!r} is not a principal: write a user's name, such as alice, or User:alice")
     kind, colon, _ = text.partition(":")

@@ -23,7 +23,7 @@ _TAKEN: Final = ("server", "client")
 _PRIVATE: Final = 0o600
 _MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 _RULE: Final = "RULE:^CN=([^,]+),.*$/$1/,DEFAULT"
-"""The principal of a client is its name: User:alice."""
+"""The principal of a client is the common name in its certificate: User:alice."""
 
 
 @attrs.frozen
@@ -31,11 +31,11 @@ class _File:
     content: bytes = attrs.field(repr=False)
     what: str
     is_new: bool = False
-    """Whether it replaces one that is there."""
+    """True if it replaces an existing file."""
 
 
 def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], admin: str | None) -> None:
-    """With an `admin` there are no certificates of clients. Raises click's errors."""
+    """Writes the files. With an `admin` there are no certificates of clients. Raises click's errors."""
     _check(_NAME, clients, "--client {} is not a name: use letters, digits and . _ @ -, at most 64 of them")
     _check(_HOST, hosts, "--host {} is not a host name or an address")
     if admin is not None:
@@ -48,7 +48,7 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], admin: str 
         files = {
             "ca.pem": _File(authority.certificate, "truststore: the authority that signs all of them"),
             "ca-key.pem": _File(authority.pem, "the authority's own key; keep it to yourself"),
-            # Made anew, because its hosts may be others. The certificates of clients stay as they are.
+            # Made again, because its hosts may have changed. The certificates of clients stay as they are.
             "server.pem": _File(authority.server((*LOCAL_HOSTS, *hosts)), "the broker's keystore", is_new=True),
         }
         if admin is None:
@@ -95,7 +95,10 @@ def _for_passwords(folder: Path, admin: str) -> dict[str, _File]:
 
 
 def _check_settings(path: Path, admin: str) -> None:
-    """Settings that are there are kept, but not if they would let clients in by certificates, or other users."""
+    """Raises ClickException if existing settings, which are kept, do not have `admin` among their super.users.
+
+    They would accept clients by certificates, or other users.
+    """
     if path.exists():
         found = parse_properties(path.read_text(encoding="utf-8")).get("super.users", "")
         if f"User:{admin}" not in [it.strip() for it in found.split(";")]:
@@ -127,7 +130,7 @@ def _authority(path: Path) -> DevAuthority:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Readable for its owner only, from the first moment on."""
+    """Writes a file that only its owner can read, from the first moment on."""
     path.unlink(missing_ok=True)
     path.touch(_PRIVATE, exist_ok=False)
     path.write_bytes(content)

@@ -1,7 +1,7 @@
-"""`kwire cluster`: shows any Kafka cluster, and changes who has and who leads its partitions.
+"""`kwire cluster`: shows any Kafka cluster, and changes the replicas and the leaders of its partitions.
 
-`kwire.admin` asks; `showing.py`, `moves.py`, `elections.py` and `forgetting.py` print; `watching.py` shows progress.
-The commands import what they need when they run, so `kwire serve` does not pay for it.
+`kwire.admin` sends the requests; `showing.py`, `moves.py`, `elections.py` and `forgetting.py` print; `watching.py`
+shows progress. The commands import their modules when they run, so that they do not slow down the start of a broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kwire cluster elect`: who leads which partition after an election."""
+"""`kwire cluster elect`: elects leaders, and prints the leader of each partition."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from kwire.client.errors import ClientError
 
 
 def forget(reach: Reach, node_id: int, *, force: bool, ask: bool) -> None:
-    """Raises ClientError for a broker in service; and, unless forced, for one that has records of its own."""
+    """Raises ClientError for a broker in service, and unless forced, for one with records that no other broker has."""
     with reach.cluster() as cluster:
         state = describe_cluster(cluster)
         node = state.node(node_id)

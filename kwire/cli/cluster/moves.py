@@ -65,7 +65,7 @@ def move(
     watch: bool,
     bytes_per_second: int | None = None,
 ) -> None:
-    """With `watch`, exits with 1 if the reassignment was not completed. `bytes_per_second` limits it until then."""
+    """With `watch`, exits with 1 if the reassignment was not completed. `bytes_per_second` limits it until its end."""
     with reach.cluster() as cluster:
         partition = look_up_partition(cluster, at)
         replaced = next(iter(list_reassignments(cluster, at)), None)
@@ -93,7 +93,7 @@ def move(
 
 @contextmanager
 def _limited(cluster: Cluster, begun: Reassignment, bytes_per_second: int | None) -> Iterator[None]:
-    """If this is interrupted, the limit stays: what is still copied is not to take all there is."""
+    """Limits the reassignment. If the command is interrupted, the limit stays, because the copying continues."""
     if bytes_per_second is None:
         yield
         return
@@ -137,7 +137,7 @@ def cancel(reach: Reach, at: TopicPartition, *, ask: bool) -> None:
 
 
 def _planned(partition: PartitionState, target: tuple[int, ...]) -> Reassignment:
-    """What the cluster will list as in progress."""
+    """Returns the reassignment as the cluster will list it."""
     removing = tuple(it for it in partition.replicas if it not in target)
     adding = tuple(it for it in target if it not in partition.replicas)
     return Reassignment(partition.at, (*target, *removing), adding, removing)
@@ -146,7 +146,7 @@ def _planned(partition: PartitionState, target: tuple[int, ...]) -> Reassignment
 def _consequences(
     cluster: Cluster, partition: PartitionState, replaced: Reassignment | None, begun: Reassignment
 ) -> list[str]:
-    """What a person should know before a partition is moved, a sentence each."""
+    """Returns the consequences of a move, a sentence each, for the question before it."""
     before = partition.replicas if replaced is None else replaced.before
     lines = [f"{begun.at} is on {nodes_text(before)}, and is to be on {nodes_text(begun.target)}."]
     if replaced is not None:

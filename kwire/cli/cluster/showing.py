@@ -50,7 +50,7 @@ def nodes_text(node_ids: Sequence[int]) -> str:
 
 
 def names_text(names: Sequence[str], limit: int = MAX_NAMES) -> str:
-    """The first names, and how many more there are."""
+    """Returns the first names, and the number of others."""
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 

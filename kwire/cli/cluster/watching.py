@@ -22,7 +22,7 @@ LOOK_EVERY_S: Final = 1.0
 
 
 class Shown(Protocol):
-    """How progress is shown."""
+    """A display of progress."""
 
     def update(self, it: Reassignment, progress: Progress) -> None: ...
 
@@ -30,7 +30,7 @@ class Shown(Protocol):
 
 
 def watch_until_ended(cluster: Cluster, only: Reassignment | None = None) -> list[Outcome]:
-    """Watches one reassignment, or all, including those that begin meanwhile. Returns how they ended.
+    """Watches one reassignment, or all, including those that begin meanwhile. Returns their outcomes.
 
     Raises ClientError.
     """
@@ -71,7 +71,7 @@ def _shown() -> Iterator[Shown]:
 
 @attrs.define(eq=False)
 class _Lines:
-    """A line whenever what it says has changed."""
+    """Prints a line for a reassignment whenever its text has changed."""
 
     _last: dict[TopicPartition, str] = attrs.field(factory=dict)
 
@@ -91,7 +91,7 @@ class _Lines:
 
 @attrs.define(eq=False)
 class _Bars:
-    """Where standard output is the same terminal, what has ended is printed above the bars."""
+    """A bar for each reassignment. Ended ones are printed, above the bars if standard output is a terminal."""
 
     _bars: Bars
     _tasks: dict[TopicPartition, TaskID] = attrs.field(factory=dict)

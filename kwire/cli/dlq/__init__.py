@@ -1,6 +1,7 @@
-"""`kwire dlq`: dead letters of share groups, in any Kafka cluster. `kwire.admin.dead_letters` does it; this prints.
+"""`kwire dlq`: dead letters of share groups, in any Kafka cluster.
 
-The commands import what they need when they run, so `kwire serve` does not pay for it.
+`kwire.admin.dead_letters` does the work, these modules print. The commands import their modules when they run, so that
+they do not slow down the start of a broker.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _LARGEST_PARTITION = 2**31 - 1
 
 
 def _selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Which letters of a topic; the same for `show` and `redrive`."""
+    """The options that select letters of a topic, the same for `show` and `redrive`."""
     moment = "2026-01-31T12:00:00Z, 2026-01-31, 90m or 2h or 7d (ago), or ms since 1970"
     for option in (
         click.option("--until", metavar="TIME", help="Only letters that were written before."),

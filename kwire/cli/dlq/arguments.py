@@ -1,4 +1,4 @@
-"""Which letters are meant, as it is written on the command line."""
+"""Converts the options that select letters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def choose_letters(
     since: str | None,
     until: str | None,
 ) -> Selection:
-    """Raises UsageError and BadParameter."""
+    """Returns the selection that the options describe. Raises UsageError and BadParameter."""
     if offsets and partition is None:
         raise click.UsageError("--offset is one of a partition: name it with --partition")
     return Selection(

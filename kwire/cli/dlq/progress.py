@@ -16,7 +16,7 @@ Advance = Callable[[int, int], None]
 
 @contextmanager
 def counting_bar(what: str) -> Iterator[Advance]:
-    """Yields a function to call with how many are done, and how many there are."""
+    """Yields a function to call with the number of records done, and their total."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _done, _total: None

@@ -27,7 +27,7 @@ def redrive(reach: Reach, topic: str, selection: Selection, options: RedriveOpti
         except BaseException as error:
             if work.report.counts:
                 _tell(work.report, options, as_json=as_json)
-            # What may pass may have come between a commit and its answer.
+            # After an error that may pass, the last transaction may be committed.
             if not options.is_dry and (work.report.sent or (isinstance(error, ClientError) and error.may_pass)):
                 click.echo("the same command goes on: what was sent is not sent again", err=True)
             raise

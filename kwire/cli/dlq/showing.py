@@ -130,7 +130,7 @@ def show_letters(
 
 
 def _letters(cluster: Cluster, topic: str, selection: Selection) -> Iterator[Letter | None]:
-    """None for a record that is no letter."""
+    """Yields the selected letters, and None for a record that is no letter."""
     for span in spans_of(cluster, topic, selection):
         for record in read_span(cluster, span):
             letter = Letter.read(span.at, record)

@@ -1,6 +1,6 @@
-"""`kwire group`: groups of all kinds, in any Kafka cluster. `kwire.admin` asks; the other modules here print.
+"""`kwire group`: groups of all kinds, in any Kafka cluster. `kwire.admin` sends the requests; the other modules print.
 
-The commands import what they need when they run, so `kwire serve` does not pay for it.
+The commands import their modules when they run, so that they do not slow down the start of a broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topics with partitions, and durations, as they are written on the command line of Kafka's own tools."""
+"""Parses topics with partitions, times and durations, as the command lines of Kafka's own tools have them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DURATION = re.compile(
 
 
 def parse_scope(topics: Iterable[str]) -> dict[str, list[int] | None]:
-    """Topics with some of their partitions, or None for all: of `orders` and `orders:0,2`. Raises BadParameter."""
+    """Parses topics such as `orders` (None for all partitions) and `orders:0,2`. Raises BadParameter."""
     found: dict[str, list[int] | None] = {}
     for text in topics:
         name, colon, indexes = text.partition(":")
@@ -37,7 +37,7 @@ def parse_scope(topics: Iterable[str]) -> dict[str, list[int] | None]:
 
 
 def parse_datetime_ms(text: str, *, now_ms: int) -> int:
-    """Ms since the epoch. Raises BadParameter."""
+    """Returns milliseconds since the epoch. Raises BadParameter."""
     try:
         return parse_moment(text, now_ms=now_ms)
     except PipelineError as error:
@@ -45,7 +45,7 @@ def parse_datetime_ms(text: str, *, now_ms: int) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Of an ISO 8601 duration of days and less, as Kafka's tools take it, or of 90m, 2h, 7d. Raises BadParameter."""
+    """Parses an ISO 8601 duration of days and less, as Kafka's tools do, or 90m, 2h, 7d. Raises BadParameter."""
     stripped = text.strip()
     found = _DURATION.fullmatch(stripped)
     if found is not None and any(found.groups()):

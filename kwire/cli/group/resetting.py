@@ -36,7 +36,7 @@ def choose_target(
     to_datetime: str | None,
     by_duration: str | None,
 ) -> ResetTarget:
-    """The one that is given. Raises UsageError if it is none, or several."""
+    """Returns the target of the given option. Raises UsageError unless exactly one is given."""
     now_ms = SystemClock().now_ms()
     given: list[ResetTarget] = []
     if to_earliest:
@@ -67,7 +67,7 @@ def reset(
     execute: bool,
     as_json: bool,
 ) -> None:
-    """Without a scope: where the group has offsets."""
+    """Prints the planned reset, and executes it on request. Without a scope: all partitions with an offset."""
     with reach.cluster() as cluster:
         group = _describe(GroupAdmin(cluster), group_id, create=scope is not None)
         check_inactive(group)
@@ -85,7 +85,7 @@ def reset(
 
 
 def _describe(admin: GroupAdmin, group_id: str, *, create: bool) -> GroupDescription:
-    """A group that nobody has used yet begins with the offsets that it is given, as with Kafka's tool."""
+    """Describes the group. With `create`, a group that does not exist is an empty one, as in Kafka's tool."""
     try:
         return admin.describe(group_id)
     except GroupNotFound as error:

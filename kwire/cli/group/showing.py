@@ -122,7 +122,7 @@ def show_members(reach: Reach, group_id: str, *, as_json: bool) -> None:
         show([_member_json(it) for it in group.members], {}, as_json=True)
     elif group.members:
         shown = dict(_MEMBER_COLUMNS)
-        for name in ("instance_id", "epoch", "tasks", "target"):  # those that most groups have not
+        for name in ("instance_id", "epoch", "tasks", "target"):  # fields that most groups do not have
             if all(_member_row(it)[name] is None for it in group.members):
                 del shown[name]
         show([_member_row(it) for it in group.members], shown, as_json=False)
@@ -131,7 +131,7 @@ def show_members(reach: Reach, group_id: str, *, as_json: bool) -> None:
 
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
-    """orders:0,2 payments:1, as --topic takes them."""
+    """Returns partitions in the format of --topic, such as orders:0,2 payments:1."""
     return " ".join(f"{topic}:{','.join(map(str, found))}" for topic, found in by_topic(partitions).items())
 
 
@@ -225,7 +225,7 @@ def _member_json(it: GroupMember) -> Row:
 
 
 def _tasks_text(tasks: MemberTasks) -> str:
-    """active 0:1,2 1:0 standby 1:3: the tasks of a role by subtopology."""
+    """Returns the tasks by role and subtopology, such as active 0:1,2 1:0 standby 1:3."""
     roles = [
         " ".join([role, *(f"{name}:{','.join(map(str, partitions))}" for name, partitions in of_role)])
         for role, of_role in attrs.asdict(tasks, recurse=False).items()

@@ -23,7 +23,7 @@ from kwire.cli.log.topics import read_topics
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _WIDE = 160
-"""Columns, if standard output is not a terminal."""
+"""The width in columns if standard output is not a terminal."""
 
 
 def run(folders: tuple[Path, ...], *, as_json: bool, look_into_records: bool, notes: bool) -> None:
@@ -51,7 +51,7 @@ def run(folders: tuple[Path, ...], *, as_json: bool, look_into_records: bool, no
 
 @attrs.define
 class Checked:
-    """What was checked so far. Remembers partitions over several log dirs, because none may be in two."""
+    """The partitions checked so far, over several log dirs, because no partition may be in two."""
 
     summaries: dict[tuple[str, int], PartitionSummary] = attrs.field(factory=dict)
     lone: list[PartitionSummary] = attrs.field(factory=list)
@@ -114,7 +114,7 @@ def partition_findings(
 
 
 def log_bytes(target: Target) -> int:
-    """Bytes of batches to read, for the progress bar."""
+    """Returns the size of the batches to read, for the progress bar."""
     disk, folders = target.disk, [target.partition]
     try:
         if target.shape is Shape.FOLDER:

@@ -73,7 +73,7 @@ def decode_control(record: Record) -> Plain:
     if control_type in (ControlType.ABORT, ControlType.COMMIT):
         told["coordinator_epoch"] = read_coordinator_epoch(record.value)
     elif record.value is not None:
-        # Each of them begins with its version.
+        # Each of these values begins with its version.
         told |= plain(_CONTROL_VALUES[control_type].read(Reader(record.value), Reader(record.value).int16()))
     return told
 

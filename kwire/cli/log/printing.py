@@ -165,7 +165,7 @@ def bytes_fields(name: str, data: bytes | None, most: int) -> Row:
 
 
 def bytes_text(name: str, row: Mapping[str, object]) -> str:
-    """Those fields in columns."""
+    """Returns the fields that `bytes_fields` made as text for a column."""
     value = row[name]
     if value is None:
         return "null"

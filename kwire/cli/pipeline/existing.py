@@ -21,7 +21,7 @@ from kwire.pipeline.warehouse import parse_warehouse
 
 @attrs.frozen(kw_only=True)
 class Asked:
-    """Which table, and how Spark reaches it: the values of EXISTING_TABLE and EXISTING_TABLE_WITH."""
+    """The values of the options EXISTING_TABLE and EXISTING_TABLE_WITH."""
 
     topic: str
     bootstrap: str
@@ -47,7 +47,7 @@ class Opened:
 
 @contextmanager
 def opened(asked: Asked, command: str) -> Iterator[Opened]:
-    """The table, in its own Spark session. Raises PipelineError, before Java starts if Spark is not needed to find out.
+    """Opens the table in its own Spark session. Raises PipelineError, if possible before Java starts.
 
     Drops the drafts that the command leaves in the table.
     """

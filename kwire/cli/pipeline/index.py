@@ -24,7 +24,7 @@ def run_index(
     fields: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Until the job ends. Raises PipelineError."""
+    """Runs until the job ends. Raises PipelineError."""
     plan = IndexPlan(
         topic=topic,
         table=index_table_name(table_of(topic, None)) if table_name is None else table_of(topic, table_name),

@@ -31,7 +31,7 @@ def run_mirror(
     exclude_config: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Until the job ends. Raises PipelineError."""
+    """Runs until the job ends. Raises PipelineError."""
     plan = MirrorPlan(
         topics=topics, groups=None if no_groups else groups, excluded_configs=frozenset(exclude_config), **options
     )

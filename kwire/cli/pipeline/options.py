@@ -16,7 +16,8 @@ import click
 def told_in_a_line(command: str = "kwire pipeline", packages: Sequence[str] = (), *, whose: str = "") -> Iterator[None]:
     """Ends the command with one line and exit code 2 for an error that the user can fix.
 
-    packages: what the command needs installed, and `whose` the words for who needs it. [default: what the jobs need]
+    packages: the Python packages that the command needs [default: those of the jobs].
+    whose: the words of the error message before "pip install".
     """
     from kwire.pipeline.errors import PipelineError
     from kwire.pipeline.session import check_packages
@@ -83,12 +84,12 @@ def _as_given(name: str, parameter: click.Parameter, value: object) -> object:
 
 
 def _text(value: object) -> str:
-    """Booleans as Java writes them."""
+    """Returns the value as text, booleans as Java writes them."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _settings(_context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """NAME=VALUE, several times, as a dictionary."""
+    """Returns a dictionary of several NAME=VALUE."""
     found = {}
     for text in given:
         name, equals, value = text.partition("=")

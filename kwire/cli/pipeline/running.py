@@ -1,4 +1,4 @@
-"""Runs plans: what `kwire pipeline table`, `index` and `mirror` have in common."""
+"""Runs plans: the common part of `kwire pipeline table`, `index` and `mirror`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _show(plan: TablePlan, asked: Topics, *, as_json: bool) -> None:
 
 
 def show(described: Mapping[str, object], *, as_json: bool) -> None:
-    """For --dry-run."""
+    """Prints a plan for --dry-run."""
     if as_json:
         click.echo(json.dumps(described))
         return

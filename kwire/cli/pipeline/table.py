@@ -25,7 +25,7 @@ def run_table(
     schema: Path | None,
     **options: Any,
 ) -> None:
-    """Until the job ends. Raises PipelineError."""
+    """Runs until the job ends. Raises PipelineError."""
     run_plans(make_plans(topics, warehouse, table_name, schema, running.conf, options), "table", _open_tables, running)
 
 

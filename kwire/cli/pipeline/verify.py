@@ -11,7 +11,7 @@ from kwire.pipeline.tables.verify import SHOWN, Report, verify
 
 
 def run_verify(asked: Asked, *, as_json: bool) -> bool:
-    """Whether the table is sound. Raises PipelineError."""
+    """Returns True if the table is sound. Raises PipelineError."""
     with opened(asked, "verify") as it:
         report = verify(it.plan, it.writer, it.spark, it.topics)
     if as_json:

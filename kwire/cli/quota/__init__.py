@@ -1,6 +1,6 @@
-"""`kwire quota`: limits for users, clients and addresses. `kwire.admin.quotas` asks, `commands.py` prints.
+"""`kwire quota`: limits for users, clients and addresses. `kwire.admin.quotas` does the work, `commands.py` prints.
 
-The commands import what they need when they run, so `kwire serve` does not pay for it.
+The commands import their modules when they run, so that they do not slow down the start of a broker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`kwire txn`: shows and aborts transactions of any Kafka cluster. `kwire.admin` asks, `commands.py` prints.
+"""`kwire txn`: shows and aborts transactions of any Kafka cluster. `kwire.admin` does the work, `commands.py` prints.
 
-The commands import what they need when they run, so `kwire serve` does not pay for it.
+The commands import their modules when they run, so that they do not slow down the start of a broker.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def list_ids(reach: Reach, states: Sequence[str], *, as_json: bool) -> None:
 
 
 def list_hanging(reach: Reach, max_timeout_ms: int, topic: str | None, partition: int | None, *, as_json: bool) -> None:
-    """Exits with 1 if something hangs, or could not be checked."""
+    """Exits with 1 if a transaction hangs, or a partition could not be checked."""
     now_ms = SystemClock().now_ms()
     with reach.cluster() as cluster:
         looked_at = find_hanging(
@@ -125,7 +125,7 @@ def find_one(admin: TransactionAdmin, which: Which) -> OpenTransaction:
 
 
 def check_forgotten(admin: TransactionAdmin, transaction: OpenTransaction, *, force: bool) -> None:
-    """Raises ClientError for a transaction that its coordinator still knows, unless it is forced."""
+    """Raises ClientError for a transaction that its coordinator will end, unless it is forced."""
     known = still_expected(admin, [transaction]).get(transaction)
     if known is not None and not force:
         raise ClientError(

@@ -1,6 +1,6 @@
-"""`kwire user`: who may log in with SCRAM. `kwire.admin.users` asks a cluster; `before_start.py` writes to a folder.
+"""`kwire user`: the users of SCRAM. `kwire.admin.users` sends requests; `before_start.py` writes to a folder.
 
-The commands import what they need when they run, so `kwire serve` does not pay for it.
+The commands import their modules when they run, so that they do not slow down the start of a broker.
 """
 
 from __future__ import annotations

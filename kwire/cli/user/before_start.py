@@ -1,7 +1,7 @@
-"""Adds users to a log dir before a broker starts on it: the first one has to be there when it asks who is there.
+"""Adds users to a log dir before a broker starts on it: a broker that requires SCRAM needs a first user.
 
-Kafka has `kafka-storage format --add-scram` for this. Here the broker itself is opened, without serving anybody, so a
-new folder is prepared as its first start would, and one with data keeps it.
+Kafka has `kafka-storage format --add-scram` for this. Here the broker itself is opened, without accepting connections,
+so a new folder is prepared as at its first start, and one with data keeps it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kwire.runtime.futures import at_once
 def put_user_into(
     data_dir: Path | None, config_file: Path | None, name: str, credentials: Sequence[NewCredential]
 ) -> None:
-    """Into the log dir, or the cluster, of the broker that has this folder or configuration.
+    """Writes the user to the log dir, or the cluster, of the broker that has this folder or configuration.
 
     Raises click's errors: a broker uses the folder, it cannot be written, the user cannot be added.
     """
