@@ -1,11 +1,11 @@
 """The data pipeline: topics become Iceberg tables, on Spark.
 
-A job starts as a value. A plan says what is read, from where to where, and what is done with it. It is made and checked
+A job starts as a value. A plan has the source, the target, and the work between them. It is made and checked
 without Spark, so that a mistake is reported without starting Java, and `--dry-run` prints it. A thin runner hands it to
 Spark.
 
 * `errors.py`: errors that a user can fix, in one line
-* `topics.py`: asks the brokers for a topic's id, its first and last offsets
+* `topics.py`: requests a topic's id, its first and last offsets from the brokers
 * `session.py`: a Spark session with the connector and Iceberg, and the Java it needs
 * `warehouse.py`: where the tables are, as settings for Spark and for pyiceberg
 * `tables/`: a topic as a table, exactly once

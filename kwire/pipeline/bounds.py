@@ -1,9 +1,9 @@
-"""Parses where a range of a topic begins or ends, as a user writes it.
+"""Parses the bounds of a range of a topic, as a user writes them.
 
-earliest, latest       all that there is
+earliest, latest       the topic's beginning or end
 4711                   an offset, of every partition
 0:4711,2:100           offsets of partitions; others are left out
-2026-11-22T10:00:00    the first record that is not older; see moments.py for other ways to write a time
+2026-11-22T10:00:00    the first record at or after a time; see moments.py for other ways to write it
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from kwire.pipeline.moments import parse_moment
 from kwire.pipeline.topic_state import TopicState
 
 OffsetsAt = Callable[[int], Mapping[int, int]]
-"""The first record of each partition that is not older than a moment in ms; those that have none are left out."""
+"""The first offset of each partition at or after a time in ms; partitions without such a record are left out."""
 
 
 @attrs.frozen
 class Offset:
-    """The same in every partition."""
+    """The same offset in every partition."""
 
     offset: int
 
 
 @attrs.frozen
 class Offsets:
-    """By partition."""
+    """Offsets by partition."""
 
     offsets: Mapping[int, int]
 
 
 @attrs.frozen
 class Moment:
-    """`ms` since the epoch."""
+    """A time, `ms` since the epoch."""
 
     ms: int
 

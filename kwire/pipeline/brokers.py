@@ -25,7 +25,7 @@ _FOR_GOOD: Final = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 }
-"""A retry does not help: a configuration, a permission or the records have to change."""
+"""Errors that a retry does not fix: a configuration, a permission or the records have to change."""
 _CONTINUE: Final = "What was written stays; run the same command again to continue"
 
 
@@ -40,14 +40,14 @@ def connect(
     *,
     timeout_s: float = TIMEOUT_S,
 ) -> Cluster:
-    """Raises PipelineError, with the flag that the address came by."""
+    """Connects to a cluster. Raises PipelineError, which names the flag of the address."""
     with explaining(f"{flag} {bootstrap}", hint):
         return Cluster(bootstrap, timeout_s=timeout_s, client_id="kwire-pipeline")
 
 
 @contextmanager
 def explaining(doing: str = "", hint: str = "") -> Iterator[None]:
-    """Raises a ClientError of the block as what `explained` makes of it."""
+    """Converts a ClientError of the block by `explained`."""
     try:
         yield
     except ClientError as error:
@@ -63,7 +63,7 @@ def explained(error: ClientError, doing: str = "", hint: str = "") -> PipelineEr
     if isinstance(error, InvalidAddress):
         return PipelineError(said)
     told = f"{said}. {hint}" if hint else said
-    # If the end is not reached, a transaction is open; it ends by itself, after a minute at the latest.
+    # If the end is not reached, a transaction is open; its time-out ends it, after a minute at the latest.
     if error.may_pass or isinstance(error, EndNotReached):
         return Unreachable(told)
     if isinstance(error, Refused) and error.code in _FOR_GOOD:

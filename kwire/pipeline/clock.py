@@ -6,5 +6,5 @@ import time
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970, by this machine's clock."""
+    """Returns the milliseconds since 1970, by this machine's clock."""
     return time.time_ns() // 1_000_000

@@ -28,7 +28,7 @@ def read_options(path: Path) -> dict[str, object]:
 
 
 def read_schema_file(path: Path) -> str:
-    """A schema of JSON values: DDL, or Spark's JSON. Raises PipelineError, though DDL is known by Spark only."""
+    """Reads a schema of JSON values: DDL, or Spark's JSON. Raises PipelineError. Only Spark can check DDL."""
     try:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if text.lstrip().startswith("{") else None

@@ -41,10 +41,10 @@ class Query(Protocol):
 
 
 class Run(Protocol):
-    """What a job runs: one query, started again and again."""
+    """The unit of work of a job: one query, which is restarted after failures."""
 
     advanced_s: float
-    """When it last made progress, on the monotonic clock."""
+    """The time of its last progress, on the monotonic clock."""
 
     @property
     def query(self) -> Query | None: ...
@@ -65,9 +65,9 @@ class Run(Protocol):
 class _Running:
     run: Run
     began: bool = False
-    """Whether it ever had a query."""
+    """True if it ever had a query."""
     began_s: float = 0.0
-    """When its last query did."""
+    """The time when its last query began, on the monotonic clock."""
     ends: int = 0
     advanced_s: float = 0.0
     again_at_s: float = float("-inf")
@@ -77,7 +77,7 @@ class _Running:
 
 @attrs.define(eq=False)
 class Job:
-    """Runs in parallel. `give_up_after_s` is for unreachable brokers; `monotonic` returns seconds."""
+    """A job of parallel runs. `give_up_after_s` is for unreachable brokers; `monotonic` returns seconds."""
 
     runs: Sequence[Run]
     give_up_after_s: float
@@ -86,7 +86,7 @@ class Job:
     stop_asked: threading.Event = attrs.field(factory=threading.Event)
 
     def request_stop(self) -> None:
-        """Asks the job to stop after the batches that are being written. May be called from a signal handler."""
+        """Requests a stop after the batches that are being written. May be called from a signal handler."""
         self.stop_asked.set()
 
     def work(self) -> None:
@@ -129,7 +129,7 @@ class Job:
         """Starts the run again, or raises the error if that is no use."""
         now_s = self.monotonic()
         if not it.began:
-            raise error  # a wrong address, or a warehouse that cannot be written, is told at once
+            raise error  # a wrong address, or a warehouse that cannot be written, is reported at once
         if it.run.advanced_s != it.advanced_s:
             it.advanced_s, it.ends = it.run.advanced_s, 0
         it.ends += 1
@@ -146,7 +146,7 @@ class Job:
         self.warned(f"{said}{'' if said.endswith(('.', '?')) else '.'} The job starts again where it was")
 
     def _warning_of_errors(self, put_in_order: Callable[[], None]) -> None:
-        """At the end, an error of cleaning up must not hide why the job ended, nor stop other clean-ups."""
+        """Calls a clean-up, and reports its error as a warning: it must not hide why the job ended, nor stop others."""
         try:
             put_in_order()
         except (PipelineError, PySparkException, Py4JError, OSError) as error:
@@ -155,7 +155,7 @@ class Job:
 
 @contextmanager
 def stopping_on_signals(job: Job) -> Iterator[None]:
-    """SIGINT and SIGTERM ask the job to stop; a second signal ends the process as usual."""
+    """SIGINT and SIGTERM request a stop of the job; a second signal ends the process as usual."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, before[signal.Signals(number)])

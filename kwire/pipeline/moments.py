@@ -1,4 +1,4 @@
-"""Parses a time as a user writes it: a date, a time, or how long ago it was."""
+"""Parses a time as a user writes it: a date, a time, or an age."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS_MS: Final[Mapping[str, int]] = {"s": 1000, "m": 60_000, "h": 3_600_000, "
 
 
 def parse_moment(text: str, *, now_ms: int) -> int:
-    """Ms since 1970, from 2026-01-31, 2026-01-31T12:00:00 (in UTC, or with +01:00), 90m (ago), or such ms.
+    """Parses 2026-01-31, 2026-01-31T12:00:00 (in UTC, or with +01:00), 90m (ago), or ms. Returns ms since 1970.
 
     Raises PipelineError.
     """
@@ -24,7 +24,7 @@ def parse_moment(text: str, *, now_ms: int) -> int:
     if re.fullmatch(r"\d{1,15}", stripped, re.ASCII):
         return int(stripped)
     try:
-        if stripped.isdigit():  # ISO 8601 would have a long number for a time
+        if stripped.isdigit():  # ISO 8601 accepts a long number as a time
             raise ValueError
         found = datetime.fromisoformat(stripped)
     except ValueError:

@@ -35,7 +35,7 @@ class Step:
 
 
 class Report(Protocol):
-    """Called from any thread, one call at a time."""
+    """A receiver of a job's progress. Called from any thread, one call at a time."""
 
     def step(self, step: Step) -> None: ...
 
@@ -44,7 +44,7 @@ class Report(Protocol):
 
 @attrs.define(eq=False)
 class JsonLines:
-    """One object a line."""
+    """Writes one JSON object per line."""
 
     out: TextIO
 

@@ -2,7 +2,7 @@
 
 On a laptop the session is `local[*]`, in its own Java process. With a master, or under `spark-submit`, the cluster
 provides it. The connector, Iceberg and Spark's Avro are fetched by their Maven coordinates, unless the configuration
-says where they are (`spark.jars`, `spark.jars.packages`).
+sets them (`spark.jars`, `spark.jars.packages`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _NEEDED: Final = {
     "Spark's Kafka connector": "org.apache.spark.sql.kafka010.KafkaSourceProvider",
     "Iceberg for Spark": EXTENSIONS,
 }
-"""The packages of every job, and a class of each. Avro and SQLite's driver are only for some jobs."""
+"""The packages that every job needs, and a class of each. Avro and SQLite's driver are only for some jobs."""
 OLDEST_JAVA, NEWEST_JAVA = 17, 23
 SMALL_BATCHES: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
-"""For jobs whose Python tasks get whole records: a batch has to fit into memory, and a record may have a megabyte."""
+"""Settings of jobs whose Python tasks get whole records, of up to a megabyte: a batch must fit into memory."""
 
 _PYTHON_PACKAGES = ("pyspark", "pyiceberg", "pyarrow", "sqlalchemy", "yaml", "prometheus_client")
 _JAVA_ANSWERS_WITHIN_S = 60
@@ -55,7 +55,7 @@ def settings(given: Mapping[str, str], *, master: str | None, name: str) -> dict
         "spark.app.name": name,
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
-        # A micro-batch of a job has a few megabytes to sort; 200 tasks would be 200 times nothing.
+        # A micro-batch of a job has a few megabytes to sort: with Spark's default of 200, most tasks would be empty.
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.streaming.stopTimeout": "60s",
         # Several tables of one job take turns by the task, not by the batch.
@@ -76,7 +76,7 @@ def settings(given: Mapping[str, str], *, master: str | None, name: str) -> dict
 
 
 def start_session(conf: Mapping[str, str]) -> SparkSession:
-    """The session. Raises PipelineError when there can be none, in one line."""
+    """Starts the session. Raises PipelineError, in one line, if that fails."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
@@ -111,7 +111,7 @@ def start_session(conf: Mapping[str, str]) -> SparkSession:
 def _java_on_standard_error() -> Iterator[None]:
     """Lets a Java process that is started meanwhile write to standard error: standard output is the command's own.
 
-    Otherwise Ivy would print the place of its settings among a job's lines of JSON.
+    Otherwise Ivy would print the path of its settings between a job's lines of JSON.
     """
     sys.stdout.flush()
     kept = os.dup(1)
@@ -140,7 +140,7 @@ def _how_to_give_jars() -> str:
 
 
 def stop_session(spark: SparkSession) -> None:
-    """Ends the session, and the Java process that it lives in if we started that."""
+    """Ends the session, and its Java process if this process has started it."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -155,7 +155,7 @@ def stop_session(spark: SparkSession) -> None:
 
 
 def under_spark_submit() -> bool:
-    """Whether spark-submit started this process: then it provides the cluster's settings."""
+    """Returns True if spark-submit started this process: then it provides the cluster's settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

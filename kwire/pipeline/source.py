@@ -48,7 +48,7 @@ def check_group(given: Mapping[str, str], instead: str) -> None:
 
 
 def source_options(bootstrap: str, topics: str, isolation: str, given: Mapping[str, str]) -> dict[str, str]:
-    """All but the offsets. `topics` is one, or several with commas."""
+    """Returns all options except the offsets. `topics` is one, or several with commas."""
     return {
         "kafka.bootstrap.servers": bootstrap,
         "kafka.isolation.level": isolation,
@@ -60,7 +60,7 @@ def source_options(bootstrap: str, topics: str, isolation: str, given: Mapping[s
         "kafka.default.api.timeout.ms": "20000",
         "kafka.request.timeout.ms": "20000",
         "fetchOffset.numRetries": "1",
-        # The connector asks for a partition's first and last offset after each poll. With Kafka's default, 500 records
+        # The connector requests a partition's first and last offset after each poll. With Kafka's default, 500 records
         # a poll, that takes a third of the reading time.
         "kafka.max.poll.records": "10000",
         **given,
@@ -68,5 +68,5 @@ def source_options(bootstrap: str, topics: str, isolation: str, given: Mapping[s
 
 
 def shown_options(options: Mapping[str, str]) -> dict[str, str]:
-    """For --dry-run: without secrets."""
+    """Returns the options for --dry-run, without secrets."""
     return {name: "(not shown)" if _SECRET.search(name) else value for name, value in sorted(options.items())}

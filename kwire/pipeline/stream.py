@@ -23,7 +23,7 @@ _STOP_WITHIN_S = 120
 
 @attrs.define(eq=False)
 class BatchStream:
-    """One owner, who starts and stops it. Spark calls `act` in a thread of its own, one batch after the other.
+    """A stream with one owner. Spark calls `act` in a thread of its own, one batch after the other.
 
     act: gets a batch's records and its number. If it raises, the query ends, and `failure` has the error.
     """
@@ -32,7 +32,7 @@ class BatchStream:
     act: Callable[[DataFrame, int], None]
     query: StreamingQuery | None = None
     failure: Exception | None = None
-    """What ended the query, where it was raised within a batch."""
+    """The error that ended the query, if it was raised within a batch."""
     _checkpoint: Path | None = None
     _busy: threading.Lock = attrs.field(factory=threading.Lock)
     _stopping: bool = False
@@ -49,9 +49,9 @@ class BatchStream:
         """Starts the query. May be called again when it has ended.
 
         source: the connector's options, without the offsets.
-        offsets: where to start, by topic and partition; all partitions are required.
-        interval_s: how often a batch begins; None reads what there is, then ends.
-        max_records: the most records of a batch, of all topics together; 0 for no limit.
+        offsets: the start offsets, by topic and partition; all partitions are required.
+        interval_s: the interval of batches; None reads all records that exist, then ends.
+        max_records: the maximum number of records in a batch, of all topics together; 0 for no limit.
         """
         self.forget_checkpoint()
         self.failure = None
@@ -69,7 +69,7 @@ class BatchStream:
         self.query = writer.start()
 
     def stop(self) -> None:
-        """Lets a batch that is being worked on come to its end, and ends the query. May be called twice."""
+        """Lets the current batch finish, and ends the query. May be called twice."""
         self._stopping = True
         waited = self._busy.acquire(timeout=_STOP_WITHIN_S)
         try:
@@ -121,7 +121,7 @@ class StreamingRun:
 
     @property
     def failure(self) -> Exception | None:
-        """What ended the query, where it was raised within a batch."""
+        """The error that ended the query, if it was raised within a batch."""
         return self._stream.failure
 
     def forget_query(self) -> None:

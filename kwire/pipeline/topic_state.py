@@ -23,7 +23,7 @@ class TopicState:
 
 
 def topic_state(cluster: Cluster, topic: str, isolation: IsolationLevel) -> TopicState:
-    """Asks the brokers, regardless of what the cluster has cached. Raises ClientError."""
+    """Requests the state from the brokers, regardless of the cluster's cached metadata. Raises ClientError."""
     cluster.forget_topic(topic)
     found = cluster.topic(topic)
     return TopicState(

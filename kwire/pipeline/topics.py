@@ -24,7 +24,7 @@ _HINT: Final = "Is the broker up?"
 
 
 class Topics:
-    """A cluster's topics. A context manager; may be asked from several threads."""
+    """A cluster's topics. A context manager; may be used from several threads."""
 
     def __init__(self, bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self._bootstrap = bootstrap
@@ -50,7 +50,7 @@ class Topics:
                 raise PipelineError(f"topic {topic} not found at {self._bootstrap}: create it, or see -b") from None
 
     def offsets_at(self, topic: str, ms: int) -> dict[int, int]:
-        """The first record of each partition that is not older than a moment; those that have none are left out.
+        """Returns the first offset of each partition at or after a time; partitions without such a record are left out.
 
         Raises PipelineError.
         """
@@ -58,7 +58,7 @@ class Topics:
             return list_offsets(cluster, topic, ms)
 
     def is_compacted(self, topic: str) -> bool:
-        """Whether the topic's cleanup.policy has "compact". Raises PipelineError."""
+        """Returns True if the topic's cleanup.policy has "compact". Raises PipelineError."""
         with self._asking(f"the configuration of topic {topic} cannot be looked at") as cluster:
             policy = describe_topic_configs(cluster, [topic])[topic].get("cleanup.policy")
         return "compact" in (policy or "").split(",")
@@ -71,7 +71,7 @@ class Topics:
 
     @contextmanager
     def _asking(self, doing: str) -> Iterator[Cluster]:
-        """The cluster, for one question. `doing` is what does not work when it is not answered."""
+        """Yields the cluster for one request. `doing` names the operation in the message of an error."""
         with self._lock, explaining(doing, _HINT):
             try:
                 if self._cluster is None:

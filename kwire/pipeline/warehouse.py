@@ -1,4 +1,4 @@
-"""Where tables are: a folder, or a catalog that Spark's configuration describes.
+"""The place of tables: a folder, or a catalog that Spark's configuration describes.
 
 A folder needs no service: its catalog is one SQLite file beside the tables, `catalog.db`. Spark opens it with Iceberg's
 JDBC catalog, pyiceberg with its SqlCatalog; both see the same tables. Any other catalog (REST, Glue, Hive, ...) is
@@ -52,7 +52,7 @@ class Warehouse:
 
     @property
     def spark_settings(self) -> dict[str, str]:
-        """What Spark needs to find the tables."""
+        """The settings with which Spark finds the tables."""
         prefix = f"{_PREFIX}{self.catalog}"
         if self.folder is None:
             return {name: value for name, value in self.settings.items() if _is_of(name, prefix)}
@@ -124,11 +124,11 @@ class Warehouse:
         asked(lambda: _create_tables(_uri(folder)), str(self))
 
     def exists(self) -> bool:
-        """Whether anything was ever written. A configured catalog counts as existing."""
+        """Returns True if anything was ever written. A configured catalog counts as existing."""
         return self.folder is None or (self.folder / "catalog.db").exists()
 
     def spark_name(self, table: str, namespace: str = NAMESPACE) -> str:
-        """A table as Spark's SQL names it."""
+        """Returns the name of a table in Spark's SQL."""
         return ".".join(f"`{part}`" for part in (self.catalog, namespace, table))
 
     def __str__(self) -> str:
@@ -175,9 +175,9 @@ def index_table_name(table: str) -> str:
 
 
 def asked(question: Callable[[], T], whom: str) -> T:
-    """The answer of a catalog's library. Raises PipelineError on errors, and if no answer comes.
+    """Returns the result of a call to a catalog's library. Raises PipelineError on errors, and if no result comes.
 
-    These libraries have no timeout of their own. A call without an answer is left in its thread.
+    These libraries have no timeout of their own. A call without a result is left in its thread.
     """
     answers: list[T] = []
     errors: list[Exception] = []

@@ -18,7 +18,7 @@ number, with new tasks and new transactions. What a crash leaves, and what the n
 | 1, 2 | the same; and the entry in the ledger, which any run may take | the same |
 | the decision's record, without its end | an open transaction in the ledger | 1 aborts it: nothing was decided |
 | 3 | a decision; all of its transactions open | reads it in 2, commits them, and aborts its own |
-| some of 4 | a decision; some of its transactions open | the same; those that are committed say so once more |
+| some of 4 | a decision; some of its transactions open | the same; the committed ones return the same result again |
 | 4, 5 | a decision; nothing open | the same: it finds all committed, and aborts its own |
 | the caller's note | nothing | there is none: the next batch has another number |
 
@@ -52,7 +52,7 @@ class BatchTorn(ClientError):
 
 
 class PartsTooOld(ClientError):
-    """The transactions might end by themselves before they are committed."""
+    """The transactions might time out before they are committed."""
 
 
 class PartsLost(ClientError):
@@ -61,9 +61,9 @@ class PartsLost(ClientError):
 
 class Committed(Enum):
     NOW = auto()
-    """By this call."""
+    """The batch was committed by this call."""
     BEFORE = auto()
-    """By an earlier run, or by this call after an earlier run's decision. The parts of this run were aborted."""
+    """The batch was committed by an earlier run, or by this call after its decision. This run's parts were aborted."""
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +86,7 @@ class Committer:
     @property
     def prefix(self) -> str:
         """The prefix of the transactional ids of all its parts."""
-        return f"kwire-part/{quote(self.writer, safe='')}/"  # no other writer's begin so
+        return f"kwire-part/{quote(self.writer, safe='')}/"  # unique: no other writer's prefix begins with it
 
     def commit(self, batch: int, parts: Sequence[Part]) -> Committed:
         """Commits a batch. Batch numbers ascend. Raises BatchTorn, PartsTooOld, PartsLost and other ClientErrors."""
@@ -131,10 +131,10 @@ class Committer:
         return lost
 
     def _mended(self, batch: int, decided: Sequence[Part], lost: Sequence[Part], ours: Sequence[Part]) -> list[Part]:
-        """The new decision in place of one that has lost some of its parts."""
+        """Returns the new decision in place of one that has lost some of its parts. Raises BatchTorn."""
         with_records = [it for it in decided if it.transaction is not None]
         if len(lost) == len(with_records):
-            return list(ours)  # none of it is to be seen: it may be decided anew, whatever it is
+            return list(ours)  # no reader sees any of it, so the new parts may have other records
         by_task = {it.task: it for it in ours}
         torn = [it for it in lost if it.task not in by_task or not it.is_alike(by_task[it.task])]
         if torn:

@@ -17,7 +17,7 @@ from kwire.client.topics import NewTopic, create_topics
 _CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
 _FIRST_LOOK: Final = 32
 _FARTHER: Final = 16
-"""If a key's newest record is not among the last offsets, this many times as many are read, up to all."""
+"""The factor by which the number of offsets to read grows, up to all, until a key's newest record is found."""
 
 
 class KeptTopic:

@@ -58,7 +58,7 @@ class Ledger:
     def decide(self, decision: Decision) -> None:
         """Writes a decision. Raises ProducerFenced if another run has taken the entry: then nothing is decided.
 
-        After another ClientError it may be decided or not; `last` of a new Ledger tells.
+        After another ClientError it may be decided or not; `last` of a new Ledger has the result.
         """
         with self._producer.transaction():
             self._producer.produce({self._kept.at: [Record(0, self._now_ms(), self._key, encode(decision))]})

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by its key as Kafka's Java producer decides, so that keys stay together.
+"""Chooses a record's partition: by its key, like Kafka's Java producer, so that keys stay together.
 
 A record without a key may go anywhere. Those go to one partition until a batch for it is full, then to the next: large
 batches cost less than many small ones (KIP-480).

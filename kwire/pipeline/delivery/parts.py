@@ -34,7 +34,7 @@ _LOST: Final = {
     ErrorCode.INVALID_TXN_STATE,
 }
 _FORGOTTEN: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-"""For an id that was unused for days. Its transaction may have been committed."""
+"""The error for an id that was unused for days. Its transaction may have been committed."""
 
 
 @attrs.frozen
@@ -45,12 +45,12 @@ class OpenTransaction:
     producer_id: int
     producer_epoch: int
     gives_epochs: bool
-    """Whether it uses transaction version 2, and has to be ended in that version."""
+    """True if it uses transaction version 2, and has to be ended in that version."""
 
 
 @attrs.frozen
 class Part:
-    """What one task wrote. Two parts that have the same records in the same order have the same checksum."""
+    """The records of one task. Two parts that have the same records in the same order have the same checksum."""
 
     task: int
     records: int
@@ -58,7 +58,7 @@ class Part:
     transaction: OpenTransaction | None
     """None for a task that had nothing to write."""
     begun_ms: int
-    """By the clock of the machine that wrote it."""
+    """The time when it began, by the clock of the machine that wrote it."""
 
     def is_alike(self, other: Part) -> bool:
         return (self.task, self.records, self.checksum) == (other.task, other.records, other.checksum)
@@ -131,7 +131,7 @@ class PartWriter:
                 self._producer.abort()
 
     def finish(self) -> Part:
-        """Writes what is left. The transaction stays open."""
+        """Writes the remaining records. The transaction stays open."""
         self.records.flush()
         self._is_finished = True
         it = self._producer

@@ -32,8 +32,8 @@ class PositionedWriter:
     """Takes the name. All methods raise ClientError; ProducerFenced if another writer has taken the name since.
 
     name: becomes the transactional id.
-    kept: where the position is, under `key`.
-    exactly_once: whether it uses transactions.
+    kept: the topic that has the position, under `key`.
+    exactly_once: True to use transactions.
     timeout_ms: the time after which the brokers abort a transaction.
     now_ms: the time since the epoch, for the position's record.
     """
@@ -63,12 +63,12 @@ class PositionedWriter:
         self._producer.init()
 
     def position(self) -> bytes | None:
-        """The last one that was kept; None for a name that is new."""
+        """Returns the last position that was kept; None for a new name."""
         return self._kept.newest(self._key)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What the block writes and keeps is committed as a whole when it ends, and aborted if it raises.
+        """Commits the block's records and position as a whole when it ends, and aborts them if it raises.
 
         Without transactions, records that were written before the block raised may remain.
         """
@@ -79,7 +79,7 @@ class PositionedWriter:
             yield
 
     def write(self, batches: Mapping[TopicPartition, Sequence[Record]]) -> dict[TopicPartition, int]:
-        """Writes a batch to each partition. Returns the offset of its first record, -1 where no broker tells it."""
+        """Writes a batch to each partition. Returns the offsets of their first records, -1 if a broker returns none."""
         return self._producer.produce(batches)
 
     def keep(self, position: bytes, others: Mapping[bytes, bytes | None] | None = None) -> None:

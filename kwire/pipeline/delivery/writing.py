@@ -26,7 +26,7 @@ _SIZES: Final = struct.Struct("<qqq")
 class RecordWriter:
     """Writes records with a producer that is ready. Call `flush` last.
 
-    first_partition: where records without keys go first. Each task has a different one.
+    first_partition: the first partition for records without keys. Each task has a different one.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class RecordWriter:
         self._gathered_bytes = 0
         self._counts: dict[str, int] = {}
         self._turns: dict[str, int] = defaultdict(int)
-        """By topic: the bytes of records without keys."""
+        """The bytes of records without keys, by topic."""
         self.records = 0
-        """How many were added."""
+        """The number of added records."""
         self.checksum = 0
         """The checksum of the added records in order: equal for tasks with the same records."""
 
@@ -86,7 +86,7 @@ class RecordWriter:
 
 
 def _produce(producer: Producer, gathered: Mapping[TopicPartition, list[Record]], batch_bytes: int) -> None:
-    """One batch of each partition at a time."""
+    """Writes one batch of each partition at a time."""
     left = {at: split_records(records, batch_bytes) for at, records in gathered.items()}
     while left:
         batches = {at: some for at, parts in left.items() if (some := next(parts, None)) is not None}
@@ -96,7 +96,7 @@ def _produce(producer: Producer, gathered: Mapping[TopicPartition, list[Record]]
 
 
 def partitions_to_write(cluster: Cluster, topic: str) -> int:
-    """How many partitions a topic has. A missing topic is created if the brokers create topics for producers.
+    """Returns the number of partitions. A missing topic is created if the brokers create topics for producers.
 
     Raises UnknownTopic if they do not, and other ClientErrors.
     """
@@ -111,7 +111,7 @@ def partitions_to_write(cluster: Cluster, topic: str) -> int:
         try:
             return len(cluster.topic(topic).leaders)
         except UnknownTopic as error:
-            raise Refused(error.message, error.code) from None  # which may pass: it is being made
+            raise Refused(error.message, error.code) from None  # may_pass, because the topic is being created
 
     try:
         return cluster.until_done(look)

@@ -18,7 +18,7 @@ The files are in buckets of one field, so that a query reads only one of the fil
 **It may lag.** A query reads what is not indexed yet straight from the brokers, so the job can commit rarely.
 
 * `fields.py`: the indexed fields, and how they are read out of JSON
-* `plan.py`, `layout.py`: what the job will do, and the table that it writes
+* `plan.py`, `layout.py`: the plan of the job, and the table that it writes
 * `where.py`: parses a query's condition, and evaluates it for a single record
 * `found.py`: a found record; `lookup.py`: finds in the index; `tail.py`: at the brokers; `query.py`: in both together
 """

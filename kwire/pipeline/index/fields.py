@@ -45,14 +45,14 @@ class Field:
 
 @attrs.frozen
 class Wanted:
-    """A field as it was asked for: without a type, it is found out."""
+    """A field of --fields. Without a type, the type is inferred from a sample."""
 
     path: str
     type: FieldType | None = None
 
 
 def parse_fields(text: str) -> tuple[Wanted, ...]:
-    """`user_id,order.total:DOUBLE`. Raises PipelineError."""
+    """Parses fields such as `user_id,order.total:DOUBLE`. Raises PipelineError."""
     found: list[Wanted] = []
     for part in filter(None, (it.strip() for it in text.split(","))):
         path, colon, given = (it.strip() for it in part.partition(":"))
@@ -76,7 +76,7 @@ def parse_fields(text: str) -> tuple[Wanted, ...]:
 
 
 def with_columns(typed: Iterable[tuple[str, FieldType]]) -> tuple[Field, ...]:
-    """The fields with their columns: `user.id` becomes user_id, and what is taken gets another underscore."""
+    """Returns the fields with their columns: `user.id` becomes user_id, with more underscores if the name is taken."""
     taken = set(OWN_COLUMNS)
     found = []
     for path, kind in typed:
@@ -91,9 +91,9 @@ def with_columns(typed: Iterable[tuple[str, FieldType]]) -> tuple[Field, ...]:
 def ordered(
     fields: Sequence[Field], different: Mapping[str, int], buckets: int
 ) -> tuple[tuple[Field, ...], Field | None]:
-    """The fields as the index is sorted by them, and the one that its buckets are made by, if any can be.
+    """Returns the fields in the sort order of the index, and the field of its buckets, if there is one.
 
-    different: how many different values a sample has of each field, by its column.
+    different: the number of different values of each field in a sample, by its column.
 
     Fields that repeat most come first, so the records of each of their values are adjacent, and within these the
     records of the next field's values. In the reverse order, a field that hardly repeats would scatter all others.
@@ -107,13 +107,13 @@ def ordered(
 
 
 class NotIndexed(Exception):
-    """A value that cannot be indexed, and why."""
+    """A value that cannot be indexed; the message is the reason."""
 
 
 def read_fields(value: bytes | None, fields: Sequence[Field]) -> list[object]:
-    """The fields of a record's value, in their order, as the index would have them. Raises NotIndexed.
+    """Returns the fields of a record's value, in their order, as the index would have them. Raises NotIndexed.
 
-    Of a field that a value has twice, the last counts.
+    If a value has a field twice, the last one counts.
     """
     if value is None:
         return [None] * len(fields)
@@ -143,7 +143,7 @@ def _read_field(at: object, field: Field) -> object:
         case "DOUBLE" if type(at) in (int, float):
             return _as_double(cast("float", at))
         case "STRING" if isinstance(at, str):
-            # Half a surrogate pair is no character: a question mark, as Java has it.
+            # Half a surrogate pair is no character: it becomes a question mark, as in Java.
             return at if at.isascii() else at.encode(errors="replace").decode()
         case "BOOLEAN" if isinstance(at, bool):
             return at
@@ -153,7 +153,7 @@ def _read_field(at: object, field: Field) -> object:
 def _as_double(number: float) -> float:
     try:
         return float(number)
-    except OverflowError:  # of a whole number
+    except OverflowError:  # a whole number that is too large
         return float("inf") if number > 0 else float("-inf")
 
 
@@ -165,12 +165,12 @@ _DECODER: Final = json.JSONDecoder(parse_constant=_refuse)
 
 
 def fields_to_json(fields: Sequence[Field]) -> str:
-    """For the table's properties."""
+    """Returns the fields as JSON for the table's properties."""
     return json.dumps([attrs.asdict(it) for it in fields])
 
 
 def fields_from_json(text: str) -> tuple[Field, ...]:
-    """Raises PipelineError for what no kwire wrote."""
+    """Parses the fields. Raises PipelineError for JSON that this version of kwire did not write."""
     try:
         found = tuple(Field(it["path"], it["type"], it["column"]) for it in json.loads(text))
     except (ValueError, TypeError, KeyError):

@@ -70,7 +70,7 @@ def open_index(plan: TablePlan, spark: SparkSession, sample: Sample, run_id: str
         properties = {}
         fields = _create(plan, spark, name, sample)
     table = Table(spark, name, run_id=run_id)
-    if _ORDERED not in properties:  # also where a kill came between this and the line above
+    if _ORDERED not in properties:  # also after a kill between this and the line above
         columns = ", ".join(f"`{it.column}`" for it in fields)
         by_bucket = "DISTRIBUTED BY PARTITION " if table.is_partitioned() else ""
         spark.sql(f"ALTER TABLE {name} WRITE {by_bucket}LOCALLY ORDERED BY {columns}")
@@ -146,7 +146,7 @@ def _create(plan: IndexPlan, spark: SparkSession, name: str, sample: Sample) -> 
 
 
 def _count_values(sample: DataFrame, fields: Sequence[Field]) -> dict[str, int]:
-    """How many different values each field has in the sample, by its column."""
+    """Returns the number of different values of each field in the sample, by its column."""
     decoded = decode_fields(sample, fields).where(F.col(REASON).isNull())
     counts = [F.count_distinct(F.col(f"{DECODED}.`{it.column}`")).alias(it.column) for it in fields]
     (row,) = decoded.agg(*counts).collect()

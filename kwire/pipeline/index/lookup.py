@@ -55,7 +55,7 @@ class Index:
     fields: tuple[Field, ...]
     position: Position
     committed_ms: int
-    """When the job last committed, by its own clock."""
+    """The time of the job's last commit, by its own clock."""
 
     def rows(self) -> int:
         newest = self.table.current_snapshot()
@@ -63,15 +63,15 @@ class Index:
         return int((None if summary is None else summary["total-records"]) or 0)
 
     def find(self, condition: Condition | None, limit: int) -> Iterator[FoundRecord]:
-        """The first `limit` records that meet it, by time. Raises PipelineError."""
+        """Yields the first `limit` records that meet the condition, by time. Raises PipelineError."""
         parts = [None] if condition is None else lookups(condition)
         found = heapq.merge(*(_find(self.table, self.fields, it, limit) for it in parts), key=lambda it: it.order)
-        # A record may meet several of the parts, and then stands next to itself.
+        # A record may meet several of the parts: its copies are adjacent, and one of them is kept.
         return islice((it for _, (it, *_) in groupby(found, key=lambda it: it.order)), limit)
 
 
 def open_index(warehouse: Warehouse, name: str) -> Index:
-    """Raises PipelineError for a table that is not there, is no index, or was never written."""
+    """Raises PipelineError for a table that does not exist, is no index, or was never written."""
     if not warehouse.exists():
         raise PipelineError(f"index {name} not found: there are no tables in {warehouse}")
     catalog = warehouse.pyiceberg_catalog()
@@ -109,7 +109,7 @@ def _as_index(name: str, table: Table) -> Index:
 
 
 def _committed(table: Table) -> Snapshot | None:
-    """The newest snapshot that a job made; upkeep makes others."""
+    """Returns the newest snapshot that a job made; maintenance makes others."""
     newest = table.current_snapshot()
     if newest is not None and newest.summary is not None and PROPERTY in newest.summary.additional_properties:
         return newest
@@ -179,7 +179,7 @@ _ICEBERG: Final[Mapping[Operator, Any]] = {
 }
 
 
-# Their types know of no names.
+# The type annotations of pyiceberg do not accept a column's name.
 _IN: Final[Callable[[str, list[Value]], iceberg.BooleanExpression]] = iceberg.In  # type: ignore[assignment]
 _IS_NULL: Final[Callable[[str], iceberg.BooleanExpression]] = iceberg.IsNull  # type: ignore[assignment]
 
@@ -239,5 +239,5 @@ def _placeholder(column: Column) -> str:
 
 
 def _stored(column: Column, value: Value) -> Value:
-    """Timestamps in microseconds, as the files have them."""
+    """Converts a timestamp to microseconds, as the files have it."""
     return value * 1000 if column.type == "TIMESTAMP" and isinstance(value, int) else value

@@ -1,4 +1,4 @@
-"""What an index job will do, as a value: a table job's plan with fields and its own properties."""
+"""The plan of an index job, as a value: a table job's plan with fields and its own properties."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS_PROPERTY: Final = "kwire.index.fields"
 ROW_GROUP_BYTES: Final = 4 << 20
 PAGE_BYTES: Final = 64 << 10
 BLOOM_BYTES: Final = 128 << 10
-"""With this size a filter of a row group of 100,000 values is wrong about once in 200 times."""
+"""The size of a Bloom filter. For a row group of 100,000 values about 1 in 200 lookups is a false positive."""
 
 
 @attrs.frozen(kw_only=True)

@@ -22,12 +22,12 @@ from kwire.pipeline.tables.position import Gap
 from kwire.pipeline.warehouse import Warehouse
 
 DEFAULT_TAIL_LIMIT: Final = 200_000
-"""Offsets: what Python reads and decodes in a few seconds."""
+"""The number of offsets that Python reads and decodes in a few seconds."""
 
 
 @attrs.frozen(kw_only=True)
 class Query:
-    """`since_ms` is included, `until_ms` is not. `tail_limit` counts offsets; with 0 the brokers are not asked."""
+    """`since_ms` is inclusive, `until_ms` exclusive. `tail_limit` counts offsets; 0 sends no requests to brokers."""
 
     topic: str
     bootstrap: str
@@ -40,7 +40,7 @@ class Query:
     tail_limit: int = DEFAULT_TAIL_LIMIT
 
     def condition(self, index: Index, *, now_ms: int) -> Condition | None:
-        """All that a record has to meet. Raises PipelineError."""
+        """Returns the condition that a record has to meet, of `where` and the times. Raises PipelineError."""
         parts: list[Condition] = []
         if self.where is not None:
             parts.append(parse_where(self.where, index.fields, now_ms=now_ms))
@@ -55,22 +55,22 @@ class Query:
 
 @attrs.frozen(kw_only=True)
 class Freshness:
-    """The state of the index at the query. The last three are None if the brokers were not asked."""
+    """The state of the index at the query. The last three are None if no request was sent to brokers."""
 
     index: str
     topic: str
     rows: int
     offsets: Mapping[int, int]
-    """The next to be indexed, by partition."""
+    """The next offset to be indexed, by partition."""
     age_s: float
-    """Since the job last committed."""
+    """The time since the job's last commit."""
     lag: Mapping[int, int] | None
     not_indexed: int | None
-    """Records of the tail without the fields' types."""
+    """The number of records in the tail that cannot be indexed."""
     lost: tuple[Gap, ...] | None
 
     def describe(self) -> dict[str, object]:
-        """Names that stay."""
+        """Returns the values under stable names."""
         return {
             "index": self.index,
             "topic": self.topic,
@@ -85,7 +85,7 @@ class Freshness:
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """The records by time. There are more where `is_cut`."""
+    """The records by time. `is_cut` is True if there are more."""
 
     records: list[FoundRecord]
     is_cut: bool

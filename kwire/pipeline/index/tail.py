@@ -25,7 +25,7 @@ from kwire.pipeline.topic_state import topic_state
 
 _HINT: Final = "--tail-limit 0 asks the index alone"
 _ENDS_AT_ONCE_MS: Final = 50
-"""The requested records exist already, so a fetch never has to wait."""
+"""The maximum wait of a fetch. The requested records exist already, so a fetch never has to wait."""
 
 
 @attrs.define(eq=False)
@@ -39,7 +39,7 @@ class Tail:
     lost: tuple[Gap, ...] = ()
     """Records that retention deleted before they were indexed."""
     not_indexed: int = 0
-    """Records that would go to the errors table."""
+    """The number of records that would go to the errors table."""
 
     @property
     def offsets(self) -> int:

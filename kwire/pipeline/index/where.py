@@ -7,7 +7,7 @@ comparison with null is neither true nor false, and only records for which the c
 side is an indexed field, or Kafka's key, partition, offset or timestamp; `kafka.key` is Kafka's key even if a field is
 called `key`. A key is text, or bytes as in X'00ff'.
 
-A user's text never goes further than this tree: columns are those of the index, and values are passed as parameters.
+A user's text is never part of a statement: columns are those of the index, and values are passed as parameters.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from kwire.pipeline.moments import parse_moment
 ColumnType = FieldType | Literal["BYTES", "TIMESTAMP"]
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 Value = bool | int | float | str | bytes
-"""Of a TIMESTAMP: ms since the epoch."""
+"""A value of a column's type. A TIMESTAMP is in milliseconds since the epoch."""
 
 _DEEPEST: Final = 100
 
 
 @attrs.frozen
 class Column:
-    """`place` is where it stands in the index: a column, or a column and what is in it."""
+    """A column of a condition. `place` is its path in the index: a column, or a struct column and its field."""
 
     name: str
     type: ColumnType
@@ -87,7 +87,7 @@ Condition = And | Or | Not | Compare | In | IsNull
 
 
 def holds(condition: Condition, value_of: Callable[[Column], object]) -> bool | None:
-    """Whether a record meets it; None where a null leaves that open."""
+    """Returns True if a record meets the condition; None if a null makes that unknown, as in SQL."""
     match condition:
         case And(of):
             return _all(holds(it, value_of) for it in of)
@@ -120,17 +120,17 @@ def _not(it: bool | None) -> bool | None:
 
 
 def lookups(condition: Condition, most: int = 16) -> tuple[Condition, ...]:
-    """The condition as several that each look something up by its value; a record meets it if it meets one of them.
+    """Splits the condition into alternatives that are lookups by value; a record meets it if it meets one of them.
 
-    An index finds values fast, and cannot tell where either of two fields has one. Where that does not help, as with
-    ranges, or where there would be more than `most`, it is the condition itself.
+    An index finds values fast, but not a condition such as "one field or the other". Returns the condition itself if
+    alternatives do not help, as with ranges, or if there would be more than `most`.
     """
     found = _alternatives(condition, most)
     return found if found is not None and all(map(_names_values, found)) else (condition,)
 
 
 def _alternatives(condition: Condition, most: int) -> tuple[Condition, ...] | None:
-    """None if there are too many."""
+    """Returns None if there are too many."""
     match condition:
         case Or(of):
             parts = [_alternatives(it, most) for it in of]
@@ -167,7 +167,7 @@ _COMPARISONS: Final[Mapping[Operator, Callable[..., bool]]] = {
 
 
 def parse_where(text: str, fields: Sequence[Field], *, now_ms: int) -> Condition:
-    """The condition of --where. `now_ms` is what ages such as '2h' are counted from. Raises PipelineError."""
+    """Parses the condition of --where. Ages such as '2h' are relative to `now_ms`. Raises PipelineError."""
     return _Parser(text, fields, now_ms).whole()
 
 
@@ -220,7 +220,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """OR binds weaker than AND, and AND weaker than NOT."""
+    """A recursive-descent parser. OR binds weaker than AND, and AND weaker than NOT."""
 
     def __init__(self, text: str, fields: Sequence[Field], now_ms: int) -> None:
         self._tokens = list(_tokens(text))
@@ -303,7 +303,7 @@ class _Parser:
         return self._columns[name]
 
     def _value(self, column: Column) -> Value:
-        """A literal as a value of the column's."""
+        """Parses a literal as a value of the column's type."""
         token = self._take()
         found = _as_value(token, column.type, self._now_ms)
         if found is None:
@@ -336,7 +336,7 @@ class _Parser:
 
 
 def _as_value(token: _Token, kind: ColumnType, now_ms: int) -> Value | None:
-    """None where the one is none of the other."""
+    """Returns None if the token is no value of that type."""
     match (token.kind, kind):
         case ("number", "BIGINT") if re.fullmatch(r"[+-]?\d{1,19}", token.text):
             found = int(token.text)

@@ -1,6 +1,6 @@
 """Mirrors topics to another cluster: partitions, configurations, records, and the offsets of groups.
 
-`plan.py` is what a mirror will do, and `run.py` does it on Spark. Tasks copy partitions with `writing.py`. A compacted
+`plan.py` is the plan of a mirror, and `run.py` runs it on Spark. Tasks copy partitions with `writing.py`. A compacted
 topic of the target has the mirror's state, in the values of `state.py`: each partition's position, and the offset map,
 whose runs `offsets.py` computes. `topics.py` keeps the target's topics equal to the source's, `groups.py` translates
 the offsets of groups, and `origins.py` detects loops of mirrors.

@@ -26,7 +26,7 @@ from kwire.pipeline.mirror.offsets import Run, translated
 from kwire.pipeline.mirror.state import Position
 
 _OF_JOBS: Final = "kwire-pipeline-"
-"""The prefix of groups that show a job's progress at the source. They mean nothing at the target."""
+"""The prefix of groups that show a job's progress at the source. They have no meaning at the target."""
 
 
 @attrs.frozen
@@ -37,7 +37,7 @@ class Mirrored:
     runs: Sequence[Run]
 
     def translate(self, source: int) -> int:
-        """Where a consumer that is at offset `source` goes on at the target. Exact or earlier, never later."""
+        """Returns the target offset for a consumer at offset `source`. Exact or earlier, never later."""
         return translated(self.runs, self.position.target_begin, min(source, self.position.next))
 
 
@@ -65,7 +65,7 @@ def to_commit(
 def take_over(
     source: Cluster, target: Cluster, pattern: str, mirrored: Mapping[TopicPartition, Mirrored]
 ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-    """Commits at the target. Returns what was committed for which groups. Raises ClientError."""
+    """Commits groups' offsets at the target. Returns the committed offsets by group. Raises ClientError."""
     done: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     starts: dict[TopicPartition, int] = {}
     targets = {it.position.target for it in mirrored.values()}
@@ -84,7 +84,7 @@ def take_over(
         wanted = to_commit(committed, fetch_offsets(target, group_id), mirrored, starts)
         try:
             commit_offsets(target, group_id, wanted)
-        except GroupHasMembers:  # it lives there by now
+        except GroupHasMembers:  # the group has members at the target now
             continue
         if wanted:
             done[group_id] = wanted

@@ -1,4 +1,4 @@
-"""The offset map of one partition: where the source's records are at the target. Pure.
+"""The offset map of one partition, from offsets of the source to offsets of the target. Pure.
 
 The offsets differ: the target has markers of the mirror's transactions and lacks those of the source, and records that
 were compacted away at the source leave no gap at the target. But in long stretches both have consecutive offsets. Such
@@ -25,7 +25,7 @@ from typing import Final
 import attrs
 
 MOST_RUNS: Final = 512
-"""The runs of a partition before some are dropped."""
+"""The maximum number of runs of a partition; beyond it some are dropped."""
 
 
 @attrs.frozen
@@ -76,7 +76,7 @@ def renewed(runs: Sequence[Run], newer: Sequence[Run]) -> list[Run]:
 
 
 def translated(runs: Sequence[Run], begin: int, source: int) -> int:
-    """Where a consumer at offset `source` of the source continues at the target.
+    """Returns the target offset at which a consumer at offset `source` of the source continues.
 
     runs: some of the partition's runs, in order; with fewer runs the answer may be earlier.
     begin: the target's offset where the mirror began, for offsets before all runs.

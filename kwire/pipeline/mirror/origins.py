@@ -1,8 +1,8 @@
-"""Where a topic's records come from, so that none are mirrored back to their origin. Pure.
+"""The origins of a topic's records, so that none are mirrored back to their origin. Pure.
 
 A mirror stores, with its position, the origins of each topic that it writes: the topic that it reads, by cluster id and
 name, and all origins of that topic. It finds those in the kept topics of the mirrors that write into the source's
-cluster. So the last mirror of a chain knows all clusters of the chain.
+cluster. So the last mirror of a chain has all clusters of the chain.
 
 Two mirrors that start at the same moment in opposite directions would not find each other. So each writes its origins
 first and then reads the other's: at least one of them sees both, and stops.
@@ -28,7 +28,7 @@ class Cycle(PipelineError):
 
 
 Lineage = Mapping[str, Mapping[str, frozenset[Origin]]]
-"""By topic of a cluster, the known origins of its records, by the kept topic that says so."""
+"""The known origins of records, by topic of a cluster, and by the kept topic that stores them."""
 
 
 def origins_of(source: Origin, lineage: Lineage) -> frozenset[Origin]:

@@ -1,4 +1,4 @@
-"""What a mirror will do, as a value: made from flags or a file, checked, and printed, all without Spark."""
+"""The plan of a mirror, as a value: made from flags or a file, checked, and printed, all without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kwire.pipeline.tables.position import Holder, OnGap
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LONGEST_NAME: Final = 249 - len(TOPIC_PREFIX)
 _ISOLATION: Final = "read_committed"
-# A task has whole partitions, so that there is one writer for each.
+# A task has whole partitions, so that each partition has one writer.
 _SPLITTING: Final = {"minpartitions", "maxrecordsperpartition"}
 
 
@@ -32,7 +32,7 @@ class MirrorPlan:
     topics: tuple[str, ...]
     rename: str = "{topic}"
     name: str | None = None
-    """None: made of the two clusters' ids."""
+    """None: the name is derived from the two clusters' ids."""
     exactly_once: bool = False
     begin: Beginning = "earliest"
     on_gap: OnGap = "fail"
@@ -40,7 +40,7 @@ class MirrorPlan:
     """The groups whose offsets are translated: a regular expression of whole names. None: of no group."""
     groups_interval_s: float = 10.0
     excluded_configs: frozenset[str] = frozenset()
-    """Loop those that are never mirrored."""
+    """The configurations that are not mirrored, besides those that never are."""
     compression: str = "lz4"
     once: bool = False
     interval_s: float = 1.0
@@ -103,7 +103,7 @@ class MirrorPlan:
         return CODEC_NAMES.index(self.compression)
 
     def holder(self, kept_topic: str) -> Holder:
-        """Whose the positions are, for messages."""
+        """Returns the owner of the positions, for messages."""
         return Holder(
             "the mirror",
             "begin another mirror, with names of its own: --name NAME --rename new.{topic}",
@@ -115,7 +115,7 @@ class MirrorPlan:
         return source_options(self.source, ",".join(self.topics), _ISOLATION, self.source_options)
 
     def describe(self) -> dict[str, object]:
-        """For --dry-run: names that stay."""
+        """Returns the plan for --dry-run, under stable names."""
         return {
             "from": self.source,
             "to": self.target,

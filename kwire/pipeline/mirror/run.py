@@ -54,7 +54,7 @@ _TOPICS_INTERVAL_S = 60.0
 
 @attrs.define(eq=False)
 class MirrorRun(StreamingRun):
-    """One owner, the job. Spark calls `_batch` in a thread of its own, one batch after the other.
+    """A mirror as a run of a job, its only owner. Spark calls `_batch` in its own thread, one batch after the other.
 
     run_id: the id of this run of the job; it distinguishes two mirrors of the same name.
     """
@@ -66,7 +66,7 @@ class MirrorRun(StreamingRun):
     timeout_s: float = TIMEOUT_S
     topics_interval_s: float = _TOPICS_INTERVAL_S
     advanced_s: float = 0.0
-    """When a batch was last written, on the monotonic clock; at first, when the run began."""
+    """The time of the last written batch, on the monotonic clock; at first, the time when the run began."""
     _upkeep: _Upkeep | None = None
     _writing: Writing | None = None
     _mirrored: dict[TopicPartition, Mirrored] = attrs.field(factory=dict)
@@ -74,13 +74,13 @@ class MirrorRun(StreamingRun):
     _origins: dict[str, frozenset[Origin]] = attrs.field(factory=dict)
     _target_ids: dict[str, str] = attrs.field(factory=dict)
     _configs: dict[str, Mapping[str, str]] = attrs.field(factory=dict)
-    """By topic of the source: the configurations that were copied to the target."""
+    """The configurations that were copied to the target, by topic of the source."""
     _batch_bytes: dict[str, int] = attrs.field(factory=dict)
-    """By topic of the target."""
+    """The largest batch of records, by topic of the target."""
     _refusal: PipelineError | None = None
     """An error found outside the batches, which ends the mirror at the next batch."""
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
-    """Guards what the batches and the second thread share: `_mirrored`, `_configs`, `_batch_bytes`, `_origins`."""
+    """Guards the state that both threads share: `_mirrored`, `_configs`, `_batch_bytes`, `_origins`."""
     _following: threading.Lock = attrs.field(factory=threading.Lock)
     """Held by the thread that changes the target's topics."""
 
@@ -119,13 +119,13 @@ class MirrorRun(StreamingRun):
             self._upkeep.thread.start()
 
     def stop(self) -> None:
-        """Lets a batch that is being written come to its end, and ends the query. May be called twice."""
+        """Lets the current batch finish, and ends the query. May be called twice."""
         if self._upkeep is not None:
             self._upkeep.stop()
         self._stream.stop()
 
     def end(self) -> None:
-        """After the last query: groups are taken over once more."""
+        """Called after the last query: commits the groups' offsets again."""
         if self._mirrored and self.failure is None and self._refusal is None:
             self.look_after_groups()
 
@@ -151,7 +151,7 @@ class MirrorRun(StreamingRun):
                 raise AnotherMirror(self._writing.name, at)
 
     def _begin(self, source: Cluster, target: Cluster, writing: Writing, found: JobStart) -> None:
-        """Makes topics, and declares where each partition starts."""
+        """Creates topics, and declares the start of each partition."""
         kept = KeptTopic(target, writing.kept_topic)
         kept.make()
         for topic, it in found.topics.items():
@@ -207,7 +207,7 @@ class MirrorRun(StreamingRun):
         )
 
     def _check_origins(self, source: Cluster, source_id: str, target_id: str) -> None:
-        """Raises Cycle. Notes origins that the topics have got since."""
+        """Stores new origins of the topics. Raises Cycle."""
         lineage = lineage_at(source, self.plan.topics)
         found = {
             topic: check_origins(Origin(source_id, topic), Origin(target_id, to), lineage)
@@ -229,7 +229,7 @@ class MirrorRun(StreamingRun):
             self._look_at_topics(source, ends)
             self._meet_new_partitions(source, target, writing, ends)
         stretches = self._stretches(ends)
-        if not stretches:  # a job that takes what is there always has a batch, if only an empty one
+        if not stretches:  # a job with --once always has a batch, even if it is empty
             return
         task = MirrorTask(
             source=self.plan.source,
@@ -239,13 +239,13 @@ class MirrorRun(StreamingRun):
             stretches=stretches,
             topic_ids={topic: state.topic_id for topic, state in self._states.items()},
         )
-        # On Spark's way to Python a column of nothing but nulls takes 20 times as long as one of empty lists.
+        # From Spark to Python, a column of nulls only takes 20 times as long as one of empty lists.
         no_headers = F.array().cast(records.schema["headers"].dataType)
         rows = records.withColumn("headers", F.coalesce("headers", no_headers)).select(*COLUMNS)
         told = [row.told for row in map_in_arrow(rows, task.copy, SCHEMA).collect()]
         counts = self._take_note(told)
         left = [it for at, it in stretches.items() if self._mirrored[at].position.next < it.until]
-        if left:  # nothing but control records, or what was compacted away
+        if left:  # only control records, or records that were compacted away
             with reached(self.plan.target, "--to", self.timeout_s) as target:
                 for it in left:
                     self._note(copy_stretch(target, writing, it, (), now_ms=now_ms))
@@ -253,7 +253,7 @@ class MirrorRun(StreamingRun):
         self._tell(stretches, counts, self.advanced_s - began_s)
 
     def _look_at_topics(self, source: Cluster, ends: Mapping[str, Mapping[int, int]]) -> None:
-        """Notes where topics end. Raises PipelineError for one that is another by now."""
+        """Stores the ends of the topics. Raises PipelineError if one was replaced by another."""
         assert self._writing is not None
         for topic in ends:
             state = source_state(self.plan, source, topic)
@@ -265,7 +265,7 @@ class MirrorRun(StreamingRun):
     def _meet_new_partitions(
         self, source: Cluster, target: Cluster, writing: Writing, ends: Mapping[str, Mapping[int, int]]
     ) -> None:
-        """Gives the target the partitions that the source has got, and declares where they start; and new origins."""
+        """Adds the source's new partitions to the target, and declares their starts, and new origins."""
         for topic, offsets in ends.items():
             new = sorted(number for number in offsets if TopicPartition(topic, number) not in self._mirrored)
             if new:
@@ -300,7 +300,7 @@ class MirrorRun(StreamingRun):
         return found
 
     def _take_note(self, told: list[str]) -> dict[str, int]:
-        """What tasks have done, in records by topic. Raises PipelineError for what one of them could not do."""
+        """Stores the tasks' results. Returns the number of records by topic. Raises PipelineError if a task failed."""
         counts: dict[str, int] = defaultdict(int)
         problem: PipelineError | None = None
         for text in told:
@@ -319,7 +319,7 @@ class MirrorRun(StreamingRun):
         at = copied.position.at
         before = self._mirrored[at]
         runs = before.runs
-        if copied.was_further:  # a task that was run again has made runs that it did not tell of
+        if copied.was_further:  # a task that was run again has written runs that it did not report
             assert self._writing is not None
             with reached(self.plan.target, "--to", self.timeout_s) as target:
                 runs = State.read(KeptTopic(target, self._writing.kept_topic).all()).runs.get(at, [])
@@ -340,10 +340,10 @@ class MirrorRun(StreamingRun):
                 Step(name=topic, records=counts.get(topic, 0), errors=0, took_s=took_s, offsets=offsets, lag=lag)
             )
 
-    # Loop the batches
+    # Beside the batches
 
     def look_after_groups(self) -> None:
-        """Takes over what groups have committed. Raises PipelineError."""
+        """Commits the groups' offsets at the target. Raises PipelineError."""
         if self.plan.groups is None:
             return
         with self._lock:
@@ -383,7 +383,7 @@ class MirrorRun(StreamingRun):
             self._configs[topic] = wanted
 
     def _keep(self, target: Cluster, values: Mapping[bytes, bytes | None]) -> None:
-        """Keeps what goes with no record."""
+        """Writes values to the kept topic that belong to no record."""
         assert self._writing is not None
         if values:
             at = KeptTopic(target, self._writing.kept_topic).at

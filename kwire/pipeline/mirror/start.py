@@ -1,4 +1,4 @@
-"""Reads a mirror's position from both clusters, and says what it would do, without Spark."""
+"""Reads a mirror's position from both clusters, and describes its start, without Spark."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from kwire.pipeline.topic_state import TopicState, topic_state
 
 @contextmanager
 def both_clusters(plan: MirrorPlan, *, timeout_s: float = TIMEOUT_S) -> Iterator[tuple[Cluster, Cluster]]:
-    """Source and target, on new connections. Raises PipelineError, also for what a client raises in the block."""
+    """Yields source and target, on new connections. Raises PipelineError, also for a ClientError of the block."""
     with reached(plan.source, "--from", timeout_s) as source, reached(plan.target, "--to", timeout_s) as target:
         yield source, target
 
 
 @contextmanager
 def reached(bootstrap: str, flag: str, timeout_s: float = TIMEOUT_S) -> Iterator[Cluster]:
-    """One of the clusters. Raises PipelineError, also for what a client raises in the block."""
+    """Yields one of the clusters. Raises PipelineError, also for a ClientError of the block."""
     with connect(bootstrap, flag, timeout_s=timeout_s) as cluster, explaining():
         yield cluster
 
@@ -44,7 +44,7 @@ class TopicStart:
     target: str
     begun: tables.Start
     is_new: bool
-    """Whether none of it was mirrored yet."""
+    """True if none of it was mirrored yet."""
     origins: frozenset[Origin]
     changes: Changes
     configs: Mapping[str, str]
@@ -63,11 +63,11 @@ class JobStart:
         return TOPIC_PREFIX + self.name
 
     def describe(self) -> dict[str, object]:
-        """For --dry-run: names that stay."""
+        """Returns the start for --dry-run, under stable names."""
         return {"name": self.name, "kept_topic": self.kept_topic}
 
     def describe_topics(self) -> dict[str, dict[str, object]]:
-        """The same for each topic."""
+        """Returns the same for each topic."""
         told: dict[str, dict[str, object]] = {}
         for topic, it in self.topics.items():
             offsets = it.begun.position.offsets
@@ -86,7 +86,7 @@ class JobStart:
 
 
 def job_start(plan: MirrorPlan, source: Cluster, target: Cluster) -> JobStart:
-    """Where the plan's mirror would start. Raises PipelineError for everything that would prevent the start."""
+    """Returns the start of the plan's mirror. Raises PipelineError for everything that would prevent it."""
     source_id, target_id = source.cluster_id or "", target.cluster_id or ""
     name = plan.named(source_id, target_id)
     states = {topic: source_state(plan, source, topic) for topic in plan.topics}

@@ -1,6 +1,6 @@
-"""The function that Spark's Python processes run for a mirror: it copies the connector's rows, partition by partition.
+"""The function that Spark's Python processes run for a mirror. It copies the connector's rows, partition by partition.
 
-A task answers with a row of JSON for each partition.
+A task returns a row of JSON for each partition.
 
 Errors are returned as rows too. Spark would rerun a failed task, and stop the other tasks in the middle of their work,
 and the driver would get only a traceback.
@@ -36,7 +36,7 @@ SCHEMA: Final = "told string"
 
 @attrs.frozen(kw_only=True)
 class MirrorTask:
-    """Sent to the tasks of a batch. `topic_ids` are the ids of the source's topics, as the driver knows them."""
+    """The work of a batch, sent to its tasks. `topic_ids` are the ids of the source's topics at the driver."""
 
     source: str
     target: str

@@ -102,7 +102,7 @@ def carry_out(target: Cluster, name: str, it: Changes) -> None:
         try:
             create_topics(target, [NewTopic(name, it.partitions, configs=configs)])
             return
-        except TopicExists:  # somebody was quicker
+        except TopicExists:  # another client has created it meanwhile
             target.forget_topic(name)
     if it.partitions:
         create_partitions(target, name, it.partitions)

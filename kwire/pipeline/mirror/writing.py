@@ -33,7 +33,7 @@ from kwire.pipeline.mirror.offsets import Run, joined, renewed, runs_of
 from kwire.pipeline.mirror.state import Position, run_values
 
 TRANSACTION_BYTES: Final = 8 << 20
-"""The most that one transaction writes to a partition. That takes a second; the time-out is a minute."""
+"""The maximum size of a transaction. Writing it takes a second; the time-out is a minute."""
 
 
 class AnotherMirror(PipelineError):
@@ -47,7 +47,7 @@ class AnotherMirror(PipelineError):
 
 
 class PositionLost(PipelineError):
-    """The mirror's position is not where it was left."""
+    """The mirror's position is not the one that it has written."""
 
     def __init__(self, at: TopicPartition, found: int | None, wanted: int, kept: str) -> None:
         place = "gone" if found is None else f"offset {found}"
@@ -59,7 +59,7 @@ class PositionLost(PipelineError):
 
 @attrs.frozen(kw_only=True)
 class Writing:
-    """How a mirror writes: the same for all of its batches."""
+    """The settings of a mirror's writers, the same for all of its batches."""
 
     name: str
     kept_topic: str
@@ -67,7 +67,7 @@ class Writing:
     exactly_once: bool
     compression: int
     transaction_bytes: int = TRANSACTION_BYTES
-    """The size of a transaction; without transactions, how much may be written twice."""
+    """The size of a transaction; without transactions, the maximum size of records that may be written twice."""
 
     def transactional_id(self, at: TopicPartition) -> str:
         return f"{self.prefix(at.topic)}{at.partition}"
@@ -91,7 +91,7 @@ class Writing:
 
 @attrs.frozen(kw_only=True)
 class OffsetRange:
-    """A batch's part of one partition: from `position`, as the driver knows it, to `until`.
+    """A batch's part of one partition: from `position`, as the driver has it, to `until`.
 
     dropped: runs to drop.
     batch_bytes: the largest batch of records that the target takes.
@@ -107,7 +107,7 @@ class OffsetRange:
 class Copied:
     """The result for a stretch. `runs` are its new runs; the first one may extend an earlier run.
 
-    was_further: the position was not the one that the driver knew, so there may be runs that it does not know.
+    was_further: the position was not the one of the driver, so there may be runs that the driver does not have.
     """
 
     position: Position
@@ -233,7 +233,7 @@ class _Copier:
         for batch in split_records(records, self.stretch.batch_bytes):
             self.step("write")
             first = writer.write({target: batch})[target]
-            if first >= 0:  # else nobody tells where it is; the map does without it
+            if first >= 0:  # otherwise the broker returned no offset; the map omits the batch
                 runs = joined(runs, runs_of([it.offset for it in batch], first))
         return runs
 

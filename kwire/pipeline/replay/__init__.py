@@ -1,16 +1,16 @@
 """Writes a table, or a range of a topic, back into a topic: each record once, and each key's records in order.
 
-A replay is a job with a name. Its first run decides what is replayed: a snapshot of the table, or offsets of the topic.
+A replay is a job with a name. Its first run pins its source: a snapshot of the table, or offsets of the topic.
 A compacted topic beside the target keeps that decision, so a later run of the same name takes the same records and
 continues where the last one ended.
 
-* `plan.py`: what the user requests, checked without Spark
+* `plan.py`: the user's request, checked without Spark
 * `pinned.py`: the first run's decision, which later runs follow
 * `keeper.py`: the driver's part at the brokers
-* `source.py`: the rows, of a table or a topic; `order.py`: which task gets which of them, and in what order
-* `writing.py`: what a task does; `pace.py`: the rate limit; neither knows Spark
+* `source.py`: the rows, of a table or a topic; `order.py`: their distribution to tasks, and their order
+* `writing.py`: the work of a task; `pace.py`: the rate limit; neither depends on Spark
 * `sink.py`: how Spark hands rows to a task
-* `progress.py`: how far the tasks are
+* `progress.py`: the progress of the tasks
 * `run.py`: all of it, as a run of a job
 
 A restart neither loses nor duplicates a record, because one task at a time writes a target partition, in transactions

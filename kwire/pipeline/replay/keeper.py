@@ -28,7 +28,7 @@ from kwire.pipeline.topics import Topics
 
 @attrs.frozen
 class Target:
-    """The topic that is written to. `topic_id` is all zeros if the brokers have none."""
+    """The topic to write to. `topic_id` is all zeros if the brokers have none."""
 
     topic_id: str
     partitions: int
@@ -36,7 +36,7 @@ class Target:
 
 @attrs.define(eq=False)
 class Keeper:
-    """Raises ClientError, as all of its methods."""
+    """The driver's access to the kept topic. All methods raise ClientError."""
 
     cluster: Cluster
     name: str
@@ -54,7 +54,7 @@ class Keeper:
         return cls(cluster, name, kept, writer)
 
     def pinned(self) -> Pinned | None:
-        """The decision of an earlier run. Raises PipelineError too."""
+        """Returns the decision of an earlier run. Also raises PipelineError."""
         value = self._writer.position()
         return None if value is None else Pinned.from_json(value)
 
@@ -86,7 +86,7 @@ def target_of(cluster: Cluster, topic: str) -> Target:
 
 
 def resolve_range(range_: Range, topic: TopicState, topics: Topics) -> dict[int, tuple[int, int]]:
-    """By partition, the first offset of a range and the one after its last, in the topic now. Raises PipelineError.
+    """Returns a range's first offset and the one after its last, by partition of the topic. Raises PipelineError.
 
     Partitions that one of the bounds leaves out are left out.
     """

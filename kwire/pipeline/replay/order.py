@@ -1,10 +1,10 @@
-"""Which task writes which rows, and in what order.
+"""Distributes the rows to the tasks, and orders them.
 
 A row goes to the target partition of its key, as in Kafka's own producer; without a key the number of its source
 partition decides. One task writes all rows of a target partition, one after another.
 
 Within a target partition, rows of one source partition keep the order of their offsets, so a key that stayed in its
-partition keeps its order. Source partitions are merged by time, because a key may have been in several of them after
+partition keeps its order. Source partitions are merged by timestamp, because a key may be in several of them after
 the topic got more. Timestamps may go back from one record to the next, so a row counts as old as the newest row before
 it in its source partition.
 
@@ -22,7 +22,7 @@ from kwire.pipeline.delivery.partitioning import partition_of
 from kwire.pipeline.replay.writing import COLUMNS
 
 _DRAWN = 64
-"""How many numbers per task are tried until one maps to it: one search in e to the power of that fails."""
+"""The count of numbers tried per task until one maps to it: one search in e to the power of that fails."""
 
 
 def in_order(rows: DataFrame, *, partitions: int, tasks: int) -> DataFrame:

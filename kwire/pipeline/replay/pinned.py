@@ -8,8 +8,8 @@ It is JSON in the kept topic, under the replay's name:
 where `source` is {"snapshot_id": 7, "condition": "..."}, or {"cluster_id": "...", "topic_id": "...", "ranges":
 {"0": [0, 9]}}, the first offset of each partition and the one after the last.
 
-`run` is the process that works on it. A process that finds another one there has been overtaken, and ends. `generation`
-counts how often the replay was started over. The tasks' positions are kept under NAME/GENERATION/PARTITION, so the
+`run` is the process of the current run. A process that finds another one there was overtaken, and ends. `generation`
+is the number of the replay's starts from scratch. The tasks' positions are under NAME/GENERATION/PARTITION, so the
 leftovers of an earlier generation cannot move a later one.
 
 `state` goes from "running" to "written" when the target has all records, and to "done" when the table's tag is removed
@@ -34,7 +34,7 @@ State = Literal["running", "written", "done"]
 
 @attrs.frozen
 class PinnedTable:
-    """A table's snapshot, and what of it is meant, as SQL."""
+    """A table's snapshot, and the condition on its rows, as SQL."""
 
     snapshot_id: int
     condition: str
@@ -42,7 +42,7 @@ class PinnedTable:
 
 @attrs.frozen
 class PinnedTopic:
-    """The first offset and the one behind the last, by partition."""
+    """A topic. `ranges` has the first offset and the one after the last, by partition."""
 
     cluster_id: str
     topic_id: str
@@ -51,7 +51,7 @@ class PinnedTopic:
 
 @attrs.frozen(kw_only=True)
 class Pinned:
-    """`target_id` and `partitions` are those of the topic that is written to."""
+    """The decision of the first run. `target_id` and `partitions` are those of the target topic."""
 
     run: str
     generation: int
@@ -61,7 +61,7 @@ class Pinned:
     target_id: str
     partitions: int
     records: int = 0
-    """How many were written, when all are written."""
+    """The number of written records; set when all are written."""
 
     def to_json(self) -> bytes:
         match self.source:
@@ -112,12 +112,12 @@ class Pinned:
 
 
 def key_of(name: str) -> bytes:
-    """Of what is pinned, in the kept topic."""
+    """Returns the key of the pinned decision in the kept topic."""
     return name.encode()
 
 
 def position_key(name: str, generation: int, partition: int | None) -> bytes:
-    """Of how far a target partition is, in the kept topic; without one, what the keys of all partitions begin with."""
+    """Returns the key of a target partition's position in the kept topic; without one, the prefix of all these keys."""
     return f"{name}/{generation}/{'' if partition is None else partition}".encode()
 
 

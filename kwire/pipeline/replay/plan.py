@@ -1,4 +1,4 @@
-"""What a replay will do, as a value: made from flags, checked, and printed, all without Spark."""
+"""The plan of a replay, as a value: made from flags, checked, and printed, all without Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TableSource:
 
 @attrs.frozen
 class TopicSource:
-    """`options` are those of Spark's kafka source that the user gave."""
+    """A topic of a cluster. `options` are the user's options for Spark's kafka source."""
 
     bootstrap: str
     topic: str
@@ -49,7 +49,7 @@ class TopicSource:
 
 @attrs.frozen
 class Range:
-    """Where it begins and ends: `first_text` and `until_text` are the same as the user wrote it."""
+    """The bounds of the range. `first_text` and `until_text` are the same bounds as the user wrote them."""
 
     first: Bound
     until: Bound
@@ -59,7 +59,7 @@ class Range:
 
 @attrs.frozen(kw_only=True)
 class ReplayPlan:
-    """`bootstrap` is the target's cluster. `rate_per_s` is in records, of all tasks together."""
+    """The plan of a replay. `bootstrap` is the target's cluster. `rate_per_s` is in records, of all tasks together."""
 
     source: TableSource | TopicSource
     range: Range
@@ -74,7 +74,7 @@ class ReplayPlan:
 
     @property
     def command(self) -> dict[str, str | None]:
-        """The flags that make two commands the same replay, by name. Addresses may change."""
+        """The flags that identify a replay, by name. Addresses are not among them, so they may change."""
         match self.source:
             case TableSource(warehouse, table):
                 of = {"table": table, "--warehouse": str(warehouse)}
@@ -90,7 +90,7 @@ class ReplayPlan:
 
     @property
     def name(self) -> str:
-        """As given, or derived: then the same command has the same."""
+        """The given name, or one that is derived from `command`, so that the same command has the same name."""
         if self.given_name is not None:
             return self.given_name
         digest = hashlib.sha256(json.dumps(self.command, sort_keys=True).encode()).hexdigest()
@@ -99,7 +99,7 @@ class ReplayPlan:
 
     @property
     def tag(self) -> str:
-        """Of the snapshot that is replayed."""
+        """The tag of the snapshot that is replayed."""
         return f"{TAG_PREFIX}{self.name}"
 
     def check(self) -> None:
@@ -122,7 +122,7 @@ class ReplayPlan:
                 table_condition(self.range)
 
     def describe(self) -> dict[str, object]:
-        """For --dry-run: names that stay."""
+        """Returns the plan for --dry-run, under stable names."""
         match self.source:
             case TableSource(warehouse, table):
                 of: dict[str, object] = {"table": table, "warehouse": str(warehouse)}
@@ -146,8 +146,10 @@ class ReplayPlan:
 
 
 def table_condition(range_: Range) -> str:
-    """The range as SQL over the column `kafka`: a time is compared with the record's, since rows have no place in time
-    but that. Raises PipelineError for a range that no row can be in."""
+    """Returns the range as SQL over the column `kafka`. A time is compared with the record's timestamp.
+
+    Raises PipelineError for a range that no row can be in.
+    """
     first, until = range_.first, range_.until
     if isinstance(first, Offsets) and isinstance(until, Offsets) and not set(first.offsets) & set(until.offsets):
         raise PipelineError("the range is empty: --from and --until name no partition in common")

@@ -13,13 +13,13 @@ from kwire.pipeline.report import Step
 
 @attrs.define(eq=False)
 class Progress:
-    """Of one generation. `ends` are the offsets behind the last of each source partition, as far as they are known."""
+    """The progress of one generation. `ends` are the offsets after the last of each source partition, if known."""
 
     name: str
     generation: int
     ends: Mapping[int, int]
     positions: dict[int, Position] = attrs.field(factory=dict)
-    """By target partition."""
+    """The positions by target partition."""
     _told: int = 0
 
     def take(self, kept: Mapping[bytes, bytes | None]) -> None:
@@ -34,11 +34,11 @@ class Progress:
 
     @property
     def records(self) -> int:
-        """How many of the replay's records the target has."""
+        """The number of the replay's records that the target has."""
         return sum(it.records for it in self.positions.values())
 
     def reached(self) -> dict[int, int]:
-        """The next offset of each source partition in that target partition which is farthest behind with it."""
+        """Returns the lowest next offset of each source partition, over all target partitions."""
         found: dict[int, int] = {}
         for position in self.positions.values():
             for partition, offset in position.next.items():
@@ -46,16 +46,16 @@ class Progress:
         return found
 
     def replayed(self, partitions: int) -> dict[int, int]:
-        """Up to where each source partition is replayed for certain, that is into all of the target partitions.
+        """Returns the offset before which each source partition is certainly replayed, into all target partitions.
 
-        A target partition without records of a source partition says nothing about it: some may follow.
+        A source partition is left out if a target partition has no records of it yet: some may follow.
         """
         everywhere = [it.next for it in self.positions.values()] if len(self.positions) == partitions else []
         reached = self.reached()
         return {it: at for it, at in reached.items() if everywhere and all(it in of for of in everywhere)}
 
     def begin(self) -> None:
-        """Begins to count: records written before are not reported as this run's."""
+        """Starts the count of this run: records written before are not reported."""
         self._told = self.records
 
     @property
@@ -70,5 +70,5 @@ class Progress:
         return Step(name=self.name, records=records, errors=0, took_s=took_s, offsets=reached, lag=lag)
 
     def last_step(self, took_s: float) -> Step:
-        """At the end: nothing is left, whatever the target partitions have of each source partition."""
+        """Returns the step at the end, with all offsets at their ends and no lag."""
         return attrs.evolve(self.step(took_s), offsets=dict(self.ends), lag=dict.fromkeys(self.ends, 0))

@@ -1,4 +1,4 @@
-"""A replay as a run of a job: decides what is replayed, lets Spark write it, and reports progress.
+"""A replay as a run of a job: pins the source, lets Spark write the records, and reports progress.
 
 Each start checks everything again: the first run's decision, the source, the target. A problem that a user has to fix
 ends the job there. A failure in Spark leads to another start, which continues where the tasks stopped.
@@ -43,7 +43,7 @@ _CANCEL_AGAIN_S: Final = 0.5
 
 @attrs.define(eq=False)
 class ReplayRun:
-    """One owner, the job. Its background thread uses only its `pinned` and `failure`.
+    """A replay as a run of a job, its only owner. Its background thread uses only its `pinned` and `failure`.
 
     topics: the topics of the source's cluster.
     run_id: a different one for each process.
@@ -57,17 +57,17 @@ class ReplayRun:
     query: _Work | None = None
     failure: Exception | None = None
     advanced_s: float = 0.0
-    """When records were last written, on the monotonic clock."""
+    """The time when records were last written, on the monotonic clock."""
     pinned: Pinned | None = None
     """The stored decision of the replay, after this run has taken it over."""
     _cluster: Cluster | None = None
     _clock: SystemClock = attrs.field(factory=SystemClock)
     _told_s: float = 0.0
-    """When the last step was reported, or the work began."""
+    """The time of the last reported step, or of the beginning of the work, on the monotonic clock."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the target has all records."""
+        """True if the target has all records, and the table's tag is removed."""
         return self.pinned is not None and self.pinned.state == "done"
 
     def start(self) -> None:
@@ -117,7 +117,7 @@ class ReplayRun:
             )
 
     def _begin(self, keeper: Keeper, target: Target, *, generation: int) -> Callable[[], None]:
-        """Pins the records that are there now. Nothing is stored if Spark does not accept the condition."""
+        """Pins the current records of the source. Nothing is stored if Spark does not accept the condition."""
         plan = self.plan
         match plan.source:
             case TableSource():
@@ -146,7 +146,7 @@ class ReplayRun:
         return self._prepared(keeper, attrs.evolve(found, run=self.run_id), is_new=False)
 
     def _prepared(self, keeper: Keeper, pinned: Pinned, *, is_new: bool) -> Callable[[], None]:
-        """Returns the remaining work, for after the plan is stored. Everything that can be refused is refused here."""
+        """Returns the work to do after the decision is stored. Raises every error that can be found before it."""
         plan = self.plan
         progress = Progress(plan.name, pinned.generation, {})
         progress.take(keeper.kept.all())
@@ -184,7 +184,7 @@ class ReplayRun:
                 self._write(rows, pinned, progress)
                 progress.take(keeper.kept.all())
                 self._keep(keeper, attrs.evolve(pinned, state="written", records=progress.records), forget=True)
-            # Only now, because a restart needs the snapshot until everything is written.
+            # Untagged only now, because a restart needs the snapshot until everything is written.
             if table is not None:
                 table.untag(plan.tag)
             assert self.pinned is not None
@@ -199,7 +199,7 @@ class ReplayRun:
 
     def _write(self, rows: DataFrame, pinned: Pinned, progress: Progress) -> None:
         plan, tasks = self.plan, pinned.partitions
-        if plan.rate_per_s is not None:  # each has its share, so no more of them than work at the same time
+        if plan.rate_per_s is not None:  # each task has its share, so all of them have to run at the same time
             tasks = min(tasks, self.spark.sparkContext.defaultParallelism)
         assignment = Assignment(
             bootstrap=plan.bootstrap,
@@ -264,7 +264,7 @@ class _Work(threading.Thread):
         return self._error
 
     def stop(self) -> None:
-        """Waits until it is over."""
+        """Cancels the work, and waits until it has ended."""
         while self.is_alive():
             self._run.spark.sparkContext.cancelJobGroup(self._group)
             self.join(_CANCEL_AGAIN_S)
@@ -279,7 +279,7 @@ class _Work(threading.Thread):
 
 
 def _told(error: Exception) -> Exception:
-    """The error that ended the work, in a form that tells the job whether another start is useful."""
+    """Converts the error that ended the work to one whose type shows if another start is useful."""
     if isinstance(error, ClientError):
         return explained(error)
     if isinstance(error, (PySparkException, Py4JError)):

@@ -1,4 +1,4 @@
-"""How Spark passes rows to a task: by kwire's own format, which takes them as Arrow columns, in order."""
+"""The format by which Spark passes rows to a task: kwire's own, which takes them as Arrow columns, in order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Writer(DataSourceArrowWriter):
         self._assignment = assignment
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """In a task. Raises PipelineError."""
+        """Called in a task. Raises PipelineError."""
         begin_task()
         it = self._assignment
         with explaining(), connect(it.bootstrap, timeout_s=it.timeout_s) as cluster:

@@ -52,7 +52,7 @@ def open_table(source: TableSource, spark: SparkSession, run_id: str) -> Table:
 def table_rows(spark: SparkSession, table: Table, pinned: PinnedTable, where: str | None) -> DataFrame:
     """Raises PipelineError for a condition that Spark does not understand."""
     rows = at_snapshot(spark, table.name, pinned.snapshot_id)
-    if "until" in rows.columns:  # an errors table: what was lost is no record
+    if "until" in rows.columns:  # an errors table: its rows with `until` are lost ranges, not records
         rows = rows.where("until IS NULL")
     rows = _where(rows.where(pinned.condition), where)
     return _records(_encoded(rows, spark, table.properties()))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TRANSACTION_RECORDS: Final = 50_000
 TRANSACTION_BYTES: Final = 8 << 20
 TRANSACTION_S: Final = 1.0
-"""The most that a transaction has, and the longest that records wait for others of their transaction."""
+"""The limits of a transaction: records, bytes, and the time in seconds that a record waits for the others."""
 TIMEOUT_MS: Final = 15_000
 """A transaction's time-out: shorter than the patience of readers of the kept topic, who wait for a killed task's."""
 _RECORD_BYTES: Final = 32
@@ -79,7 +79,7 @@ class Position:
 
 @attrs.frozen(kw_only=True)
 class Assignment:
-    """What each task of a run gets. `rate_per_s` is the task's share."""
+    """The settings of each task of a run. `rate_per_s` is the task's share."""
 
     bootstrap: str
     topic: str
@@ -98,7 +98,7 @@ class Assignment:
 
 
 def transactional_id(name: str, partition: int | None) -> str:
-    """Of the writer of a target partition; without one, what those of all partitions begin with."""
+    """Returns the transactional id of a target partition's writer; without one, the prefix of all these ids."""
     return f"kwire-replay/{name}/{'' if partition is None else partition}"
 
 
@@ -151,7 +151,7 @@ def _position(writer: PositionedWriter, kept: KeptTopic, assignment: Assignment)
 
 
 def _gathered(rows: Iterator[Row], pace: Pace | None, clock: Clock) -> Iterator[Sequence[Row]]:
-    """Rows in parts, one for each transaction. No row waits longer than TRANSACTION_S for the next one."""
+    """Yields the rows of one transaction at a time. No row waits longer than TRANSACTION_S for the next one."""
     some: list[Row] = []
     size, since_s = 0, 0.0
     for row in rows:
@@ -175,7 +175,7 @@ def _gathered(rows: Iterator[Row], pace: Pace | None, clock: Clock) -> Iterator[
 
 
 def rows_of(batches: Iterable[RecordBatch]) -> Iterator[Row]:
-    """Rows as `source.py` and `order.py` make them. Headers are JSON: [{"key": "a", "value": "base64"}]."""
+    """Yields the rows that `source.py` and `order.py` make. Headers are JSON: [{"key": "a", "value": "base64"}]."""
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in COLUMNS)
         for target, partition, offset, timestamp_ms, key, value, headers in zip(*columns, strict=True):

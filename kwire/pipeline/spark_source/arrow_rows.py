@@ -40,7 +40,7 @@ from kwire_protocol.records import InvalidBatch
 from kwire.client.fetching import Batch, CorruptRecords
 
 ROWS_AT_ONCE: Final = 10_000
-"""The same as spark.sql.execution.arrow.maxRecordsPerBatch. A larger record batch is not split."""
+"""The maximum rows of an Arrow batch, as spark.sql.execution.arrow.maxRecordsPerBatch. Larger batches stay whole."""
 BYTES_AT_ONCE: Final = 16 << 20
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -68,7 +68,7 @@ def rows(batches: Iterable[Batch], *, include_headers: bool) -> Iterator[pa.Reco
     gathered = _Gathered()
     for batch in batches:
         if not batch.header.records_count:
-            continue  # compaction has left no more of it
+            continue  # compaction has left none of its records
         if gathered.batches and not gathered.has_room_for(batch):
             yield gathered.rows(include_headers=include_headers)
             gathered = _Gathered()
@@ -94,7 +94,7 @@ class _Gathered:
         return self._rows >= ROWS_AT_ONCE or self._bytes >= BYTES_AT_ONCE
 
     def has_room_for(self, batch: Batch) -> bool:
-        """Whether the batch fits. Records with the broker's timestamps are not mixed with others."""
+        """Returns True if the batch fits. Records with the broker's timestamps are not mixed with others."""
         return (
             self._rows + batch.header.records_count <= ROWS_AT_ONCE
             and batch.header.timestamp_type == self.batches[0].header.timestamp_type
@@ -233,7 +233,7 @@ class _Content:
         """The zigzag varint at each position, as int64, and the positions after them."""
         raw, following = self._raw_varints(at)
         sign = pc.negate(pc.bit_wise_and(raw, _int64(1)))
-        # 64-bit numbers come out wrong, because the highest bit is a sign here. No valid time in us is so large.
+        # Numbers of 64 bits are wrong, because the highest bit is a sign here. No valid time in us is so large.
         return pc.bit_wise_xor(pc.shift_right(raw, _int64(1)), sign), following
 
     def _raw_varints(self, at: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -319,7 +319,7 @@ def _from_array(numbers: array[int], kind: pa.DataType) -> pa.Array:
 
 
 def _even_numbers(count: int) -> pa.Array:
-    """0, 2, 4, ..."""
+    """Returns the numbers 0, 2, 4, ..."""
     if count <= ROWS_AT_ONCE:
         return _first_even_numbers().slice(0, count)
     return _from_array(array("i", range(0, 2 * count, 2)), pa.int32())

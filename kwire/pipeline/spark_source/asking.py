@@ -1,4 +1,4 @@
-"""The driver's requests to the brokers: which partitions to read, and where each begins and ends."""
+"""The driver's requests to the brokers: for the partitions to read, and for the bounds of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Asking:
         self._open_cluster = open_cluster or (lambda: connect(options))
         self._cluster: Cluster | None = None
         self.topic_ids: dict[str, Uuid] = {}
-        """Of the topics that `partitions` found last."""
+        """The ids of the topics that `partitions` found last."""
 
     def close(self) -> None:
         if self._cluster is not None:
@@ -66,11 +66,11 @@ class Asking:
         return subscription.assigned
 
     def starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the query begins in these partitions."""
+        """Returns the offsets at which the query begins in these partitions."""
         return self._resolve(self._options.starting, partitions, latest_if_none_is_so_late=None)
 
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where a batch ends in these partitions. For a time after the last record that is the latest offset."""
+        """Returns the end of a batch in these partitions: the latest offset for a time after the last record."""
         return self._resolve(self._options.ending, partitions, latest_if_none_is_so_late=True)
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Written(WriterCommitMessage):
-    """How many rows a task has written."""
+    """The number of rows that a task has written."""
 
     records: int
 
@@ -38,7 +38,7 @@ class BatchWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[RecordBatch]) -> Written:
-        """In a task. Raises PipelineError."""
+        """Called in a task. Raises PipelineError."""
         return write_as_it_comes(self.options, iterator)
 
 

@@ -1,4 +1,4 @@
-"""How much a micro-batch of a stream may hold, and when it may begin. Counted in offsets. Pure.
+"""The maximum size of a stream's micro-batch, and the time when it may begin. Sizes are in offsets. Pure.
 
 The rules are those of Spark's Kafka connector. `maxOffsetsPerTrigger` is divided among the partitions in proportion to
 their unread offsets. `minOffsetsPerTrigger` delays a batch until there are so many, or until `maxTriggerDelay` is over.
@@ -37,7 +37,7 @@ class Patience:
     """Decides whether a batch waits for more offsets.
 
     least: with this many offsets a batch begins at once.
-    longest_ms: after this time without a batch it begins with what there is.
+    longest_ms: after this time without a batch it begins with the offsets that exist.
     """
 
     least: int
@@ -45,7 +45,7 @@ class Patience:
     _batch_at_ms: int | None = None
 
     def is_over(self, start: Positions, latest: Mapping[TopicPartition, int], *, now_ms: int) -> bool:
-        """Whether a batch begins now. The first one does not wait."""
+        """Returns True if a batch begins now. The first one does not wait."""
         waited_ms = None if self._batch_at_ms is None else now_ms - self._batch_at_ms
         there = sum(end - start.get(at, 0) for at, end in latest.items())
         if waited_ms is not None and waited_ms < self.longest_ms and there < self.least:

@@ -15,7 +15,7 @@ ADVICE = (
 
 
 def losses(start: Positions, end: Positions, first_of_new: Positions) -> list[str]:
-    """What is missing between two positions of a query, one clause for each loss.
+    """Returns the losses between two positions of a query, one clause for each.
 
     first_of_new: the first offsets of those partitions that are only in `end` and exist.
     """
@@ -37,5 +37,5 @@ def losses(start: Positions, end: Positions, first_of_new: Positions) -> list[st
 
 
 def described(found: list[str]) -> str:
-    """One line for an error."""
+    """Returns the losses as one line for an error."""
     return f"{'; '.join(found)}; {ADVICE}"

@@ -6,16 +6,16 @@
 | subscribe, subscribePattern, assign | one of them: topics with commas; a pattern found in names; {"topic": [0, 1]} |
 | startingTimestamp, startingOffsetsByTimestamp, startingOffsets | where to begin; the first one given counts |
 | endingTimestamp, endingOffsetsByTimestamp, endingOffsets | of a batch: where to end; the first one given counts |
-| startingOffsetsByTimestampStrategy | `error`, or `latest` where no record is so late |
-| failOnDataLoss | `true`, or `false` to go on when records are gone that should have been read |
-| minPartitions, maxRecordsPerPartition | how many tasks there shall be (the connector heeds the latter in streams) |
-| maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay | of a stream: how much a micro-batch holds |
+| startingOffsetsByTimestampStrategy | `error`, or `latest` if no record has the time or a later one |
+| failOnDataLoss | `true`, or `false` to continue when records are gone that should have been read |
+| minPartitions, maxRecordsPerPartition | the number of tasks (the connector uses the latter in streams) |
+| maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay | of a stream: the size of a micro-batch |
 | includeHeaders | `true` for a column of headers |
-| kafkaConsumer.pollTimeoutMs | how long a task waits for brokers, and for records that should be there |
+| kafkaConsumer.pollTimeoutMs | the time that a task waits for brokers, and for records that should exist |
 | kafka.isolation.level | `read_uncommitted`, or `read_committed` |
 | kafka.max.partition.fetch.bytes, kafka.fetch.max.wait.ms, kafka.check.crcs, kafka.client.id | as of any consumer |
 | groupIdPrefix, kafka.group.id | no effect: there is no group |
-| fetchOffset.numRetries, fetchOffset.retryIntervalMs | no effect: pollTimeoutMs says how long is tried |
+| fetchOffset.numRetries, fetchOffset.retryIntervalMs | no effect: pollTimeoutMs limits the retries |
 
 The defaults are the connector's too: a batch reads from the earliest to the latest offset, a stream from the latest.
 Any other option is refused by name. Spark passes names in lower case.
@@ -84,7 +84,7 @@ _TIME_UNITS_MS = {
 
 @attrs.frozen
 class Subscription:
-    """What is read: exactly one of the three is given."""
+    """The topics or partitions to read: exactly one of the three is given."""
 
     assigned: frozenset[TopicPartition] | None = None
     topics: frozenset[str] | None = None
@@ -93,7 +93,7 @@ class Subscription:
 
 @attrs.frozen
 class Bound:
-    """Where reading begins or ends. Exactly one of the three is given."""
+    """The first or the last offsets to read. Exactly one of the four fields after `option` is given."""
 
     option: str
     word: int | None = None
@@ -101,7 +101,7 @@ class Bound:
     offsets: Mapping[TopicPartition, int] | None = None
     """Offsets by partition; they may be EARLIEST or LATEST."""
     time_ms: int | None = None
-    """For every partition: its first record that is not older."""
+    """A time for every partition: it stands for the first record at or after it."""
     times_ms: Mapping[TopicPartition, int] | None = None
 
 
@@ -171,7 +171,7 @@ class Given:
         return int(found)
 
     def duration_ms(self, name: str, default_ms: int) -> int:
-        """A number of ms, or one with a unit, as `15m` or `15 minutes`."""
+        """Returns a duration: a number of ms, or one with a unit, such as `15m` or `15 minutes`."""
         if name not in self:
             return default_ms
         found = self.text(name, "")
@@ -184,7 +184,7 @@ class Given:
 
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Raises PipelineError for what is missing, wrong or not supported, in one line."""
+    """Raises PipelineError, in one line, for an option that is missing, wrong or not supported."""
     given = Given(options, _KNOWN)
     starting = _bound(given, "starting", LATEST if streaming else EARLIEST)
     ending = _bound(given, "ending", LATEST)

@@ -24,7 +24,7 @@ Positions = Mapping[TopicPartition, int]
 
 
 def to_json_value(positions: Positions) -> dict[str, dict[str, int]]:
-    """By topic, then by partition as text. Both are sorted, so that equal positions give equal texts."""
+    """Returns offsets by topic and partition, both as text and sorted, so that equal positions give equal texts."""
     found: dict[str, dict[str, int]] = {}
     for at, position in sorted(positions.items()):
         found.setdefault(at.topic, {})[str(at.partition)] = position
@@ -49,7 +49,7 @@ def from_json_value(value: object) -> dict[TopicPartition, int]:
 
 
 def parse_positions(option: str, text: str) -> dict[TopicPartition, int]:
-    """What an option gives for each partition. Raises PipelineError, which names the option."""
+    """Parses an option's value for each partition. Raises PipelineError, which names the option."""
     try:
         return from_json_value(json.loads(text))
     except ValueError as error:
@@ -79,7 +79,7 @@ def parse_assignment(option: str, text: str) -> frozenset[TopicPartition]:
 
 
 def listed(partitions: Mapping[TopicPartition, object] | frozenset[TopicPartition] | set[TopicPartition]) -> str:
-    """Names for a message, the first few of them."""
+    """Returns the names of the first few partitions, for a message."""
     names = [str(at) for at in sorted(partitions)]
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 

@@ -1,4 +1,4 @@
-"""What one task reads, a range of a partition's offsets, and how the offsets to read are divided among tasks.
+"""The range of a partition's offsets that one task reads, and the division of the offsets among tasks.
 
 The rules are those of Spark's Kafka connector, so that a query has the same tasks with either:
 

@@ -3,14 +3,14 @@
 | option | means |
 |---|---|
 | kafka.bootstrap.servers | HOST:PORT, or several with commas |
-| topic | where all rows go; without it the column topic says so for each |
+| topic | the topic of all rows; without it, the column topic is used for each row |
 | kwire.sink.mode | `exactly-once`, of a stream and its default; `at-least-once`, the default of a batch |
 | kwire.sink.id | of a stream that is exactly-once: its name in the ledger, instead of the query's id |
-| kwire.sink.ledger.topic | the ledger: `kwire-ledger`, made when it is missing |
+| kwire.sink.ledger.topic | the ledger: `kwire-ledger`, created if missing |
 | kafka.transaction.timeout.ms | how long a batch may take at most, twice; 15 minutes, which brokers allow by default |
 | kafka.compression.type | none, gzip, snappy, lz4 or zstd |
 | kafka.client.id, kafka.request.timeout.ms, kafka.delivery.timeout.ms | as of any producer |
-| kafka.acks, kafka.enable.idempotence | `all` and `true`: it is never otherwise |
+| kafka.acks, kafka.enable.idempotence | `all` and `true`: no other values are supported |
 | kafka.batch.size, kafka.linger.ms, kafka.max.request.size, includeHeaders | no effect |
 
 Exactly-once: see `kwire/pipeline/delivery/committing.py` for how it works. At-least-once: rows are written as they
@@ -67,7 +67,7 @@ class SinkOptions:
 
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """Raises PipelineError for what is missing, wrong or not supported, in one line."""
+    """Raises PipelineError, in one line, for an option that is missing, wrong or not supported."""
     given = Given(options, _KNOWN)
     mode = given.one_of("kwire.sink.mode", _MODES, "exactly-once" if streaming else "at-least-once")
     if mode == "exactly-once" and not streaming:

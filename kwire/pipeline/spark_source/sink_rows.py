@@ -46,7 +46,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 def records(rows: pa.RecordBatch, topic: str | None, now_ms: int) -> Iterator[tuple[str, int | None, Record]]:
     """The topic, the partition (if the row has one) and the record of each row, in order. Raises PipelineError.
 
-    topic: the topic of all rows, whatever the column says.
+    topic: the topic of all rows, regardless of the column topic.
     """
     columns = {name.lower(): column for name, column in zip(rows.schema.names, rows.columns, strict=True)}
     count = rows.num_rows

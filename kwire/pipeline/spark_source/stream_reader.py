@@ -1,11 +1,11 @@
 """A stream: `spark.readStream.format("kwire")`. The reader lives in one process beside the driver.
 
-Spark 4.0 asks it thus, as measured:
+The calls of Spark 4.0, as measured:
 
 | when | calls |
 |---|---|
 | the query begins | latestOffset(), initialOffset() |
-| it goes on after a restart | partitions(end, end), with the end of the last batch in its log |
+| it continues after a restart | partitions(end, end), with the end of the last batch in its log |
 | and that batch was not committed | partitions(start, end) of it |
 | each batch | latestOffset(), commit(end of the one before), partitions(start, end) |
 | nothing new | latestOffset(), again and again |
@@ -14,7 +14,7 @@ So latestOffset() does not get the query's position, which the limits need. They
 partitions() was called with. That is known before latestOffset() is called, also after a restart. At the beginning of a
 query it is the initial offset, which is looked up once.
 
-Not possible with Spark 4.0: Trigger.AvailableNow and Trigger.Once run a Python source for one batch, without telling
+Not possible with Spark 4.0: Trigger.AvailableNow and Trigger.Once run a Python source for one batch, without notifying
 it. With `maxOffsetsPerTrigger` that batch, and so the query, ends at the limit; a restarted query continues there. A
 query's progress has no metrics of a Python source (the connector's `maxOffsetsBehindLatest`).
 """
@@ -44,7 +44,7 @@ JsonOffsets = dict[str, dict[str, int]]
 
 
 class StreamReader(DataSourceStreamReader):
-    """The driver has its state. Tasks get a copy, and use only its options."""
+    """A stream's reader. Only the driver's copy has state; the tasks' copies use only its options."""
 
     def __init__(self, options: SourceOptions, asking: Asking | None = None, clock: Clock | None = None) -> None:
         self.options = options
@@ -69,7 +69,7 @@ class StreamReader(DataSourceStreamReader):
         return to_json_value(self._begin())
 
     def latestOffset(self) -> JsonOffsets:  # noqa: N802 - Spark's name
-        """Where the next batch ends; if none is due yet, where the last one ended."""
+        """Returns the end of the next batch; if none is due yet, the end of the last one."""
         position = self._begin() if self._position is None else self._position
         latest = self._asking.latest(self._asking.partitions())
         if self._patience is not None and latest != position:
@@ -82,7 +82,7 @@ class StreamReader(DataSourceStreamReader):
         return to_json_value(limited(start, latest, self.options.max_offsets_per_trigger))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """The ranges between `start` and `end`. Raises PipelineError if some of it is gone, unless that is allowed."""
+        """Returns the ranges between `start` and `end`. Raises PipelineError for lost offsets, unless allowed."""
         begins, ends = _positions(start), _positions(end)
         self._position = ends
         if begins == ends:
@@ -119,7 +119,7 @@ class StreamReader(DataSourceStreamReader):
         return self._initial
 
     def _replaced(self, begins: Positions, topic_ids: Mapping[str, Uuid]) -> list[str]:
-        """Topics that were deleted and created again while the query ran: their offsets mean other records."""
+        """Returns topics that were replaced while the query ran: their offsets belong to other records."""
         read = {at.topic for at in begins}
         return [
             f"{topic}: deleted, and created again"

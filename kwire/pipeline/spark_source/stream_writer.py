@@ -80,14 +80,14 @@ class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         except ClientError as error:
             raise PipelineError(error.message) from None
 
-    # Loop the driver
+    # Beside the driver
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         """Raises PipelineError. Spark calls `abort` then, ends the query, and runs the batch again at its restart."""
         self._for_writer(messages, lambda committer, parts: committer.commit(batchId, parts))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: ARG002, N803
-        """Some tasks may have no message: they failed."""
+        """Aborts the parts of the batch. Tasks that failed have no message."""
         self._for_writer(messages, lambda committer, parts: committer.abort(parts))
 
     def _for_writer(

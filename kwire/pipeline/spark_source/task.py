@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from kwire.pipeline.spark_source.light_tasks import begin_task
 
 _QUERY_ID: Final = "sql.streaming.queryId"
-_RUN_ID: Final = "spark.jobGroup.id"  # a streaming query makes its run's id that of its jobs' group
+_RUN_ID: Final = "spark.jobGroup.id"  # a streaming query uses its run's id as the id of its job group
 
 
 @attrs.frozen
@@ -19,9 +19,9 @@ class Task:
     attempt: int
     """The attempt for this part. Several may run at once, if Spark considers one of them too slow."""
     query_id: str | None
-    """Of a stream: the same after restarts."""
+    """The id of a streaming query: the same after restarts."""
     run_id: str
-    """Of a stream: different after each restart."""
+    """The id of a streaming query's run: different after each restart."""
 
 
 def this_task() -> Task:

@@ -7,8 +7,8 @@ another: Spark gets an empty one for each run.
 **A commit is a compare-and-set.** Iceberg accepts appends of different writers, one after the other. Two jobs that each
 assume to be the only one would both add the same records. So a batch is written on a branch that has no readers, which
 begins at the snapshot with the batch's starting offsets. `main` is moved forward to the branch only if it is still at
-that snapshot (`draft.py`). The writer that comes second drops its branch and looks again: after a compaction it writes
-its batch once more, after another job's commit it ends.
+that snapshot (`draft.py`). The writer that comes second drops its branch and checks the table again: after a compaction
+it writes its batch again, after another job's commit it ends.
 
 **A bad row stops nothing.** A record that cannot be decoded goes to a second table with its bytes and the reason
 (`TOPIC__errors`). That table has its own offsets: it is committed first, and a batch that is retried does not add the

@@ -46,7 +46,7 @@ class Added:
 
 @attrs.frozen(kw_only=True)
 class Redone:
-    """How many of `errors` are `rows` now; `too_old` could be, but are older than the topic: see `redo`."""
+    """Numbers of errors, and of those that are rows now. `too_old`: those of a table by key that the topic lacks."""
 
     errors: int
     rows: int
@@ -130,7 +130,7 @@ def _redo_by_key(
     position: Position,
     good: DataFrame,
 ) -> None:
-    """Together with all later records, because a newer record or a tombstone wins."""
+    """Merges the rows with all later records, because a newer record or a tombstone has precedence."""
     lowest = good.groupBy("kafka.partition").agg(F.min("kafka.offset").alias("first")).collect()
     ranges = {row.partition: (row.first, position.offsets[row.partition]) for row in lowest}
     behind = rows.require_key(rows.with_kafka(writer.decode(records_between(spark, plan.source(), topic, ranges))))
@@ -152,7 +152,7 @@ def _decoded_errors(writer: TableWriter, errors: DataFrame) -> DataFrame:
 
 
 def _add_rows(writer: TableWriter, spark: SparkSession, good: DataFrame) -> int:
-    """Adds the missing rows, and returns how many."""
+    """Adds the missing rows, and returns their number."""
     added = 0
 
     def write(head: Head) -> None:

@@ -45,7 +45,7 @@ def decode_bytes(records: DataFrame) -> DataFrame:
 
 
 def decode_json(records: DataFrame, schema: StructType) -> DataFrame:
-    """`schema` is the table's."""
+    """Decodes JSON values. `schema` is the table's."""
     # Invalid UTF-8 becomes null, and is parsed as null. The text is not a column, which would copy each value again.
     text = F.try_validate_utf8(F.col("value").cast("string"))
     # In an array a second value is a second item; after a brace too many, the end is not reached.
@@ -76,7 +76,7 @@ def decode_json(records: DataFrame, schema: StructType) -> DataFrame:
 
 
 def decode_avro(records: DataFrame, schemas: AvroSchemas, wanted: DataType) -> DataFrame:
-    """`wanted` is the table's type, which may have fields that the schemas lack."""
+    """Decodes Avro values. `wanted` is the table's type, which may have fields that the schemas lack."""
     if not schemas.by_id:
         decoded = _datum(F.col("value"), schemas.reader, schemas.reader)
         reason = F.when(F.col("value").isNotNull() & F.col(DECODED).isNull(), "not Avro of the table's schema")
@@ -108,7 +108,7 @@ def decode_avro(records: DataFrame, schemas: AvroSchemas, wanted: DataType) -> D
 
 
 def avro_type(spark: SparkSession, schemas: AvroSchemas) -> DataType:
-    """What Spark makes of the reader's schema, all of it nullable. Raises PipelineError for one that it cannot read."""
+    """Returns Spark's type of the reader's schema, all of it nullable. Raises PipelineError if Spark cannot read it."""
     found: DataType | None = None
     for name, writer in [*((f" {number}.avsc", it) for number, it in schemas.by_id.items()), ("", schemas.reader)]:
         try:

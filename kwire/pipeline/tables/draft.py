@@ -46,12 +46,12 @@ _MERGED_VIEW = "kwire_batch"
 
 
 class Conflict(Exception):
-    """Another writer's snapshot came in between. Nothing was changed; the caller looks again."""
+    """Another writer's snapshot came in between. Nothing was changed; the caller reads the table again."""
 
 
 @attrs.frozen
 class Head:
-    """What `main` is at: `snapshot_id` is None for a table that was never written."""
+    """The snapshot of `main`: `snapshot_id` is None for a table that was never written."""
 
     snapshot_id: int | None
     position: Position | None
@@ -72,7 +72,7 @@ class Table:
         self.draft_name = f"{name}.`branch_{self._branch}`"
 
     def head(self) -> Head:
-        """What `main` is at now."""
+        """Reads the current snapshot of `main`, and the table's position."""
         self._java.refresh()
         snapshot = self._java.currentSnapshot()
         if snapshot is None:
@@ -93,7 +93,7 @@ class Table:
         self._java.updateProperties().set(name, value).commit()
 
     def has_snapshot(self, snapshot_id: int) -> bool:
-        """Whether the snapshot still exists, as `head` last saw the table."""
+        """Returns True if the snapshot still exists, as `head` last saw the table."""
         return self._java.snapshot(snapshot_id) is not None
 
     def tag(self, name: str, snapshot_id: int) -> None:
@@ -211,7 +211,7 @@ class Table:
         try:
             with _conflicts():
                 yield
-        except (PySparkException, Py4JJavaError):  # in ways of Spark's: look whether it was that
+        except (PySparkException, Py4JJavaError):  # Spark's error may have another type: check if the draft was removed
             self._java.refresh()
             if self._java.refs().containsKey(self._branch):
                 raise
@@ -231,9 +231,9 @@ class Table:
         return snapshot
 
     def draft_summary(self) -> dict[str, str]:
-        """What Iceberg counted in the draft's last snapshot: `added-records` and so on.
+        """Returns Iceberg's counts of the draft's last snapshot: `added-records` and so on.
 
-        Raises Conflict if the draft is gone: a run that started meanwhile took it for one that was left.
+        Raises Conflict if the draft is gone: a run that started meanwhile has removed it as a leftover.
         """
         return {str(key): str(value) for key, value in self._newest().summary().items()}
 
@@ -256,11 +256,11 @@ class Table:
         _commit(change)
 
     def drop_draft(self) -> None:
-        """At the end of a run."""
+        """Called at the end of a run."""
         self._drop(lambda branch: branch == self._branch)
 
     def drop_drafts_of_others(self) -> None:
-        """Drops the drafts of killed runs. A run that still lives finds its draft gone, and looks again."""
+        """Drops the drafts of killed runs. A run that is still alive gets a Conflict, and tries again."""
         self._drop(lambda branch: branch.startswith(BRANCH_PREFIX) and branch != self._branch)
 
     def _drop(self, which: Callable[[str], bool]) -> None:
@@ -279,7 +279,7 @@ class Table:
 def _commit(change: Any) -> None:
     """Commits a change of the table's branches. Raises Conflict if the table has changed since the change began.
 
-    Iceberg retries by itself, finds each time that the table has changed, and gives up.
+    Iceberg retries automatically, finds each time that the table has changed, and gives up.
     """
     with _conflicts():
         change.commit()

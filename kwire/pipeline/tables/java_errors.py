@@ -1,4 +1,4 @@
-"""Tells apart the errors that Spark and Iceberg raise.
+"""Classifies the errors that Spark and Iceberg raise.
 
 PySpark converts some of Java's exceptions into its own, and passes others on as py4j's.
 """
@@ -19,7 +19,7 @@ _RAISED: Final = re.compile(r"^(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
 
 
 def is_conflict(error: PySparkException | Py4JJavaError) -> bool:
-    """Whether another writer's commit came in between, however deep the error is wrapped."""
+    """Returns True if another writer's commit came in between, however deep the error is wrapped."""
     if isinstance(error, Py4JJavaError):
         return any(cause.getClass().getSimpleName() in CONFLICTS for cause in _causes(error.java_exception))
     return any(name in str(error) for name in CONFLICTS)

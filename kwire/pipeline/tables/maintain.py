@@ -2,7 +2,7 @@
 
 Small files are combined into large ones, position deletes are applied to the files, manifests are merged, and old
 snapshots are expired. Files that belong to no snapshot (from killed runs) are deleted. Each step is one of Iceberg's
-own actions with its own commit; a job whose batch it overtakes writes that batch once more. The snapshot with the
+own actions with its own commit; a job whose batch it overtakes writes that batch again. The snapshot with the
 table's offsets is tagged, and stays.
 """
 
@@ -23,18 +23,18 @@ from kwire.pipeline.tables.java_errors import is_conflict
 
 _ATTEMPTS: Final = 5
 YOUNGEST_ORPHAN_S: Final = 24 * 3600
-"""A younger file may belong to a commit that is being written."""
+"""The minimum age of files to remove: a younger file may belong to a commit that is being written."""
 
 
 @attrs.frozen(kw_only=True)
 class Upkeep:
-    """What is to be done. Times in seconds."""
+    """The settings of maintenance. Times are in seconds."""
 
     target_file_bytes: int = 128 << 20
     keep_snapshots_s: float = 5 * 24 * 3600
     keep_last: int = 1
     orphans_older_than_s: float | None = 3 * 24 * 3600
-    """None: files that belong to no snapshot are left."""
+    """The minimum age of files of no snapshot that are removed. None removes none."""
 
     def check(self) -> None:
         """Raises PipelineError."""
@@ -46,7 +46,7 @@ class Upkeep:
 
 @attrs.frozen(kw_only=True)
 class MaintenanceResult:
-    """What was done to one table."""
+    """The result for one table."""
 
     table: str
     rewritten_files: int
@@ -54,12 +54,12 @@ class MaintenanceResult:
     expired_files: int
     orphans: int
     overtaken: int
-    """Steps that a running job overtook each time; the next upkeep does them."""
+    """The number of steps that failed because of a running job's commits; the next maintenance repeats them."""
     took_s: float
 
 
 def maintain(spark: SparkSession, name: str, upkeep: Upkeep) -> MaintenanceResult:
-    """Upkeep of one table, by its name in Spark's SQL. Raises PipelineError."""
+    """Maintains one table, by its name in Spark's SQL. Raises PipelineError."""
     began_s = time.monotonic()
     at_ms = now_ms()
     assert spark._jvm is not None
@@ -87,7 +87,7 @@ _FIGURES = ("rewritten_files", "added_files", "expired_files", "orphans", "overt
 
 
 def _until_not_overtaken(name: str, table: Any, step: Callable[[], Mapping[str, int]]) -> Mapping[str, int] | None:
-    """What a step did; None if other writers' commits came in between each time. Raises PipelineError."""
+    """Returns the counts of a step; None if other writers' commits came in between each time. Raises PipelineError."""
     for _ in range(_ATTEMPTS):
         table.refresh()
         try:
@@ -107,10 +107,10 @@ def _rewrite_files(actions: Any, table: Any, upkeep: Upkeep) -> Mapping[str, int
     for option, value in {
         "target-file-size-bytes": str(upkeep.target_file_bytes),
         "min-input-files": "2",
-        # A file with deletes is written anew without the rows; these deletes then point at nothing.
+        # A file with deletes is rewritten without the rows; these deletes then refer to no file.
         "delete-file-threshold": "1",
         "remove-dangling-deletes": "true",
-        # A group of files at a time: a job that commits meanwhile undoes the work on one group only.
+        # Commits each group of files on its own: a job that commits meanwhile makes only one group fail.
         "partial-progress.enabled": "true",
     }.items():
         rewrite = rewrite.option(option, value)

@@ -1,4 +1,4 @@
-"""What a table job will do, as a value: made from flags or a file, checked, and printed, all without Spark."""
+"""The plan of a table job, as a value: made from flags or a file, checked, and printed, all without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Mode = Literal["append", "upsert", "index"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 Beginning = Literal["earliest", "latest"]
 
-# Table properties: what a later run, `verify` and `redo` have to know.
+# Table properties, which a later run, `verify` and `redo` need.
 TOPIC_PROPERTY: Final = "kwire.topic"
 VALUE_PROPERTY: Final = "kwire.value"
 MODE_PROPERTY: Final = "kwire.mode"
@@ -38,7 +38,7 @@ class TablePlan:
     table: str
     value: ValueFormat = "bytes"
     schema: str | None = None
-    """For JSON: DDL, or Spark's JSON. None: the table's own, or inferred from a sample."""
+    """The schema of JSON values: DDL, or Spark's JSON. None: the table's own, or inferred from a sample."""
     avro: AvroSchemas | None = None
     mode: Mode = "append"
     partition_by: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class TablePlan:
 
     @property
     def published_group(self) -> str:
-        """The consumer group whose offsets tell lag tools how far the table is."""
+        """The consumer group whose offsets show the table's position to tools that report lag."""
         return self.group or f"kwire-pipeline-{self.table}"
 
     @property
@@ -134,7 +134,7 @@ class TablePlan:
         }
 
     def describe(self) -> dict[str, object]:
-        """For --dry-run: names that stay."""
+        """Returns the plan for --dry-run, under stable names."""
         return {
             "topic": self.topic,
             "bootstrap": self.bootstrap,

@@ -32,13 +32,13 @@ OnGap = Literal["fail", "record"]
 
 @attrs.frozen
 class Holder:
-    """Who has the offsets, in the words of messages."""
+    """The owner of offsets, as named in messages."""
 
     name: str
     anew: str
-    """What to do if a job cannot continue from them."""
+    """The advice for a job that cannot continue from them."""
     notes: str
-    """Where lost records are recorded."""
+    """The place where lost records are recorded."""
 
 
 TABLE: Final = Holder("the table", "write to another table: --table NAME", "in the errors table")
@@ -110,7 +110,7 @@ class Gap:
 
 @attrs.frozen
 class Start:
-    """Where a job starts, and the lost records between the table's position and there."""
+    """The position at which a job starts, and the lost records between the table's position and it."""
 
     position: Position
     gaps: tuple[Gap, ...] = ()
@@ -128,7 +128,7 @@ def start(
     on_gap: OnGap = "fail",
     holder: Holder = TABLE,
 ) -> Start:
-    """Where to continue with `topic`; without a position that is `begin_at`.
+    """Returns the start of a job that continues with `topic`; without a position, it starts at `begin_at`.
 
     Raises PipelineError if the position's offsets are not this topic's, and LostRange, which names the lost offsets, if
     records are gone and `on_gap` is "fail".

@@ -33,7 +33,7 @@ from kwire.pipeline.tables.writer import TableWriter
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name
 
 Sample = Callable[[], "DataFrame"]
-"""Some of the topic's records, for a schema that was not given."""
+"""A function that returns some of the topic's records, from which a schema is inferred."""
 
 
 def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, run_id: str) -> TableWriter:
@@ -73,7 +73,7 @@ def open_errors(plan: TablePlan, spark: SparkSession, run_id: str) -> Table:
 def open_existing(
     warehouse: Warehouse, name: str, spark: SparkSession, *, bootstrap: str, options: Mapping[str, str], run_id: str
 ) -> tuple[TablePlan, TableWriter]:
-    """A table that a job made, with the plan that its properties tell. Raises PipelineError."""
+    """Opens a table that a job made, and rebuilds its plan from its properties. Raises PipelineError."""
     full, errors_name = warehouse.spark_name(name), warehouse.spark_name(errors_table_name(name))
     if not exists(spark, full):
         raise PipelineError(f"table {name} not found in {warehouse}: kwire pipeline table makes it")
@@ -119,7 +119,7 @@ def decoder(plan: TablePlan, spark: SparkSession, name: str) -> Callable[[DataFr
 
 
 def older_decoders(plan: TablePlan, table: Table) -> tuple[Callable[[DataFrame], DataFrame], ...]:
-    """The same for the table's earlier schemas, converted to the current one."""
+    """Returns decoders for the table's earlier schemas, whose values are converted to the current one."""
     kinds = [schema["value"].dataType for schema in table.schemas()]
     *older, today = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
 
@@ -144,7 +144,7 @@ def _decoder(plan: TablePlan, kind: DataType) -> Callable[[DataFrame], DataFrame
 
 
 def _remember_avro(plan: TablePlan, table: Table) -> None:
-    """Stores the schemas for verify and redo, which get none."""
+    """Stores the schemas in the table's properties for verify and redo, which are started without schemas."""
     if plan.avro is not None and table.properties().get(AVRO_PROPERTY) != plan.avro.to_json():
         table.set_property(AVRO_PROPERTY, plan.avro.to_json())
 
@@ -195,7 +195,7 @@ def _grow(spark: SparkSession, name: str, wanted: DataType | None) -> None:
 
 
 def grown_by(spark: SparkSession, name: str, records: DataFrame) -> bool:
-    """Adds new fields of JSON values to the table. Returns whether there were any.
+    """Adds new fields of JSON values to the table. Returns True if there were any.
 
     An existing field keeps its type: a value with another type is an error.
     """
@@ -219,7 +219,7 @@ def _quoted(path: tuple[str, ...]) -> str:
 
 
 def exists(spark: SparkSession, name: str) -> bool:
-    """Whether the table exists. Raises PipelineError if the catalog does not answer."""
+    """Returns True if the table exists. Raises PipelineError if the catalog does not answer."""
     try:
         return spark.catalog.tableExists(name)
     except (PySparkException, Py4JError) as error:

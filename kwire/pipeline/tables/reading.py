@@ -1,4 +1,4 @@
-"""Batches to read: a topic between offsets, a table at a snapshot."""
+"""Reads a topic between offsets, and a table at a snapshot, as batches."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from kwire.pipeline.topic_state import TopicState
 def records_between(
     spark: SparkSession, source: Mapping[str, str], topic: TopicState, ranges: Mapping[int, tuple[int, int]]
 ) -> DataFrame:
-    """A topic's records in ranges of offsets; of a partition without a range there are none. `source` has the
-    connector's options."""
+    """Returns a topic's records in ranges of offsets, none of a partition without a range.
+
+    source: the connector's options.
+    """
     whole = {number: ranges.get(number, (at, at)) for number, at in topic.starts.items()}
     first = {str(number): begin for number, (begin, _) in whole.items()}
     until = {str(number): end for number, (_, end) in whole.items()}

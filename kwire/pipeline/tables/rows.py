@@ -7,9 +7,9 @@
 
     kafka    the same
     value    bytes
-    reason   why it is not in the table
+    reason   the reason why it is not in the table
     until    null; for a range of lost records the offset after it, and `kafka.offset` is where it begins
-    noted_at when the job saw it
+    noted_at the time when the job wrote the row
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def good(rows: DataFrame) -> DataFrame:
 
 
 def bad(rows: DataFrame, *, since: Mapping[int, int]) -> DataFrame:
-    """The rows for the errors table, without those that it has already: `since` is its position."""
+    """Returns the rows for the errors table, without those that it has already: `since` is its position."""
     return rows.where(F.col(REASON).isNotNull() & at_or_after(since)).select(
         "kafka",
         F.col("raw").alias("value"),
@@ -57,7 +57,7 @@ def bad(rows: DataFrame, *, since: Mapping[int, int]) -> DataFrame:
 
 
 def dead_letters(rows: DataFrame, *, since: Mapping[int, int], topic: str) -> DataFrame:
-    """The same as records for the sink: key, value and headers as they came, and where from and why."""
+    """Returns these rows as records for the sink: key, value and headers as they came, the origin and the reason."""
     told = {
         "kwire.topic": F.lit(topic),
         "kwire.replicas.partition": F.col("kafka.partition").cast("string"),
@@ -92,7 +92,7 @@ def require_key(rows: DataFrame) -> DataFrame:
 
 
 def newest_by_key(rows: DataFrame) -> DataFrame:
-    """The last good row of each key; `deleted` tells a tombstone.
+    """Returns the last good row of each key; `deleted` is true for a tombstone.
 
     A key's records are in one partition, in order, or in two if the topic got more partitions. Then the later timestamp
     counts as newer. UPSERT does the same, because partitions are not read at the same pace.
@@ -119,12 +119,12 @@ WHEN NOT MATCHED AND NOT theirs.deleted THEN INSERT (kafka, value) VALUES (their
 
 
 def at_or_after(offsets: Mapping[int, int], column: str = "kafka") -> Column:
-    """Whether a row's offset is at or after that of its partition; true for a partition that is not named."""
+    """A column: true if a row's offset is at or after that of its partition, or the partition is not in `offsets`."""
     return _compared(offsets, column, ">=", otherwise="TRUE")
 
 
 def before(offsets: Mapping[int, int], column: str = "kafka") -> Column:
-    """Whether a row's offset is before that of its partition; false for a partition that is not named."""
+    """A column: true if a row's offset is before that of its partition; false if the partition is not in `offsets`."""
     return _compared(offsets, column, "<", otherwise="FALSE")
 
 

@@ -26,7 +26,7 @@ Opener = Callable[[TablePlan, SparkSession, Sample, str], TableWriter]
 
 @attrs.define(eq=False)
 class TableRun(StreamingRun):
-    """One owner, the job. Spark calls `_commit` in a thread of its own, one batch after the other."""
+    """A table as a run of a job, its only owner. Spark calls `_commit` in its own thread, one batch after the other."""
 
     plan: TablePlan
     spark: SparkSession
@@ -35,7 +35,7 @@ class TableRun(StreamingRun):
     report: Report
     open_tables: Opener = open_tables
     advanced_s: float = 0.0
-    """When the table last moved on, on the monotonic clock; at first, when the run began."""
+    """The time of the table's last progress, on the monotonic clock; at first, the time when the run began."""
     _writer: TableWriter | None = None
     _position: Position | None = None
     _ends: Mapping[int, int] = attrs.field(factory=dict)
@@ -80,7 +80,7 @@ class TableRun(StreamingRun):
         assert self._position is not None
         began_s = time.monotonic()
         reached, after = self._position, self._position.moved(self._stream.end_of(batch_id)[self.plan.topic])
-        if after == reached:  # a job that takes what is there always has a batch, if only an empty one
+        if after == reached:  # a job with --once always has a batch, even if it is empty
             return
         if self.plan.evolve and grown_by(self.spark, self._writer.table.name, records):
             self._writer.decode = decoder(self.plan, self.spark, self._writer.table.name)
@@ -104,7 +104,7 @@ class TableRun(StreamingRun):
             self.report.warning(str(error))
 
     def _check_topic(self) -> None:
-        """Notes the topic's ends. Raises PipelineError if the topic was replaced: the batch may be from either."""
+        """Stores the topic's ends. Raises PipelineError if the topic was replaced: the batch may be from either."""
         assert self._position is not None
         state = self.topics.state(self.plan.topic, self.plan.isolation)
         same_topic(self._position, state)

@@ -56,14 +56,14 @@ def infer(spark: SparkSession, values: DataFrame, *, with_nulls: bool) -> Struct
     for name, value in {**JSON_OPTIONS, "dropFieldIfAllNull": "false" if with_nulls else "true"}.items():
         reader = reader.option(name, value)
     assert spark._jvm is not None
-    # Python's own reader of JSON takes rows from Python processes; Java's takes them where they are.
+    # PySpark's reader of JSON would move the rows through Python processes; Java's reads them in place.
     strings = getattr(texts._jdf, "as")(spark._jvm.org.apache.spark.sql.Encoders.STRING())
     found = StructType.fromJson(json.loads(reader.json(strings).schema().json()))
     return as_nullable(_distinct(found)) if found.fields else None
 
 
 def as_nullable(kind: T) -> T:
-    """The same with every field, item and map value nullable: any of them may be missing in a record."""
+    """Returns the type with every field, item and map value nullable: any of them may be missing in a record."""
     found = _nullable(kind)
     assert isinstance(found, type(kind))
     return found
@@ -92,7 +92,7 @@ def _conformed(value: Column, have: DataType, wanted: DataType) -> Column:
 
 
 def sql_type(kind: DataType) -> str:
-    """A type as SQL writes it."""
+    """Returns the type in SQL."""
     return StructType([StructField("it", kind)]).toDDL().removeprefix("it ")
 
 
@@ -114,7 +114,7 @@ def additions(
         if mine is None:
             found.append(((*path, field.name), field.dataType))
         else:
-            # By the table's own name of it: SQL adds to what it finds by that.
+            # Under the table's own name of the field, because SQL adds to the field of that name.
             found += _additions_within(mine.dataType, field.dataType, (*path, mine.name), conflicts)
     return found
 
@@ -138,7 +138,7 @@ def _additions_within(
 
 
 def _distinct(kind: T) -> T:
-    """The same with one field of each name, whatever its case, at every depth."""
+    """Returns the type with one field of each name, regardless of case, at every depth."""
     found = _distinct_type(kind)
     assert isinstance(found, type(kind))
     return found

@@ -19,7 +19,7 @@ from kwire.pipeline.warehouse import NAMESPACE, Warehouse, asked, errors_table_n
 
 @attrs.frozen(kw_only=True)
 class TableStatus:
-    """`lag` is None if no brokers are asked, or if they return an error, which is in `problem`."""
+    """The status of a table. `lag` is None without brokers, or if they return an error, which is in `problem`."""
 
     table: str
     topic: str
@@ -31,7 +31,7 @@ class TableStatus:
     snapshots: int
     offsets: dict[int, int]
     last_commit_ms: int | None
-    """When a job last committed, on its clock; upkeep does not count."""
+    """The time of a job's last commit, on its clock; maintenance does not count."""
     lag: int | None = None
     problem: str | None = None
 

@@ -17,7 +17,7 @@ from kwire.pipeline.warehouse import NAMESPACE, Warehouse, asked
 
 @attrs.frozen
 class TableState:
-    """A table as its newest snapshot has it. `snapshot_id` is None for one that was never written."""
+    """The state of a table in its newest snapshot. `snapshot_id` is None for a table that was never written."""
 
     properties: Mapping[str, str]
     snapshot_id: int | None
@@ -71,15 +71,15 @@ def _order(snapshot: Snapshot) -> int:
 
 @attrs.frozen
 class JobStart:
-    """What a job would start with."""
+    """The start of a job."""
 
     table_exists: bool
     start: Start
     unread: Mapping[int, int]
-    """Offsets between there and the topic's end, by partition."""
+    """The number of offsets between the start and the topic's end, by partition."""
 
     def describe(self) -> dict[str, object]:
-        """For --dry-run: names that stay."""
+        """Returns the start for --dry-run, under stable names."""
         return {
             "table_exists": self.table_exists,
             "start": {str(number): offset for number, offset in sorted(self.start.position.offsets.items())},
@@ -89,7 +89,7 @@ class JobStart:
 
 
 def job_start(plan: TablePlan, topic: TopicState) -> JobStart:
-    """Where the plan's job would start. Raises PipelineError for everything that would prevent the start."""
+    """Returns the start of the plan's job. Raises PipelineError for everything that would prevent it."""
     plan.warehouse.check()
     found = table_state(plan.warehouse, plan.table)
     if found is not None:

@@ -18,7 +18,7 @@ FORMATS: Final[tuple[ValueFormat, ...]] = ("bytes", "json", "avro", "confluent-a
 
 @attrs.frozen
 class AvroSchemas:
-    """Avro schemas as JSON. `by_id` is empty for plain Avro; `reader` is what the table is made from."""
+    """Avro schemas as JSON. `by_id` is empty for plain Avro; `reader` is the schema that defines the table."""
 
     reader: str
     by_id: Mapping[int, str] = attrs.field(factory=dict)

@@ -4,16 +4,17 @@ The topic is read again, from where it begins to the table's position, and decod
 must be a row of the table or of its errors table: one of them, once, with the same content. A table by key must hold
 the newest record of each key, and nothing for a tombstone.
 
-It is a comparison in two steps. First counts and sums of 64-bit hashes, by partition: one pass over each side, nothing
-moved. Only partitions where these differ are joined record by record, to tell what is missing, doubled or different.
+The comparison has two steps. The first compares counts and sums of 64-bit hashes, by partition: one pass over each
+side, without a shuffle of the rows. The second joins only the partitions where these differ, record by record, to find
+the missing, doubled and different records.
 
 What is not an error:
 
 * records behind the table's position: that is its lag;
-* rows below the topic's first offset: the topic has forgotten them;
-* rows that a compacted topic has no more, in a table that keeps all records;
+* rows below the topic's first offset: the topic no longer has them;
+* rows that a compacted topic no longer has, in a table that keeps all records;
 * rows as an older schema of the table made them, before it grew;
-* errors that the schema of today could decode: `redo` takes them.
+* errors that the current schema could decode: `redo` converts them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from kwire.pipeline.topic_state import TopicState
 from kwire.pipeline.topics import Topics
 
 SHOWN: Final = 20
-"""How many findings of each kind are named."""
+"""The maximum number of findings that are named."""
 
 _ATTEMPTS = 3
 _LOW = 0xFFFFFFFF
@@ -49,23 +50,23 @@ _LOW = 0xFFFFFFFF
 
 @attrs.frozen(kw_only=True)
 class PartitionReport:
-    """Offsets `first` to before `until` were compared."""
+    """The result for one partition. Offsets from `first` to before `until` were compared."""
 
     partition: int
     first: int
     until: int
     lag: int
     records: int
-    """Records of the topic; for a table by key, the newest of each key."""
+    """The number of the topic's records; for a table by key, of the newest of each key."""
     rows: int
     errors: int
     missing: int = 0
     doubled: int = 0
     different: int = 0
     unexpected: int = 0
-    """In the table, and not in the topic."""
+    """The number of rows in the table that are not in the topic."""
     compacted: int = 0
-    """The same for a compacted topic: no error."""
+    """The number of such rows of a compacted topic, which are no error."""
     older_schema: int = 0
     topic_hash: str
     table_hash: str
@@ -102,22 +103,22 @@ class Report:
 
 @attrs.frozen(kw_only=True)
 class Sides:
-    """What is compared. All of it is pinned: to offsets on one side, to snapshots on the other."""
+    """The two sides of a comparison, pinned to offsets of the topic and to snapshots of the tables."""
 
     records: DataFrame
-    """The topic's, from the connector, from its first offset to the table's position."""
+    """The topic's records, from the connector, from its first offset to the table's position."""
     table: DataFrame
     errors: DataFrame
     decode: Callable[[DataFrame], DataFrame]
     older: tuple[Callable[[DataFrame], DataFrame], ...]
-    """How the table's earlier schemas decoded, converted to the current one."""
+    """The decoders of the table's earlier schemas, whose values are converted to the current one."""
     upsert: bool
     compacted: bool
-    """Whether the topic's cleanup.policy has "compact"."""
+    """True if the topic's cleanup.policy has "compact"."""
 
 
 def compare(sides: Sides, *, table: str, snapshot_id: int, position: Position, topic: TopicState) -> Report:
-    """The report on two sides that are pinned."""
+    """Compares two pinned sides."""
     ranges = {
         partition: (first, max(first, position.offsets.get(partition, first)))
         for partition, first in sorted(topic.starts.items())
@@ -154,8 +155,8 @@ def compare(sides: Sides, *, table: str, snapshot_id: int, position: Position, t
 def verify(plan: TablePlan, writer: TableWriter, spark: SparkSession, topics: Topics) -> Report:
     """Compares a table with its topic. Raises PipelineError for a table that has no position, or is another topic's.
 
-    What is compared is pinned: the table by its snapshot, the topic by the offsets in it. Where retention deletes
-    records meanwhile, the comparison is made again without them.
+    Both sides are pinned: the table by its snapshot, the topic by the offsets in it. If retention deletes records
+    meanwhile, the comparison is repeated without them.
     """
     head = writer.table.head()
     errors = writer.errors.head()
@@ -189,7 +190,7 @@ class _Details:
 
 
 def _expected(sides: Sides, decode: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """partition, offset, is_error, hash: what the tables should hold."""
+    """Returns the expected content of the tables. Columns: partition, offset, is_error, hash."""
     decoded = rows.with_kafka(decode(sides.records))
     if not sides.upsert:
         return decoded.select(*_place(), *_content(F.col(REASON).isNotNull(), DECODED, "raw", decoded))
@@ -201,7 +202,7 @@ def _expected(sides: Sides, decode: Callable[[DataFrame], DataFrame]) -> DataFra
 
 
 def _found(sides: Sides, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
-    """The same, as the tables hold it."""
+    """Returns the actual content of the tables, with the same columns."""
     inside = rows.at_or_after({number: first for number, (first, _) in ranges.items()}) & rows.before(
         {number: until for number, (_, until) in ranges.items()}
     )
@@ -225,7 +226,7 @@ def _content(is_error: Column, good: str, bad: str, frame: DataFrame) -> list[Co
 
 
 def _hash(value: str, frame: DataFrame) -> Column:
-    """64 bits over all of a row. Spark's hash passes over nulls, so that where they are is hashed, too."""
+    """Returns a hash of 64 bits over a whole row. Spark's hash ignores nulls, so their places are hashed, too."""
     parts = [
         *_leaves(F.col("kafka"), frame.schema["kafka"].dataType),
         *_leaves(F.col(value), frame.schema[value].dataType),
@@ -265,7 +266,7 @@ def _hash_text(row: Row | None) -> str:
 
 
 def _details(sides: Sides, ranges: Mapping[int, tuple[int, int]], suspects: list[int]) -> dict[int, _Details]:
-    """Record by record, of the partitions whose sums differ."""
+    """Compares the partitions whose sums differ, record by record."""
     among = F.col("partition").isin(suspects)
     found = (
         _found(sides, ranges)
@@ -274,7 +275,7 @@ def _details(sides: Sides, ranges: Mapping[int, tuple[int, int]], suspects: list
         .agg(F.count(F.lit(1)).alias("times"), F.max("is_error").alias("in_errors"), F.first("hash").alias("found"))
     )
     joined = _expected(sides, sides.decode).where(among).join(found, ["partition", "offset"], "full_outer")
-    # An error that could be decoded today is where it should be, with the bytes that it came with.
+    # An error that the current schema could decode is correct if it has the bytes of its record.
     raw = _raw(sides).where(among)
     joined = joined.join(raw, ["partition", "offset"], "left")
     for number, decode in enumerate(sides.older):
@@ -315,6 +316,6 @@ def _details(sides: Sides, ranges: Mapping[int, tuple[int, int]], suspects: list
 
 
 def _raw(sides: Sides) -> DataFrame:
-    """partition, offset, raw_hash: each record as the errors table would hold it."""
+    """Returns each record as the errors table would hold it. Columns: partition, offset, raw_hash."""
     kafka = rows.with_kafka(sides.records.withColumns({DECODED: F.lit(None), REASON: F.lit(None)}))
     return kafka.select(*_place(), _hash("raw", kafka).alias("raw_hash"))

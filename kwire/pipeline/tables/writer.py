@@ -33,7 +33,7 @@ class AnotherJob(PipelineError):
 
 @attrs.frozen
 class Counts:
-    """Of one batch."""
+    """The counts of one batch."""
 
     records: int
     errors: int
@@ -41,10 +41,12 @@ class Counts:
 
 @attrs.define(eq=False)
 class TableWriter:
-    """`decode` adds `decoded` and `reason` to the connector's records. `upsert` keeps one row a key.
+    """Writes to a table and its errors table.
 
-    `arrange` makes the table's rows of those that `rows.with_kafka` gives, all but the bad ones; else `rows.good` does.
-    `send_bad` is given decoded records, and the offsets before which it knows the bad ones already.
+    decode: adds `decoded` and `reason` to the connector's records.
+    upsert: True to keep one row per key.
+    send_bad: gets decoded records, and the offsets before which the bad ones were sent already.
+    arrange: makes the table's rows of the good ones that `rows.with_kafka` returns. Default: `rows.good`.
     """
 
     table: Table
@@ -59,19 +61,19 @@ class TableWriter:
         return self.table.head().position
 
     def drop_drafts_of_others(self) -> None:
-        """Drops the drafts of killed runs. A run that still lives finds its draft gone, and looks again."""
+        """Drops the drafts of killed runs. A run that is still alive gets a Conflict, and tries again."""
         for table in (self.table, self.errors):
             table.drop_drafts_of_others()
 
     def drop_drafts(self) -> None:
-        """At the end of a run."""
+        """Called at the end of a run."""
         for table in (self.table, self.errors):
             table.drop_draft()
 
     def open(self, spark: SparkSession, begun: Start) -> Position:
-        """Records where a run starts, and what was lost before; returns the table's position."""
+        """Records the start of a run, and the lost ranges before it; returns the table's position."""
         if self.errors.head().snapshot_id is None:
-            with suppress(Conflict):  # another job that begins was first; the table decides between the two
+            with suppress(Conflict):  # another job that starts was first; the table's commits decide between them
                 self.errors.commit_first(_summary(attrs.evolve(begun.position, offsets={})))
         lost = self._not_noted(spark, begun.gaps)
         if lost:
