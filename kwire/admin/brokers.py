@@ -16,7 +16,7 @@ def only_at(state: ClusterState, node_id: int) -> list[PartitionState]:
 
 
 def unregister_broker(cluster: Cluster, node_id: int) -> None:
-    """Removes a broker from those that the cluster knows. Its replicas stay assigned to it. Raises ClientError."""
+    """Removes a broker from the cluster's list. Its replicas stay assigned to it. Raises ClientError."""
 
     def unregister() -> None:
         try:

@@ -21,7 +21,7 @@ from kwire.client.errors import ClientError, error_name, refused
 from kwire.client.waiting import until_done
 
 SETTLING_S: Final = 5.0
-"""The time that brokers have to learn of new leaders: Apache Kafka's brokers read the metadata log."""
+"""The maximum time to wait until brokers have the new leaders: Apache Kafka's read them from the metadata log."""
 
 _PREFERRED, _UNCLEAN = 0, 1
 _FIRST_WITH_UNCLEAN = 1

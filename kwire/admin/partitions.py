@@ -70,7 +70,7 @@ def look_up_partition(cluster: Cluster, at: TopicPartition) -> PartitionState:
 
 
 def partition_states(topics: Iterable[MetadataResponseTopic]) -> list[PartitionState]:
-    """By topic and number."""
+    """Returns the partitions that Metadata describes, by topic and number."""
     return sorted(
         (
             PartitionState(

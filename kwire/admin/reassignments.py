@@ -30,7 +30,7 @@ from kwire.client.errors import ClientError, ConnectionFailed, UnknownTopic, ref
 from kwire.client.waiting import until_done
 
 SETTLING_S: Final = 5.0
-"""The time that brokers have to learn of a reassignment's end: Apache Kafka's brokers read the metadata log."""
+"""The maximum time to wait until brokers have a reassignment's end: Apache Kafka's read it from the metadata log."""
 
 
 class Outcome(StrEnum):

@@ -44,7 +44,7 @@ Partition = tuple[str, int]
 
 @attrs.frozen
 class Listed:
-    """A transactional id that a coordinator knows."""
+    """A transactional id in a coordinator's list."""
 
     transactional_id: str
     coordinator_id: int

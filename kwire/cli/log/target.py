@@ -1,4 +1,4 @@
-"""What the DIR of a command line is: a log dir, a partition's folder, or one file."""
+"""Classifies the DIR of a command line: a log dir, a partition's folder, or one file."""
 
 from __future__ import annotations
 

@@ -58,14 +58,14 @@ def _topic(topic_id: bytes, settings: dict[str, str]) -> TopicFacts:
 
 
 def read_topics(disk: Disk) -> dict[str, TopicFacts]:
-    """By topic name; empty if the folder has no readable metadata log."""
+    """Returns topics by name; empty if the folder has no readable metadata log."""
     facts = _Facts()
     try:
         for value in _values(disk):
             try:
                 facts.apply(decode_record(value))
             except ProtocolError:
-                # A record of a newer Kafka than we know.
+                # A record of a newer version of Kafka.
                 continue
     except OSError:
         return {}

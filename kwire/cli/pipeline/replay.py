@@ -84,7 +84,7 @@ def _range(first: str, until: str) -> Range:
 
 
 def _peek(plan: ReplayPlan) -> Pinned | None:
-    """What an earlier run of this command pinned, or None. Raises PipelineError."""
+    """Returns the decision that an earlier run of this command pinned, or None. Raises PipelineError."""
     with connect(plan.bootstrap, "the target's brokers,") as cluster, explaining():
         found = peek(cluster, plan.name, plan.kept_topic)
     if found is not None:
@@ -93,7 +93,7 @@ def _peek(plan: ReplayPlan) -> Pinned | None:
 
 
 def _outlook(plan: ReplayPlan, topics: Topics, found: Pinned | None) -> dict[str, object]:
-    """What a run would start with. Raises PipelineError for errors that can be found without running."""
+    """Returns the start of a run. Raises PipelineError for errors that can be found without running."""
     with Topics(plan.bootstrap) as targets:
         partitions = len(targets.state(plan.to_topic, "read_committed").starts)
     job_start: dict[str, object] = {"partitions": partitions, "state": "new" if found is None else found.state}
