@@ -1,7 +1,7 @@
-"""Who may come in and what they may do, as the metadata log has it: the part of the image about security and quotas.
+"""The part of the metadata image about security and quotas: ACLs, SCRAM credentials, delegation tokens, client quotas.
 
-The records are kept as they are, by what they are about. Those who decide by them (the authorizer, SCRAM, delegation
-tokens, quotas) build what they need from them, and follow `AccessChanges`.
+The records are stored unchanged, each under its key. Their users (the authorizer, SCRAM, delegation tokens, quotas)
+build what they need from them, and follow `AccessChanges`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ IP: Final = "ip"
 """The types of entities that have client quotas."""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Types (user, client-id, ip) and names, in the order of the types; the name None is for all that have no quota."""
+"""The types (user, client-id, ip) and names, sorted by type. The name None means every entity without its own quota."""
 
 
 @attrs.define
 class AccessChanges:
-    """What some records changed, in their order. An ACL that was added and removed again is in both lists."""
+    """The changes made by some records, in their order. An ACL that was added and removed again is in both lists."""
 
     acls_added: list[AccessControlEntryRecord] = attrs.Factory(list)
     acls_removed: list[AccessControlEntryRecord] = attrs.Factory(list)
@@ -62,7 +62,7 @@ class AccessImage:
     """The values of `acls`, and how many ids each has."""
 
     def apply(self, record: MetadataRecord, changes: AccessChanges) -> bool:
-        """Applies a record of this part. Returns whether it is one."""
+        """Applies a record of this part. Returns False if the record belongs to another part."""
         match record:
             case AccessControlEntryRecord():
                 if record.id in self.acls:
@@ -138,7 +138,7 @@ class AccessImage:
 
 
 def _acl(record: AccessControlEntryRecord) -> Acl:
-    from kwire.security.acls.acl import Acl  # which most clusters have none of
+    from kwire.security.acls.acl import Acl  # here, because most clusters have no ACLs
 
     return Acl.of_record(record)
 

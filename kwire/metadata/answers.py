@@ -19,7 +19,7 @@ MAX_CACHED_BYTES: Final = 16 << 20
 """Beyond this size the cache is emptied: better than keeping responses that may never be requested again."""
 
 ENTRY_OVERHEAD_BYTES: Final = 512
-"""What a key and its place are counted as, so that many small questions are bounded too."""
+"""The size assumed for a key and its entry in the cache, so that many small requests are bounded too."""
 
 
 class Response(Protocol):

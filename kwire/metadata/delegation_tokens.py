@@ -1,6 +1,6 @@
-"""The delegation tokens of the cluster, by their secrets: who presents which one, and what SCRAM has to know of it.
+"""The delegation tokens of the cluster, by their secrets: which one a client presents, and its SCRAM credentials.
 
-The records have no secrets. They are computed from the ids when the first token is looked for, and follow the metadata
+The records have no secrets. They are computed from the ids when the first token is looked up, and follow the metadata
 from then on. A broker whose clients have no tokens computes nothing.
 """
 
@@ -31,7 +31,7 @@ class DelegationTokens:
     _ids: dict[bytes, str] = attrs.field(factory=dict, init=False, repr=False)
     """By HMAC."""
     _credentials: dict[str, dict[str, ScramCredential]] = attrs.field(factory=dict, init=False, repr=False)
-    """By token id and mechanism, of those tokens that somebody has logged in with."""
+    """By token id and mechanism, of the tokens that a client has authenticated with."""
 
     def __attrs_post_init__(self) -> None:
         self.follow(self.tokens)
@@ -54,11 +54,11 @@ class DelegationTokens:
         return token_hmac
 
     def id_of(self, token_hmac: bytes) -> str | None:
-        """Which token has this secret."""
+        """Returns the id of the token that has this secret."""
         return self._ids.get(token_hmac)
 
     def credential(self, token_id: str, mechanism: ScramMechanism, *, now_ms: int) -> ScramCredential | None:
-        """With what a client of the token's owner shows that it knows the secret; None if there is no such token.
+        """The credential by which a client proves the secret; None if there is no such token, or it has expired.
 
         Kafka makes these for every token on every broker. That takes milliseconds each, so here the first login does.
         """
@@ -68,7 +68,7 @@ class DelegationTokens:
         known = self._credentials.setdefault(token_id, {})
         credential = known.get(mechanism.name)
         if credential is None:
-            # Whoever knows the HMAC knows this salt, and nobody else: it is as good as a random one.
+            # The salt is derived from the HMAC, which is secret: it is as good as a random one.
             salt = hashlib.sha256(b"salt of " + mechanism.name.encode() + self.hmac(token_id)).digest()
             password = password_of(self.hmac(token_id))
             credential = credential_of_password(mechanism, password, salt=salt, iterations=MIN_ITERATIONS)

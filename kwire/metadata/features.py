@@ -33,18 +33,19 @@ SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {
     SHARE_VERSION: (0, 1),
     STREAMS_VERSION: (0, 1),
 }
-"""The features that this broker can do, from level to level, as Apache Kafka 4.3.1. Level 0 is a feature that is off.
+"""The lowest and highest level of each supported feature, as in Apache Kafka 4.3.1. Level 0 is a feature that is off.
 
 metadata.version 30 is 4.3-IV0, the level whose record versions `records.py` writes.
 """
 
 INITIAL_LEVELS: Final[Mapping[str, int]] = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
-"""What a cluster begins with: the highest, as Kafka's StorageTool has it."""
+"""The levels of a new cluster: the highest ones, as with Kafka's StorageTool."""
 
 BEGUN_LATER: Final = frozenset({METADATA_VERSION, TRANSACTION_VERSION, GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION})
-"""What also begins with that level in a log dir of an earlier kwire, whose log never had a level for it.
+"""The features that also get that level in a log dir of an earlier kwire, whose log never had a level for them.
 
-Kafka takes that for 0 until an administrator upgrades, since brokers of the earlier version may still run beside the
-new one. kwire's earlier versions wrote nothing that these levels are about, and they read the record. A feature that
-was set to 0 stays there. Eligible leader replicas are different: a cluster of an earlier version goes on without them.
+Kafka treats a missing level as 0 until an administrator upgrades, since brokers of the earlier version may still run
+beside the new one. kwire's earlier versions wrote nothing that these levels affect, and they read the record. A feature
+that was set to 0 stays there. Eligible leader replicas are different: a cluster of an earlier version continues without
+them.
 """

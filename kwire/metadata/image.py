@@ -63,9 +63,9 @@ class PartitionRegistration:
     leader_recovery_state: int = 0
     """A `LeaderRecoveryState`."""
     eligible_leader_replicas: tuple[int, ...] = ()
-    """Not in sync, and yet with everything that was committed (KIP-966)."""
+    """The replicas that are not in sync, but have everything that was committed (KIP-966)."""
     last_known_elr: tuple[int, ...] = ()
-    """While nobody leads: who led last, alone."""
+    """While the partition has no leader: the one broker that led last."""
 
     def directory_of(self, node_id: int) -> Uuid:
         """The directory id of the log dir in which that node has its replica; NULL_UUID when none is assigned."""
@@ -107,12 +107,12 @@ class BrokerRegistration:
 
     @property
     def is_live(self) -> bool:
-        """Whether it may lead."""
+        """True if it may lead."""
         return not self.fenced and not self.in_controlled_shutdown
 
 
 class LeaderRecoveryState(IntEnum):
-    """Of a partition. RECOVERING after an unclean election, until its leader has changed the ISR."""
+    """The state of a partition: RECOVERING after an unclean election, until its leader has changed the ISR."""
 
     RECOVERED = 0
     RECOVERING = 1
@@ -129,12 +129,12 @@ class ConfigResourceType(IntEnum):
 
 
 ConfigKey = tuple[int, str]
-"""A resource's type (a ResourceType) and name."""
+"""A resource's type (a ConfigResourceType) and name."""
 
 
 @attrs.frozen
 class UncleanElection:
-    """A partition's leader may lack records that were acknowledged. `last_leader` has led before, or is NO_LEADER."""
+    """An election whose leader may lack acknowledged records. `last_leader` has led before, or is NO_LEADER."""
 
     topic: str
     partition: int
@@ -161,7 +161,7 @@ class Changes:
     access: AccessChanges = attrs.Factory(AccessChanges)
 
     def configures_this_broker(self, node_id: int) -> bool:
-        """Whether a broker configuration changed, and so perhaps the defaults of every topic."""
+        """True if a configuration of this broker changed, and so perhaps the defaults of every topic."""
         return any((ConfigResourceType.BROKER, name) in self.configs for name in ("", str(node_id)))
 
     def configured_topics(self) -> list[str]:
@@ -176,7 +176,7 @@ class MetadataImage:
     configs: dict[ConfigKey, dict[str, str]] = attrs.Factory(dict)
     brokers: dict[int, BrokerRegistration] = attrs.Factory(dict)
     features: dict[str, int] = attrs.Factory(dict)
-    """Levels by name. 0 is a feature that was turned off: as good as absent, but not to be begun again."""
+    """Levels by name. 0 is a feature that was turned off: like an absent one, but no start turns it on again."""
     colliding_names: dict[str, set[str]] = attrs.Factory(dict)
     """Topics whose names differ at most in `.` and `_`, which metrics cannot tell apart, by the name with all `_`."""
     access: AccessImage = attrs.Factory(AccessImage)
@@ -185,7 +185,7 @@ class MetadataImage:
     """The offset of the last record applied."""
     epoch: int = 0
     is_whole: bool = True
-    """False once there was a record that the image has no place for: it cannot stand for the log."""
+    """False after a record that the image cannot store: the image cannot replace the log any more."""
     _transaction: list[MetadataRecord] | None = None
     _arriving: dict[Uuid, TopicImage] = attrs.Factory(dict)
     """New topics that are not published yet."""
@@ -193,8 +193,8 @@ class MetadataImage:
     def apply(self, record: MetadataRecord, *, offset: int, changes: Changes | None = None) -> None:
         """Applies the record at `offset` of the log, and notes in `changes` what it changed.
 
-        With `changes`, new topics are only there until `publish`. Records of a metadata transaction take effect at its
-        end. Records that this image does not store (no-ops) only advance the offset.
+        With `changes`, new topics are not visible before `publish`. Records of a metadata transaction take effect at
+        its end. Records that this image does not store (no-ops) only advance the offset.
         """
         noted = Changes() if changes is None else changes
         self.offset = offset
@@ -216,7 +216,7 @@ class MetadataImage:
             self.publish(noted)
 
     def publish(self, changes: Changes) -> None:
-        """Makes the new topics visible, completely. From now on permissions are as they were changed."""
+        """Makes the new topics visible, completely. Changed permissions are in force from now on."""
         for topic in changes.topics_created:
             del self._arriving[topic.topic_id]
             self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
@@ -230,14 +230,14 @@ class MetadataImage:
 
     @property
     def can_be_recorded(self) -> bool:
-        """Whether records of the image's contents represent it completely, as a snapshot needs."""
+        """True if records of the image's contents represent it completely, as a snapshot needs."""
         return self.is_whole and self._transaction is None
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)
 
     def is_arriving(self, topic_id: Uuid) -> bool:
-        """Whether the topic is recorded, and not published yet."""
+        """True if the topic is recorded, and not published yet."""
         return topic_id in self._arriving
 
     def partition(self, topic: str, index: int) -> PartitionRegistration | None:
@@ -258,7 +258,7 @@ class MetadataImage:
         ]
 
     def is_online(self, node_id: int, directory_id: Uuid) -> bool:
-        """Whether that broker is in service, and so is its log dir, if the replica is assigned to one."""
+        """True if that broker is in service, and so is its log dir, if the replica is assigned to one."""
         broker = self.brokers.get(node_id)
         if broker is None or broker.fenced:
             return False
@@ -328,7 +328,7 @@ class MetadataImage:
             changes.partitions_added.append((topic, record.partition_id))
 
     def _clear_elr(self, record: ClearElrRecord, changes: Changes) -> None:
-        """Apache Kafka's controller writes it when min.insync.replicas changes; without a name for all topics."""
+        """Applies what Kafka's controller writes when min.insync.replicas changes; without a name for all topics."""
         for topic in self.topics.values():
             if record.topic_name in ("", topic.name):
                 for index, it in enumerate(topic.partitions):
@@ -381,7 +381,7 @@ class MetadataImage:
                     log_dirs=tuple(record.log_dirs),
                 )
             case BrokerRegistrationChangeRecord():
-                # 1: it is so from now on, -1: it is no longer so, 0: no change.
+                # 1 sets it, -1 clears it, 0 leaves it.
                 broker = self.brokers[record.broker_id]
                 self.brokers[record.broker_id] = attrs.evolve(
                     broker,

@@ -51,7 +51,7 @@ class AppendConflict(Exception):
 
 
 class LogTruncated(Exception):
-    """The log begins later: a snapshot has replaced what was asked for."""
+    """The log begins later: a snapshot has replaced the requested records."""
 
 
 class MetadataLog(Protocol):
@@ -113,17 +113,17 @@ class FileMetadataLog:
         start = self.end_offset
         try:
             if self.log.log_end_offset > start:
-                # Of a change that failed, and could not be taken back then.
+                # The rest of a failed change, which could not be cut off then.
                 self.log.truncate_to(start)
             if start == 0:
                 append_batch(self.log, leader_change(self.node_id, now_ms), now_ms)
-                # One by one, as all later ones: a good batch behind a bad one is never what a crash left.
+                # Flushed one by one, like all later ones, so that a crash never leaves a good batch behind a bad one.
                 await self._flush()
             append_batch(self.log, values_batch(values, now_ms), now_ms)
             await self._flush()
         except OSError as error:
             if is_passing(error):
-                # The caller is told that nothing changed, so it must not come with the next change.
+                # The caller gets an error, so the batch must not become durable with the next change.
                 self.log.truncate_to(start)
             else:
                 self.log.fail(error)
@@ -150,7 +150,7 @@ class FileMetadataLog:
             await slices.after(1)
         name = snapshot_path(log, end_offset)
         (await self.loop.in_worker(Worker.SNAPSHOT, lambda: log.disk.write_atomic(name, bytes(content)))).unwrap()
-        # From here on a start needs nothing that is older. The log goes on in a segment of its own.
+        # From here on a start needs nothing that is older. The log continues in a new segment.
         if log.active.base_offset < end_offset:
             log.roll(now_ms)
             await self._flush()

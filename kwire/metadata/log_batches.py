@@ -35,7 +35,7 @@ class ReadRecords:
     records: list[tuple[int, bytes]]
     next_offset: int
     size_in_bytes: int = 0
-    """Of the log."""
+    """The size of the part of the log that was read."""
 
 
 def leader_change(node_id: int, now_ms: int) -> bytes:
@@ -47,7 +47,7 @@ def leader_change(node_id: int, now_ms: int) -> bytes:
 
 
 def values_batch(values: Sequence[bytes], now_ms: int) -> bytes:
-    """One append."""
+    """The batch of one append."""
     return build_batch([Record(delta, now_ms, None, value) for delta, value in enumerate(values)])
 
 
@@ -85,7 +85,7 @@ def newest_snapshot(log: Log, now_ms: int) -> Snapshot | None:
             logger.error("%s cannot be used: %s", name, error)
             continue
         if log.log_end_offset < end_offset:
-            # Rot has taken the end of the log, and the snapshot has what it said.
+            # The end of the log was damaged and is gone; the snapshot has its contents.
             log.truncate_fully_and_start_at(end_offset, now_ms=now_ms)
         if log.log_start_offset <= end_offset:
             return snapshot

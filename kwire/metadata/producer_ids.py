@@ -28,7 +28,7 @@ class ProducerIds:
 
     metadata: MetadataService
     _block: range = NO_IDS
-    """What is left of the present block."""
+    """The rest of the current block."""
     _next_block: range = NO_IDS
     _fetch_at: int = 0
     """With no more ids left than this, the next block is fetched."""

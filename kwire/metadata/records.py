@@ -28,7 +28,7 @@ class MetadataRecord(Protocol):
 
 
 def encode_record(record: MetadataRecord) -> bytes:
-    """In the record's newest version, as metadata.version 30 has it."""
+    """Encodes a record in its newest version, that of metadata.version 30."""
     version = record.versions.stop - 1
     writer = Writer()
     writer.unsigned_varint(FRAME_VERSION)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RECORDS_PER_SLICE: Final = 100
-"""How many records are encoded, or applied, before other work has a turn."""
+"""The number of records that are encoded, or applied, before other work has a turn."""
 
 Watcher = Callable[[Changes], None]
 Follower = Callable[[Changes], Awaitable[None]]
@@ -95,36 +95,36 @@ class MetadataService:
     clock: Clock
     configs: ConfigResolver
     choose_directories: Callable[[int], Sequence[Uuid]] = _unassigned
-    """For so many new partitions of this broker: the log dir of each, where it has several."""
+    """Takes a number of new partitions of this broker. Returns the log dir of each, where it has several."""
     image: MetadataImage = attrs.field(factory=MetadataImage)
     answers: AnswerCache = attrs.field(init=False)
     check_room: CheckRoom = ignore
     loop: Loop = attrs.field(factory=Loop)
     writes_snapshots: bool = False
-    """Not before the partitions follow: until then the log may be needed, see `deleted_topic_ids`."""
+    """False until the partitions follow: before that the log may be needed, see `deleted_topic_ids`."""
     follow: Follower = _no_partitions
     """Makes the partitions of this node follow a change, in slices; a new topic is not seen before that is done."""
     is_alone: bool = True
-    """Whether this broker is the whole cluster, and always will be."""
+    """True if this broker is the whole cluster, and always will be."""
     check_listeners: CheckListeners = accept_all
-    """Looks at changed configurations of this broker's listeners before they are accepted."""
+    """Checks changed configurations of this broker's listeners before they are accepted."""
     producer_ids: ProducerIds = attrs.field(init=False)
     _watchers: list[Watcher] = attrs.field(factory=list)
     _delegation_tokens: DelegationTokens | None = None
     """Made when it is needed."""
     _dynamic_names: Set[str] = frozenset()
-    """The dynamic configurations that there were when they last changed."""
+    """The names of the dynamic configurations after their last change."""
     _read_to: int = 0
     """The image has the log up to this offset."""
     _loaded_to: int = 0
-    """Where the snapshot ended with which this start began."""
+    """The end offset of the snapshot that this start has loaded."""
     _snapshots: SnapshotSchedule = attrs.field(init=False)
     _asked: deque[_Asked[Any]] = attrs.field(factory=deque)
     _is_loaded: bool = False
-    """What the log had at the start was news when it was written."""
+    """True after the replay at the start, whose records were reported when they were written."""
     _is_working: bool = False
     _has_news: bool = False
-    """Since the log was read last."""
+    """True if a change was requested, or the log has grown, since the log was last read."""
 
     def __attrs_post_init__(self) -> None:
         self.answers = AnswerCache(self.image)
@@ -191,7 +191,7 @@ class MetadataService:
         """Calls `watcher` with each set of changes, right after the image has applied them."""
         self._watchers.append(watcher)
 
-    # -- looking
+    # -- look-ups
 
     def topic(self, name: str) -> TopicImage | None:
         return self.image.topics.get(name)
@@ -227,7 +227,7 @@ class MetadataService:
     def delegation_tokens(self) -> DelegationTokens | None:
         """The cluster's tokens by their secrets; None if there are none because delegation.token.secret.key is not set.
 
-        Those that never have to do with tokens do not make this.
+        It is made at the first use, so that a broker without tokens does not need it.
         """
         secret_key = self.config.delegation_token_secret_key
         if self._delegation_tokens is None and secret_key is not None:
@@ -237,7 +237,7 @@ class MetadataService:
             self.watch(lambda changes: tokens.follow(changes.access.delegation_tokens))
         return self._delegation_tokens
 
-    # -- changing
+    # -- changes
 
     async def shorten_log(self) -> None:
         """Writes a snapshot at the end of a start, if the log has become long.
@@ -274,7 +274,7 @@ class MetadataService:
         return (await asked.future).unwrap()
 
     def _work(self) -> None:
-        """There is work: a change was requested, or the log has new records."""
+        """Starts the work, unless it runs: a change was requested, or the log has new records."""
         self._has_news = True
         if not self._is_working:
             self._is_working = True
@@ -297,9 +297,9 @@ class MetadataService:
             self._is_working = False
 
     def stop_following(self) -> None:
-        """The partitions of this node are about to close: what is decided from now on does not concern them.
+        """Detaches the partitions of this node, which are about to close, from later decisions.
 
-        A role that ends here could still make a coordinator append to its log, behind the mark of a clean stop.
+        Otherwise a role that ends could make a coordinator append to its log, after the mark of a clean stop.
         """
         self.follow = _no_partitions
         self._watchers.clear()
@@ -330,7 +330,7 @@ class MetadataService:
             return answer
 
     def _check_room(self, records: Records) -> None:
-        """Refuses what takes room for good. Deletions, and changes of leaders, may use the reserve."""
+        """Refuses changes that take disk space permanently. Deletions, and changes of leaders, may use the reserve."""
         new_partitions = sum(isinstance(it, PartitionRecord) and it.partition_epoch == 0 for it in records)
         if not new_partitions and not isinstance(records[0], ProducerIdsRecord):
             return
@@ -375,7 +375,7 @@ class MetadataService:
             log.error("no snapshot of the metadata can be written, so the log is kept: %s", error)
 
     async def _load(self) -> None:
-        """At the start. Raises StorageError, CorruptLogError, ProtocolError."""
+        """Loads the snapshot and the log at the start. Raises StorageError, CorruptLogError, ProtocolError."""
         snapshot = await self.log.read_snapshot()
         if snapshot is not None:
             changes = snapshot.apply_to(self.image)
@@ -408,7 +408,7 @@ class MetadataService:
             raise failed
 
     async def _read_snapshot(self) -> tuple[Iterable[tuple[int, MetadataRecord]], int]:
-        """Another node has cut the log, behind which this one was: what a snapshot has that the image lacks."""
+        """Another node has cut unread records from the log. Returns what a snapshot has that the image lacks."""
         snapshot = await self.log.read_snapshot()
         assert snapshot is not None, "the log begins where a snapshot ends"
         log.info("the metadata log was cut: going on at the snapshot of offset %d", snapshot.end_offset)
@@ -446,7 +446,7 @@ class MetadataService:
         try:
             config = ServerConfig.from_properties(self.configs.effective)
         except ConfigError as error:
-            # Each value is valid, and was refused if it does not fit the others: another version may have seen to that.
+            # Each value is valid, and refused if it does not fit the others: another version may have accepted it.
             log.warning("the configurations in the metadata log are not followed: %s", error)
             return
         self.config = attrs.evolve(
@@ -460,7 +460,7 @@ class MetadataService:
         )
 
     def _tell_of_ignored(self, resources: Iterable[tuple[int, str]]) -> None:
-        """Logs what topics and groups have in the log, and what is not followed: another version has accepted it."""
+        """Logs topic and group configurations in the log that are not followed, since another version accepted them."""
         for resource_type, name in resources:
             texts = self.image.config(resource_type, name)
             match resource_type:

@@ -42,7 +42,7 @@ from kwire.metadata.records import MetadataRecord, decode_record
 RECORDS_PER_BATCH: Final = 500
 
 LONG_BYTES: Final = 256 << 10
-"""A start that has read so much of the log replaces it, which takes less time than to read it in the next one."""
+"""A start that has read this much of the log replaces it, which is faster than reading it at the next start."""
 
 
 @attrs.frozen
@@ -75,7 +75,7 @@ class SnapshotSchedule:
     _bytes: int = 0
 
     def applied(self, size_in_bytes: int) -> None:
-        """This many bytes of the log were read."""
+        """Counts the bytes of the log that were read."""
         self._bytes += size_in_bytes
 
     def is_due(self, *, now_ms: int) -> bool:
@@ -89,7 +89,7 @@ class SnapshotSchedule:
         return self._bytes >= min(LONG_BYTES, self.max_bytes)
 
     def begin_anew(self, *, now_ms: int) -> None:
-        """A snapshot was written, or could not be."""
+        """Restarts the schedule, whether or not a snapshot can be written."""
         self._bytes, self.last_ms = 0, now_ms
 
 
@@ -194,7 +194,7 @@ def _partition(topic: TopicImage, index: int, it: PartitionRegistration) -> Part
 
 
 def snapshot_batches(values: Sequence[bytes], *, epoch: int, now_ms: int) -> Iterator[bytes]:
-    """The file, piece by piece. `now_ms` is when the last of the log's records was, or later."""
+    """The file, piece by piece. `now_ms` is the time of the log's last record, or later."""
     header = SnapshotHeaderRecord(last_contained_log_timestamp=now_ms)
     yield _control_batch(ControlType.SNAPSHOT_HEADER, header, 0, epoch, now_ms)
     offset, rest = 1, iter(values)

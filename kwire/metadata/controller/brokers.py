@@ -1,11 +1,11 @@
-"""What follows from the life of brokers: registration, fencing, unfencing, shutdown, and the elections that they cause.
+"""The life of brokers: registration, fencing, unfencing, controlled shutdown, and the elections that these cause.
 
     registered, fenced ---> in service ---> shutting down
-           ^                    |                |         its process has ended, or begins anew
+           ^                    |                |         its process has ended, or restarts
            +--------------------+----------------+
 
 A fenced broker does not lead, and is in no ISR; without eligible leader replicas, it may be the last member of one.
-Kafka's `ReplicationControlManager`, whose decisions the controller makes. Here any broker may make them, because each
+In Kafka the controller makes these decisions (`ReplicationControlManager`). Here any broker may make them, because each
 is made on the state that it changes: a broker registers itself, and the controller fences those that have died.
 `partitions/states.py` has the states of partitions and replicas that follow.
 """
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from kwire_protocol.wire import Uuid
 
 _SO, _NOT_SO = 1, -1
-"""In a BrokerRegistrationChangeRecord."""
+"""The values of `fenced` and `in_controlled_shutdown` in a BrokerRegistrationChangeRecord."""
 
 NOT_CLEAN: Final = -1
 """The epoch of a broker that did not stop cleanly, or has never run."""
 
 
 def register(state: ClusterState, registration: RegisterBrokerRecord, *, stopped_epoch: int = NOT_CLEAN) -> Records:
-    """Registers a broker that has just started, fenced. Its former process has ended, so nothing is led by it.
+    """Registers a broker that has just started, fenced. Its former process has ended, so it leads nothing.
 
     `stopped_epoch` is the broker epoch that it had at its last clean stop. If that is not the registered one, it may
     have lost records since, and has to copy what it lacks before it counts again (KIP-966).
@@ -65,22 +65,22 @@ def register_anew(state: ClusterState, log_dirs: Sequence[Uuid], stopped_epoch: 
 
 
 def fence(state: ClusterState, broker_ids: Collection[int]) -> tuple[Records, list[int]]:
-    """These brokers have ended. Returns the ones that are fenced by this; the others were fenced already."""
+    """Fences brokers that have ended. Returns those that this fences; the others were fenced, or not registered."""
     ended = {it for it in broker_ids if (known := state.image.brokers.get(it)) is not None and not known.fenced}
     changes: Records = [_change(state.image.brokers[it], fenced=_SO) for it in sorted(ended)]
     return [*changes, *_without(state, ended)], sorted(ended)
 
 
 def fence_incarnation(state: ClusterState, broker_id: int, broker_epoch: int) -> tuple[Records, list[int]]:
-    """Fences a broker that has ended, unless it has begun anew since it had this epoch. Returns what `fence` does."""
+    """Fences a broker that has ended, unless it has registered again since this epoch. Returns what `fence` does."""
     registered = state.image.brokers.get(broker_id)
     return fence(state, [broker_id] if registered is not None and registered.broker_epoch == broker_epoch else [])
 
 
 def unfence(state: ClusterState, broker_id: int, broker_epoch: int) -> Records:
-    """The broker serves clients, and leads what it alone can lead.
+    """Unfences a broker: it serves clients, and leads what it alone can lead.
 
-    Nothing, if it shuts down, or was registered anew meanwhile.
+    Returns no records if it is shutting down, or was registered again meanwhile.
     """
     registered = state.image.brokers.get(broker_id)
     if registered is None or registered.broker_epoch != broker_epoch:
@@ -98,7 +98,7 @@ def unfence(state: ClusterState, broker_id: int, broker_epoch: int) -> Records:
 
 
 def begin_shutdown(state: ClusterState, broker_id: int, broker_epoch: int) -> Records:
-    """A controlled shutdown: others lead before the broker stops."""
+    """Begins a controlled shutdown: other brokers lead its partitions before it stops."""
     registered = state.image.brokers.get(broker_id)
     if registered is None or registered.broker_epoch != broker_epoch or registered.in_controlled_shutdown:
         return []
@@ -108,10 +108,10 @@ def begin_shutdown(state: ClusterState, broker_id: int, broker_epoch: int) -> Re
 def give_up_replicas(
     state: ClusterState, broker_id: int, broker_epoch: int, replicas: Collection[tuple[Uuid, int]]
 ) -> Records:
-    """A log dir of the broker has failed (KIP-858): others lead its partitions, given by topic id and index.
+    """Gives up the replicas in a failed log dir (KIP-858), given by topic id and index: other brokers lead them.
 
-    Its replicas are neither in sync nor eligible any more. What no other broker can lead stays as it is, since there is
-    nobody to lead it but this one, after a repair.
+    Its replicas are neither in sync nor eligible any more. A partition that no other broker can lead
+    stays as it is: only this broker can lead it, after a repair.
     """
     registered = state.image.brokers.get(broker_id)
     if registered is None or registered.broker_epoch != broker_epoch:
@@ -147,7 +147,7 @@ def _change(
 
 
 def _without(state: ClusterState, ended: Set[int], unclean: Set[int] = frozenset()) -> Iterator[PartitionChangeRecord]:
-    """The partitions that these brokers lead, or in whose ISR they are; or in whose ELR, if they ended unclean."""
+    """Changes the partitions with an ended broker as leader or in the ISR, or with an unclean one in the ELR."""
     may_lead = brokers_that_may_lead(state.image, removed=ended)
 
     def is_concerned(it: PartitionRegistration) -> bool:
@@ -175,9 +175,9 @@ def _changed(
 
 
 def unregister(state: ClusterState, broker_id: int) -> Records:
-    """Forgets a broker. What only it has stays its own, and comes back with it.
+    """Removes a broker's registration. Partitions that only it can lead stay its own, and come back with it.
 
-    Raises KafkaError: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service, where Kafka would not look).
+    Raises KafkaError: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service, which Kafka does not check).
     """
     registered = state.image.brokers.get(broker_id)
     if registered is None:
@@ -190,7 +190,7 @@ def unregister(state: ClusterState, broker_id: int) -> Records:
 
 
 def brokers_that_may_lead(image: MetadataImage, *, added: int | None = None, removed: Collection[int] = ()) -> MayLead:
-    """Those in service, with and without these."""
+    """Returns a test for the brokers in service, with `added` and without `removed`."""
     able = {it.broker_id for it in image.live_brokers()} - set(removed)
     if added is not None:
         able.add(added)

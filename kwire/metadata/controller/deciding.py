@@ -1,8 +1,8 @@
-"""What the controller's rules share: their input, their result, and a limit on their size.
+"""The parts that the controller's rules share: their input, their result, and a limit on their size.
 
 A rule is a pure function of the cluster's state and a request. It returns the records that carry the request out and
-the response. Who applies it appends the records (all or none) and responds once they are applied. With `validate_only`
-the records are discarded. A `Decision` is a rule with its arguments: the value that is passed to who decides.
+the response. The metadata service appends the records (all or none) and responds once they are applied. With
+`validate_only` the records are discarded. A `Decision` is a rule with its arguments, as the service takes it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ClusterState:
     now_ms: int
     end_offset: int
     is_alone: bool = True
-    """Whether the deciding broker is the whole cluster, and always will be."""
+    """True if the deciding broker is the whole cluster, and always will be."""
     check_listeners: CheckListeners = accept_all
 
     @property
@@ -70,14 +70,14 @@ class ClusterState:
 
     @property
     def has_elr(self) -> bool:
-        """Whether the cluster has eligible leader replicas (KIP-966)."""
+        """True if the cluster has eligible leader replicas (KIP-966)."""
         return self.image.features.get(ELR_VERSION, 0) > 0
 
     def allows_unclean_election(self, topic: str) -> bool:
         return bool(self._topic_value(topic, UNCLEAN))
 
     def min_isr(self, topic: str, replication_factor: int) -> int:
-        """So many replicas in sync are asked for, of so many; the leader counts the same (`Leader.lacks_replicas`)."""
+        """The topic's min.insync.replicas, at most the replication factor; as in `Leader.lacks_replicas`."""
         value = self._topic_value(topic, MIN_ISR)
         assert isinstance(value, int)
         return min(value, replication_factor)
@@ -114,10 +114,10 @@ class Decision(Generic[T]):
 
 
 class Mutations(Protocol):
-    """How many partitions the client may create and delete (KIP-599)."""
+    """The client's quota of partitions to create and delete (KIP-599)."""
 
     def begin(self) -> None:
-        """The decision is made, perhaps once more."""
+        """Begins the decision, which may be made again if another writer was first."""
 
     def take(self, partitions: int) -> None:
         """Raises KafkaError(THROTTLING_QUOTA_EXCEEDED)."""
@@ -130,7 +130,7 @@ class _AnyMutations:
 
 
 ANY_MUTATIONS: Final = _AnyMutations()
-"""For what the broker itself creates."""
+"""No quota, for the topics that the broker itself creates."""
 
 
 def min_isr_for_everybody(state: ClusterState) -> Records:

@@ -28,7 +28,7 @@ from kwire.metadata.controller.partitions.eligible_replicas import turn_off, tur
 from kwire.metadata.features import ELR_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
 
 _OFF = (0, 0)
-"""What a broker that does not know a feature supports of it."""
+"""The supported levels of a feature that a broker does not know."""
 
 
 class UpgradeType(IntEnum):
@@ -65,14 +65,14 @@ def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> tupl
 
 
 def _elr_update(state: ClusterState, level: int) -> Records:
-    """What comes with a level of eligible leader replicas."""
+    """Returns the records that a new level of eligible.leader.replicas.version requires."""
     if (level > 0) == state.has_elr:
         return []
     return turn_on(state) if level > 0 else turn_off(state)
 
 
 def _why_not(state: ClusterState, update: FeatureUpdateKey) -> str | None:
-    """Why an update is not possible; None if it is."""
+    """Returns the reason why an update is not possible; None if it is."""
     name, level = update.feature, update.max_version_level
     if update.upgrade_type not in {*UpgradeType}:
         known = ", ".join(f"{it.value} ({it.name})" for it in UpgradeType)

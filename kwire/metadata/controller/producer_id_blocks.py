@@ -9,7 +9,7 @@ from kwire_protocol.internal.metadata_configs import ProducerIdsRecord
 from kwire.metadata.controller.deciding import ClusterState, Records
 
 BLOCK_SIZE: Final = 1000
-"""How many producer ids a block has; what is left of one at a restart is lost, as in Kafka."""
+"""The number of producer ids in a block; the rest of a block is lost at a restart, as in Kafka."""
 
 
 def allocate_producer_ids(state: ClusterState) -> tuple[Records, range]:

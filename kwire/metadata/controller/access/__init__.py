@@ -1,1 +1,1 @@
-"""Decisions about who may come in, what they may do, and how much of it."""
+"""Decisions about security and quotas: ACLs, SCRAM users, delegation tokens, client quotas."""

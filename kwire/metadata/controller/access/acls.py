@@ -1,11 +1,11 @@
 """Deciding on CreateAcls and DeleteAcls. The rules are those of Kafka's AclApis and AclControlManager.
 
-Each ACL of a request is created, or refused, by itself; one that exists already counts as created. A filter deletes all
-ACLs that it matches, and those are its answer. Filters do not see what earlier ones delete, so an ACL may be in several
-answers.
+Each ACL of a request is created or refused independently; one that exists already counts as created. A filter deletes
+all ACLs that it matches, and its result lists them. It also matches what earlier filters of the request delete, so an
+ACL may be in several results.
 
-As in Kafka, an ACL with a type, operation or permission that belongs into filters (ANY, MATCH) spoils the whole request
-(UNKNOWN_SERVER_ERROR), while an unknown number does not (INVALID_REQUEST).
+As in Kafka, an ACL with a type, operation or permission that is valid only in filters (ANY, MATCH) fails the whole
+request (UNKNOWN_SERVER_ERROR), while an unknown number fails only that ACL (INVALID_REQUEST).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from kwire.security.acls.filters import AclFilter
 from kwire.security.authorizer import CLUSTER_NAME, ResourceType
 
 MAX_DELETIONS_TOLD: Final = 100_000
-"""So many deleted ACLs may be in the answers to one request. Each filter lists all that it matches."""
+"""The maximum number of deleted ACLs in the response to one request, in which each filter lists all that it matches."""
 
 Refusal = KafkaError | None
-"""Why an ACL was not created; None if it was, or existed before."""
+"""The reason why an ACL was not created; None if it was created, or existed before."""
 
 
 def create_acls(state: ClusterState, acls: Sequence[Acl]) -> tuple[Records, list[Refusal]]:
-    """Raises KafkaError(POLICY_VIOLATION) for too many new ACLs, and UNKNOWN_SERVER_ERROR: then none is created."""
+    """Raises KafkaError: POLICY_VIOLATION (too many new ACLs), UNKNOWN_SERVER_ERROR. Then none is created."""
     for acl in acls:
         _check_no_filter(acl)
     existing = state.image.access.existing_acls
@@ -101,7 +101,7 @@ def _invalid(why: str) -> KafkaError:
 
 @attrs.frozen
 class Deletion:
-    """The answer to a filter: what it deleted, or why it could not."""
+    """The result of a filter: the ACLs that it deleted, or the reason why it was refused."""
 
     acls: list[Acl] = attrs.field(factory=list)
     refusal: KafkaError | None = None
@@ -138,8 +138,8 @@ Found = Sequence[tuple[Uuid, Acl]]
 class _Search:
     """Finds the ACLs of many filters among many ACLs.
 
-    A filter is compared with those only that have its name, its principal or its host: with the fewest of them. One
-    that has none of these is like few others, and equal filters are compared once.
+    A filter is compared only with the ACLs that have its name, its principal or its host, whichever are fewest. Few
+    different filters have none of the three, and equal filters are compared once.
     """
 
     all: Found
@@ -147,7 +147,7 @@ class _Search:
     by_principal: dict[str, list[tuple[Uuid, Acl]]]
     by_host: dict[str, list[tuple[Uuid, Acl]]]
     lengths: set[int] = attrs.field(factory=set)
-    """Of the names."""
+    """The lengths of the resource names."""
     known: dict[AclFilter, Found] = attrs.field(factory=dict)
 
     @classmethod

@@ -27,7 +27,7 @@ from kwire.metadata.access import CLIENT_ID, IP, USER, QuotaEntity
 from kwire.metadata.controller.deciding import ClusterState, Records, check_batch_size, repeated
 
 _LARGEST_FRACTION: Final = 1e-6
-"""A number that must be whole may differ from one by this."""
+"""The largest fractional part of a value that still counts as a whole number."""
 
 
 @attrs.frozen
@@ -78,7 +78,7 @@ def alter_client_quotas(
 
 
 def refused(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
-    """The answer if the whole request fails: the error for every entity, as it is named."""
+    """Returns the response if the whole request fails: the error for every entity, named as in the request."""
     return AlterClientQuotasResponse(
         entries=[
             _outcome(tuple((it.entity_type, it.entity_name) for it in entry.entity), error) for entry in request.entries
@@ -87,7 +87,7 @@ def refused(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClient
 
 
 def _entity(entry: AlterClientQuotasRequestEntryData) -> QuotaEntity:
-    """Of a type that is named twice, the last name counts."""
+    """Returns the entity of an entry. If the entry has a type twice, the last name counts."""
     return tuple(sorted({it.entity_type: it.entity_name for it in entry.entity}.items()))
 
 

@@ -1,15 +1,15 @@
 """Deciding on delegation tokens (KIP-48, KIP-373). The rules are those of Kafka's DelegationTokenControlManager.
 
     created       it expires after delegation.token.expiry.time.ms, and for good after delegation.token.max.lifetime.ms
-                  or the shorter life that was asked for
-    renewed       by its owner or one of its renewers: it expires later, but not after its life
+                  or the shorter lifetime that was requested
+    renewed       by its owner or one of its renewers: it expires later, but not after its lifetime
     expired       by the same: at once (a negative period), or at some time that may be sooner or later than before
 
-    An expired token stays until the controller removes it, which it looks for from time to time. Meanwhile it can only
-    be removed, and nobody can log in with it.
+    An expired token stays until the controller removes it, which checks periodically. Until then it can only be
+    removed, and no client can authenticate with it.
 
-The owner is whom the token stands for, the requester who asked for it; they are the same unless the requester may
-create tokens of others. That is the handlers' concern, as is which connections may ask at all.
+The owner is the principal that the token authenticates, the requester the one that requested it. They are the same
+unless the requester may create tokens for others. The handlers check that, and which connections may request tokens.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def create_token(
     owner: Principal,
     requester: Principal,
 ) -> tuple[Records, DelegationTokenRecord]:
-    """The renewers are checked before (`check_renewers`). Raises KafkaError(UNSUPPORTED_VERSION)."""
+    """Creates a token whose renewers have been checked (`check_renewers`). Raises KafkaError(UNSUPPORTED_VERSION)."""
     _check_version(state)
     now_ms = state.now_ms
     lifetime_ms = state.config.delegation_token_max_lifetime_ms
@@ -103,7 +103,7 @@ def expire_token(
 
 
 def remove_expired(state: ClusterState) -> tuple[Records, bool]:
-    """Removes tokens with which nobody can log in any more. Returns True if there may be more."""
+    """Removes expired tokens. Returns True if there may be more."""
     removed: Records = []
     for token in state.image.access.delegation_tokens.values():
         if is_expired(token, state.now_ms):

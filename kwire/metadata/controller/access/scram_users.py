@@ -1,8 +1,8 @@
-"""Deciding on AlterUserScramCredentials, and describing what there is: the users of SCRAM (KIP-554).
+"""Deciding on AlterUserScramCredentials, and answering DescribeUserScramCredentials: the users of SCRAM (KIP-554).
 
-A client sends the salted password, never the password; what is recorded are the keys that a broker needs. A user can
-be in a request once: also a deletion and an upsertion, or two mechanisms, are one too many. All else is Kafka's, too
-(ScramControlManager, ScramImage).
+A client sends the salted password, never the password; the keys that a broker needs are recorded. A user can be in a
+request only once, so a deletion and an upsertion of one user, or two mechanisms, are refused. The other rules are
+Kafka's, too (ScramControlManager, ScramImage).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _record(image: AccessImage, change: ScramCredentialDeletion | ScramCredentia
     if change.iterations > MAX_ITERATIONS:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     if not change.salted_password:
-        # Kafka has an UNKNOWN_SERVER_ERROR for it.
+        # Kafka responds with UNKNOWN_SERVER_ERROR.
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salted password must not be empty")
     credential = credential_of_salted_password(
         mechanism, bytes(change.salted_password), salt=bytes(change.salt), iterations=change.iterations

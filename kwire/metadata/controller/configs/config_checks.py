@@ -69,8 +69,8 @@ def check_broker_configs(
 ) -> None:
     """`before` is the current configuration. Raises KafkaError(INVALID_REQUEST).
 
-    Only what changes is looked at: what the metadata log has already, and no broker follows, is set right step by step.
-    Unknown names are accepted, since plug-ins have some.
+    Only changes are checked, so that invalid configurations in the metadata log, which no broker follows, can be
+    corrected one by one. Unknown names are accepted, since plug-ins define their own.
     """
     changed = {name for name in (*configs, *before) if configs.get(name) != before.get(name)}
     known = {name: it for name in configs if name in changed and (it := broker_config(name)) is not None}
@@ -108,7 +108,7 @@ def check_broker_configs(
 
 
 def _check_relations(after: Mapping[str, str], resolver: ConfigResolver, changed: Set[str]) -> None:
-    """What did not fit before, and has nothing to do with the change, does not stand in its way."""
+    """Refuses violations that the change causes or involves; an older one that is unrelated to it is ignored."""
     at_odds = {violation.names for violation in violations(resolver.effective, at_a_change=True)}
     for violation in violations(after, at_a_change=True):
         if violation.names not in at_odds or not changed.isdisjoint(violation.names):
@@ -116,7 +116,7 @@ def _check_relations(after: Mapping[str, str], resolver: ConfigResolver, changed
 
 
 def _check_security(effective: Mapping[str, str]) -> None:
-    """Whether the broker could have listeners with these configurations."""
+    """Checks that the broker could have listeners with these configurations."""
     try:
         ServerConfig.from_properties(effective)
     except ConfigError as error:
@@ -129,7 +129,7 @@ def check_listeners(
     resolver: ConfigResolver,
     check: CheckListeners,
 ) -> None:
-    """Asks this broker's listeners what they think of a change. Raises KafkaError(INVALID_REQUEST)."""
+    """Checks a change with this broker's listeners. Raises KafkaError(INVALID_REQUEST)."""
     changed = {name for name in {*configs, *before} if configs.get(name) != before.get(name)}
     if any(name in TLS_CONFIGS or listener_config(name) is not None for name in changed):
         below = overlay(resolver.started_with, resolver.dynamic_default)
@@ -174,7 +174,7 @@ def check_client_metrics_configs(configs: Mapping[str, str]) -> None:
 
 
 def _check_interval(definition: ConfigDefinition, text: str) -> None:
-    """Of a number that is out of range, Kafka says something else than of what is no number."""
+    """Kafka's error for a number that is out of range differs from the one for a text that is not a number."""
     value = _parse(attrs.evolve(definition, validator=None), text)
     assert isinstance(value, int)
     if not 100 <= value <= 3_600_000:

@@ -1,1 +1,1 @@
-"""Decisions about partitions: who has their replicas, who is in sync, and who leads."""
+"""Decisions about partitions: their replicas, in-sync replicas and leaders."""

@@ -1,9 +1,9 @@
-"""Elections: who leads a partition after its in-sync replicas, or the brokers that may lead, have changed.
+"""Elections: the leader of a partition after its in-sync replicas, or the brokers that may lead, have changed.
 
-A clean election is safe at any time and by anybody, because every replica in the ISR has everything that was
-acknowledged, and so has every eligible leader replica (KIP-966, `eligible_replicas.py`), which counts when nobody is in
-sync. If there is neither, the last leader leads again when it is back, although it may have lost records. It does not
-wait for `unclean.leader.election.enable`, which allows any replica. As in Kafka's `PartitionChangeBuilder`.
+A clean election is safe at any time and on any broker, because every replica in the ISR has everything that was
+acknowledged. So has every eligible leader replica (KIP-966, `eligible_replicas.py`), which may lead when no replica is
+in sync. If there is neither, the last leader is elected when it is back, although it may have lost records. That does
+not require `unclean.leader.election.enable`, which allows any replica. As in Kafka's `PartitionChangeBuilder`.
 
 Without eligible leader replicas, the last member of an ISR stays in it when it fails: it is the only one that may lead
 again.
@@ -19,7 +19,7 @@ import attrs
 from kwire.metadata.image import NO_LEADER
 
 MayLead = Callable[[int], bool]
-"""Whether a broker may lead now: it is registered, not fenced, and not shutting down."""
+"""Returns True if a broker may lead now: it is registered, not fenced, and not shutting down."""
 
 
 class Election(Enum):
@@ -32,7 +32,7 @@ class Election(Enum):
 
 @attrs.frozen
 class Elected:
-    """`is_unclean`: it may lack records that were acknowledged."""
+    """The elected leader. With `is_unclean` it may lack records that were acknowledged."""
 
     leader: int
     is_unclean: bool = False
@@ -50,7 +50,7 @@ def elect(
 ) -> Elected:
     """The leader of a partition that is led by `current` (NO_LEADER if nobody may lead).
 
-    `last_leader` led when the partition lost its leader, if that counts.
+    `last_leader` is the broker that led when the partition lost its leader; NO_LEADER if it does not count.
     """
     have_everything = isr or elr
 

@@ -1,8 +1,8 @@
-"""Eligible leader replicas (KIP-966): who else has everything that was acknowledged, when too few are in sync.
+"""Eligible leader replicas (KIP-966): other replicas with everything that was acknowledged, when too few are in sync.
 
-While fewer replicas are in sync than min.insync.replicas asks for, nothing new is committed. So whoever leaves the ISR
-then still has all that is: it is an eligible leader replica (ELR), and may lead when nobody is in sync any more. The
-ISR may be empty.
+While fewer replicas are in sync than min.insync.replicas asks for, nothing new is committed. So a replica that leaves
+the ISR then still has all that is committed: it is an eligible leader replica (ELR), and may lead when no replica is in
+sync any more. The ISR may be empty.
 
     in sync --- leaves, and fewer than min.insync.replicas are left ---> eligible
     eligible --- enough are in sync again, and more is committed ---> not eligible
@@ -38,13 +38,13 @@ _ALL_BROKERS: Final = ""
 def eligible(
     before: PartitionRegistration, replicas: Collection[int], isr: Collection[int], unclean: Collection[int]
 ) -> tuple[int, ...]:
-    """The ELR if too few are in sync: who was in sync or eligible before, without those that lost their memory."""
+    """Returns the ELR if too few are in sync: those that were in sync or eligible before, except the unclean ones."""
     had_everything = {*before.isr, *before.eligible_leader_replicas} - {*isr} - {*unclean}
     return tuple(it for it in replicas if it in had_everything)
 
 
 def turn_on(state: ClusterState) -> Records:
-    """What has to come with the feature's level. The last member of an ISR that nobody leads becomes eligible."""
+    """Returns the records that the feature requires. The last member of an ISR that nobody leads becomes eligible."""
     records = min_isr_for_everybody(state)
     for (kind, name), configs in state.image.configs.items():
         if kind == ConfigResourceType.BROKER and name != _ALL_BROKERS and MIN_ISR in configs:
@@ -57,7 +57,7 @@ def turn_on(state: ClusterState) -> Records:
 
 
 def turn_off(state: ClusterState) -> Records:
-    """What has to come with level 0. Those that could lead next are the ISR again."""
+    """Returns the records that level 0 requires. The replicas that could lead next are the ISR again."""
     records: Records = []
     for topic_id, index, it in _partitions(state):
         if not it.isr:
@@ -69,9 +69,9 @@ def turn_off(state: ClusterState) -> Records:
 
 
 def cleared_by(state: ClusterState, config_changes: Records) -> Records:
-    """Empties the ELRs of the topics whose min.insync.replicas changes: with less of it, more may be committed.
+    """Empties the ELRs of the topics whose min.insync.replicas changes: with a lower value, more may be committed.
 
-    Where nobody leads, nothing is committed, and the ELR stays.
+    A partition without a leader commits nothing, and keeps its ELR.
     """
     if not state.has_elr:
         return []
@@ -89,8 +89,10 @@ def cleared_by(state: ClusterState, config_changes: Records) -> Records:
 
 
 def check_min_isr(state: ClusterState, resource_name: str, *, is_named: bool, is_left: bool) -> None:
-    """Checks a change of a broker's configuration (of all: the empty name) that names min.insync.replicas, or not, and
-    after which it is set, or not. Raises KafkaError(INVALID_CONFIG).
+    """Checks a change of a broker's configuration, or of that for all brokers (the empty name).
+
+    With `is_named` the change names min.insync.replicas, with `is_left` it is set afterwards. Raises
+    KafkaError(INVALID_CONFIG).
     """
     if not state.has_elr:
         return

@@ -1,6 +1,6 @@
 """Changes of ISRs that leaders propose: which replicas of a partition are in sync.
 
-Kafka's leaders ask the controller (AlterPartition, `isr_requests.py`). Here a leader appends the decision itself,
+Kafka's leaders send AlterPartition to the controller (`isr_requests.py`). Here a leader appends the decision itself,
 because it is made on the state that it changes. So an ISR changes only by its leader, in the leader's own epoch, and
 only if it is still the ISR that the leader knew. A replica joins with the broker epoch under which it has fetched
 (KIP-903): one that has restarted since may have lost records. As in Kafka's `ReplicationControlManager.alterPartition`.
@@ -30,7 +30,7 @@ class IsrProposal:
     partition_epoch: int
     isr: Mapping[int, int]
     is_recovered: bool = True
-    """Whether it has recovered from an unclean election, if it was elected by one."""
+    """False while the leader has not recovered from the unclean election by which it was elected."""
 
 
 def change_isrs(
@@ -57,7 +57,7 @@ def change_isrs(
         isr = [it for it in known.replicas if it in proposal.isr]
         if set(isr) == set(known.isr):
             isr = list(known.isr)
-        # Which completes a reassignment that waited for it.
+        # This also completes a reassignment that waited for the ISR.
         record = partition_change(
             state, topic, proposal.index, isr=isr, may_lead=may_lead, is_recovered=proposal.is_recovered
         )
@@ -67,7 +67,7 @@ def change_isrs(
 
 
 def is_eligible(broker: BrokerRegistration | None, broker_epoch: int) -> bool:
-    """Whether a broker may be in an ISR, with the broker epoch under which it fetches."""
+    """True if a broker may be in an ISR, with the broker epoch under which it fetches."""
     return (
         broker is not None
         and broker.broker_epoch == broker_epoch
@@ -96,7 +96,7 @@ def _refusal(image: MetadataImage, leader_id: int, proposal: IsrProposal) -> Err
     was_recovered = known.leader_recovery_state == LeaderRecoveryState.RECOVERED
     if not proposal.is_recovered and (was_recovered or len(proposal.isr) > 1):
         return ErrorCode.INVALID_REQUEST
-    # Who is in the ISR already may stay: a fenced broker leaves it by what fences it.
+    # A member of the ISR may stay: the decision that fences a broker removes it from the ISR.
     joining = {node_id: epoch for node_id, epoch in proposal.isr.items() if node_id not in known.isr}
     if not all(is_eligible(image.brokers.get(node_id), epoch) for node_id, epoch in joining.items()):
         return ErrorCode.INELIGIBLE_REPLICA

@@ -1,4 +1,4 @@
-"""Deciding on AlterPartition, by which a leader asks for another ISR (KIP-497); the rules are in `isr_changes.py`."""
+"""Deciding on AlterPartition, by which a leader requests another ISR (KIP-497); the rules are in `isr_changes.py`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change
 from kwire.metadata.image import LeaderRecoveryState, MetadataImage, changed_partition
 
 ANY_EPOCH: Final = -1
-"""Of a broker."""
+"""The broker epoch of a request that names none."""
 
 
 def alter_partition(state: ClusterState, request: AlterPartitionRequest) -> tuple[Records, AlterPartitionResponse]:
-    """AlterPartition, by which a leader asks. Each partition succeeds or fails on its own.
+    """Decides on AlterPartition. Each partition succeeds or fails on its own.
 
-    NEW_LEADER_ELECTED: done, and another broker leads by it. Raises KafkaError: STALE_BROKER_EPOCH, or POLICY_VIOLATION
-    for a request that is too large.
+    NEW_LEADER_ELECTED: the change is made, and another broker leads because of it. Raises KafkaError:
+    STALE_BROKER_EPOCH, or POLICY_VIOLATION for a request that is too large.
     """
     registered = state.image.brokers.get(request.broker_id)
     if registered is None or registered.broker_epoch != request.broker_epoch:
@@ -77,7 +77,7 @@ def _failed(index: int, error: ErrorCode) -> AlterPartitionResponsePartitionData
 
 
 def _proposal(image: MetadataImage, topic_id: Uuid, it: AlterPartitionRequestPartitionData) -> IsrProposal | None:
-    """None if it makes no sense. Before version 3 a request has no broker epochs, and -1 is any."""
+    """Returns None if the request is inconsistent. Before version 3 a request has no broker epochs, and -1 is any."""
     isr = [(broker.broker_id, broker.broker_epoch) for broker in it.new_isr_with_epochs]
     isr += [(broker_id, ANY_EPOCH) for broker_id in it.new_isr]
     epochs = {

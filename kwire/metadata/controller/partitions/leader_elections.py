@@ -25,14 +25,14 @@ from kwire.metadata.image import NO_LEADER, TopicImage
 from kwire.names.topic_names import no_such_topic
 
 MOST_BALANCED_AT_ONCE: Final = 1000
-"""So many partitions get their preferred leader in one decision; the next one goes on."""
+"""The maximum number of partitions that get their preferred leader in one decision; the next one continues."""
 
 _ELECTIONS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 """By the type in the request."""
 
 
 def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> tuple[Records, ElectLeadersResponse]:
-    """Each partition succeeds or fails on its own. A request for all partitions is told of those that needed it.
+    """Each partition succeeds or fails on its own. A request for all partitions gets results of those that needed it.
 
     Raises KafkaError(INVALID_REQUEST) for an unknown type of election.
     """
@@ -64,7 +64,7 @@ def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> tuple[Re
 
 
 def balance_leaders(state: ClusterState) -> Records:
-    """Preferred leaders for partitions that others lead, where the preferred ones are in sync."""
+    """Elects the preferred leaders of partitions that others lead, where the preferred ones are in sync."""
     may_lead = brokers_that_may_lead(state.image)
     records: Records = []
     for topic, index in _led_by_others(state):

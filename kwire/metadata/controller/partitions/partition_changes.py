@@ -40,7 +40,7 @@ class Replicas:
         return cls(partition.replicas, partition.isr, partition.adding_replicas, partition.removing_replicas)
 
     def completed(self) -> Replicas:
-        """Without those that go, if all that stay are in sync: the reassignment is complete then."""
+        """Returns these without those that go, if all that stay are in sync: the reassignment is complete then."""
         if not self.adding and not self.removing:
             return self
         replicas = tuple(it for it in self.replicas if it not in self.removing)
@@ -62,8 +62,8 @@ def partition_change(
 ) -> PartitionChangeRecord | None:
     """The record that gives the partition the replicas `wanted`, or only this `isr`; None if nothing changes.
 
-    `unclean` are brokers that may have lost records: they are not eligible. `is_recovered`: the leader says so of
-    itself, after an unclean election. Without eligible leader replicas, an empty `isr` leaves the ISR as it is, and
+    `unclean` are brokers that may have lost records: they are not eligible. `is_recovered`: the leader has
+    recovered from an unclean election. Without eligible leader replicas, an empty `isr` leaves the ISR as it is, and
     nobody leads.
     """
     before = topic.partitions[index]
@@ -109,7 +109,7 @@ def partition_change(
         record.replicas = list(after.replicas)
         record.directories = [_directory(state.image, before, it) for it in after.replicas]
         if record.leader == NO_LEADER_CHANGE and not set(before.replicas) <= set(after.replicas):
-            # A new leader epoch, in which a fetch of a replica that is gone counts no more.
+            # A new leader epoch, in which the fetches of a removed replica no longer count.
             record.leader = before.leader
     if after.adding != before.adding_replicas:
         record.adding_replicas = list(after.adding)
@@ -119,12 +119,12 @@ def partition_change(
 
 
 def _lacks_replicas(state: ClusterState, topic: TopicImage, it: Replicas) -> bool:
-    """Whether so few are in sync that nothing is committed, and others are eligible."""
+    """True if so few are in sync that nothing is committed, and others are eligible."""
     return state.has_elr and len(it.isr) < state.min_isr(topic.name, len(it.replicas))
 
 
 def _directory(image: MetadataImage, before: PartitionRegistration, broker_id: int) -> Uuid:
-    """The log dir of a replica. A new one is in the only log dir of its broker, or where that says (KIP-858)."""
+    """The log dir of a replica. A new one is in the only log dir of its broker, or the broker chooses it (KIP-858)."""
     if broker_id in before.replicas:
         return before.directory_of(broker_id)
     registered = image.brokers.get(broker_id)

@@ -1,13 +1,13 @@
-"""Which brokers get the replicas of new partitions.
+"""The placement of new partitions: the brokers that get their replicas.
 
-Leaders go round the brokers in service, one rack after the other. Each topic goes on where the one before ended. The
+Leaders go round the brokers in service, one rack after the other. Each topic begins where the one before ended. The
 followers of a partition come from as many other racks as there are, and there from the brokers that have the fewest
 replicas: of the topic, then of all topics. Where several have, the choice is shifted with each round, so that the
 partitions of a broker that fails get their new leaders on all others, and not on its neighbour.
 
 Leaders are not chosen by such a count: a broker that has just joined would lead every new topic.
 
-A broker that is away gets replicas if its rack has no other, or if there are not enough brokers without it. It copies
+A broker out of service gets replicas if its rack has no other, or if there are not enough brokers without it. It copies
 them when it is back. Like Kafka's `StripedReplicaPlacer`, which counts all registered brokers, too.
 """
 
@@ -36,14 +36,14 @@ class Placer:
     """Places the partitions of one decision, which may be for several topics."""
 
     _brokers: list[BrokerRegistration]
-    """All that are registered, one of each rack, then the next one of each, and so on."""
+    """All registered brokers: one of each rack, then the next one of each, and so on."""
     _leaders: list[int]
-    """Where in `_brokers` those are that are in service, and may lead."""
+    """The indexes in `_brokers` of those that are in service, and may lead."""
     _number: int
-    """Of the next partition: how many the cluster has."""
+    """The number of the next partition: the count of partitions that the cluster has."""
     _image: MetadataImage
     _held: list[int] | None = None
-    """How many replicas each of `_brokers` has; counted when it is first needed."""
+    """The number of replicas that each of `_brokers` has; counted when it is first needed."""
 
     @classmethod
     def of(cls, image: MetadataImage) -> Self:
@@ -87,7 +87,7 @@ class Placer:
             )
 
     def _replicas(self, first: int, count: int, replication_factor: int, there: Counter[int]) -> list[list[int]]:
-        """The replicas of partitions with the numbers from `first` on; `there` are those that brokers have already."""
+        """The replicas of partitions with the numbers from `first` on; `there` counts those that each broker has."""
         leaders = [self._leaders[number % len(self._leaders)] for number in range(first, first + count)]
         if len(self._brokers) == 1:
             return [[self._brokers[0].broker_id] for _ in leaders]
@@ -133,7 +133,7 @@ class Placer:
 
 
 def _in_turns(brokers: Iterable[BrokerRegistration]) -> list[BrokerRegistration]:
-    # Brokers that do not say where they are count as one rack, as in Kafka.
+    # Brokers without broker.rack count as one rack, as in Kafka.
     racks: dict[str | None, list[BrokerRegistration]] = {}
     for broker in brokers:
         racks.setdefault(broker.rack, []).append(broker)

@@ -1,8 +1,8 @@
-"""The states of partitions and replicas, and which of them follow on which. They are read off the metadata.
+"""The states of partitions and replicas, derived from the metadata, and the transitions between them.
 
-Kafka's controller of ZooKeeper's time kept these states beside its metadata (`PartitionState`, `ReplicaState`). Here
-the records are the only state: each decision changes records, and the tables below say what that may amount to. The
-tests hold every decision against them, and docs/cluster.md shows them as pictures.
+Kafka's controller based on ZooKeeper kept these states beside its metadata (`PartitionState`, `ReplicaState`). Here the
+records are the only state: each decision changes records, and the tables below list the transitions that may result.
+The tests compare every decision with them, and docs/cluster.md shows them as diagrams.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PartitionState(Enum):
     ONLINE = "Online"
     """It has a leader."""
     OFFLINE = "Offline"
-    """It has none: no replica that may lead is in service."""
+    """It has no leader: no replica that may lead is in service."""
 
 
 class ReplicaState(Enum):
@@ -54,7 +54,7 @@ PARTITION_TRANSITIONS: Final[Mapping[PartitionState, Mapping[PartitionState, str
         PartitionState.NON_EXISTENT: "its topic is deleted",
     },
 }
-"""What follows on a state, and by what."""
+"""The states that may follow each state, with the cause of each transition."""
 
 REPLICA_TRANSITIONS: Final[Mapping[ReplicaState, Mapping[ReplicaState, str]]] = {
     ReplicaState.NON_EXISTENT: {

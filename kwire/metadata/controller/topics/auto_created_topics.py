@@ -36,7 +36,7 @@ def auto_create_topic(state: ClusterState, name: str) -> Records:
 
 
 def plan_topic(name: str, config: ServerConfig) -> TopicPlan:
-    """How an automatically created topic is made: internal topics with their own settings, others with the defaults."""
+    """The plan of an automatically created topic: internal topics have their own settings, others the defaults."""
     topic = INTERNAL_TOPICS.get(name)
     if topic is None:
         return TopicPlan(config.num_partitions, config.default_replication_factor, {})

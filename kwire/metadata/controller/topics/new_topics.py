@@ -39,8 +39,8 @@ def check_new_name(state: ClusterState, name: str) -> None:
 def clamped_replication_factor(state: ClusterState, configured: int) -> int:
     """A configured replication factor: at most 1 for a broker that is alone.
 
-    In a cluster it is what it is. If the brokers that happen to be there first were enough, the topics that they create
-    would have too few replicas for ever.
+    In a cluster it is used as configured. If it were limited to the brokers that happen to start first, the topics that
+    they create would have too few replicas for ever.
     """
     return max(1, min(configured, len(state.image.live_brokers()))) if state.is_alone else configured
 

@@ -35,7 +35,7 @@ from kwire.metadata.controller.topics.new_topics import check_new_name, clamped_
 DEFAULT = -1
 
 Describe = Callable[[tuple[tuple[str, str], ...]], list[CreatableTopicConfigs]]
-"""What the answer says of a new topic whose own configurations are these."""
+"""Returns the response's configurations of a new topic whose own configurations are these."""
 
 
 def create_topics(
@@ -126,7 +126,7 @@ def _assignment(state: ClusterState, topic: CreatableTopic, placer: Placer) -> l
     count = state.config.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
     replicas = topic.replication_factor
     if replicas == DEFAULT:
-        # A default of three must not keep a single broker from working; who asks for three gets three or an error.
+        # A default of three must not keep a single broker from working; a request for three gets three or an error.
         replicas = clamped_replication_factor(state, state.config.default_replication_factor)
     return placer.place(count=count, replication_factor=replicas)
 
