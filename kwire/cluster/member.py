@@ -1,12 +1,12 @@
-"""This broker as a member of its cluster: from its registration, fenced, over its service, to its end in good order.
+"""This broker as a member of its cluster: from its registration, fenced, over its service, to its clean shutdown.
 
     register          at the start: it is fenced, because it cannot serve clients yet
     serve             clients can connect: it is unfenced, and leads again
     shut_down         others lead; it completes what is under way, and stops
     (controller)      the node that the membership names as the controller fences nodes that have ended
 
-Each step is a decision of `metadata/controller/brokers.py`. `reconcile` compares the metadata with what is so, and
-decides until both agree. So it does not matter which event it was called for, or whether one was missed.
+Each step is a decision of `metadata/controller/brokers.py`. `reconcile` compares the metadata with the actual state,
+and decides until both agree. So it does not matter which event it was called for, or whether one was missed.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class ClusterMember:
 
     @property
     def broker_epoch(self) -> int:
-        """Of this start: the offset of its registration."""
+        """The broker epoch of this start: the offset of its registration."""
         return self._broker_epoch
 
     def register(self, log_dirs: Sequence[Uuid], *, stopped_epoch: int) -> None:
-        """At the start, before the logs are opened. `stopped_epoch` is what the last clean stop has left in them.
+        """Registers this broker, before the logs are opened. `stopped_epoch` is what the last clean stop left in them.
 
         Raises OSError.
         """
@@ -77,7 +77,7 @@ class ClusterMember:
         self.metadata.watch(self._follow)
 
     def serve(self) -> None:
-        """Clients can connect."""
+        """Unfences this broker, as clients can connect now."""
         self._is_serving = True
         self.reconcile()
 
@@ -87,7 +87,7 @@ class ClusterMember:
         await self.metadata.change(begin_shutdown, self.metadata.node_id, self._broker_epoch)
 
     def give_up_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> None:
-        """A log dir with these replicas, given by topic id and index, has failed: others lead them."""
+        """Gives up the replicas of a failed log dir, given by topic id and index: other brokers lead them."""
         self._given_up += replicas
         self.reconcile()
 
@@ -98,7 +98,7 @@ class ClusterMember:
 
     @property
     def is_controller(self) -> bool:
-        """Whether this node does what one of the nodes has to do."""
+        """True if this node does the work that one node of the cluster has to do."""
         return self._is_serving and self.membership.controller_id == self.metadata.node_id
 
     async def _balance_leaders(self) -> None:
@@ -108,7 +108,7 @@ class ClusterMember:
             log.error("the leaders of partitions cannot be balanced: %s", error.message)
 
     def leave(self) -> None:
-        """After the server has ended. Records that this broker has stopped, so that others need not detect it."""
+        """Records, after the server has ended, that this broker has stopped, so that others need not detect it."""
         self._is_serving = False
         node_id = self.metadata.node_id
         try:
@@ -118,7 +118,7 @@ class ClusterMember:
         self.membership.leave()
 
     def reconcile(self) -> None:
-        """Something has changed: a life, the controller, or what the metadata say about brokers."""
+        """Reacts to a change: of a node's liveness, of the controller, or of the brokers in the metadata."""
         self._has_news = True
         if not self._is_reconciling:
             drive(self._reconcile())

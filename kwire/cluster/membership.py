@@ -1,8 +1,8 @@
-"""What a node shares with the other nodes of its cluster: an ordered log, and knowledge of who is alive.
+"""The interface between a node and the others of its cluster: an ordered log, and the liveness of each node.
 
 Safety rests on the log alone. A record enters it only at the end that its writer has read up to, so every decision is
-made on the state that it changes, whichever node makes it. Knowledge of who is alive, and of which node reacts to that,
-may be late or wrong: two nodes may react at once. That costs time, not safety.
+made on the state that it changes, whichever node makes it. Information about which nodes are alive, and which of
+them is the controller, may be late or wrong: two nodes may act at once. That costs time, not safety.
 
 Each form is a package beside this module. All methods and callbacks belong to the event loop's thread.
 """
@@ -20,7 +20,7 @@ NO_CONTROLLER: Final = -1
 class Membership(Protocol):
     """This node's part in the cluster, from when it has joined until it leaves.
 
-    A process that is killed has left, too: the others learn of it by themselves.
+    A process that is killed has left, too: the others detect that.
     """
 
     @property
@@ -28,7 +28,7 @@ class Membership(Protocol):
 
     @property
     def cluster_id(self) -> str:
-        """The same for all nodes; the first one to join has chosen it."""
+        """The id of the cluster, which the first node to join has chosen."""
         ...
 
     @property
@@ -36,15 +36,15 @@ class Membership(Protocol):
 
     @property
     def controller_id(self) -> int:
-        """The node that reacts to life and death, as far as this node knows; NO_CONTROLLER if there is none."""
+        """The node that reacts to the start and end of others, as far as is known; NO_CONTROLLER if there is none."""
         ...
 
     def is_alive(self, node_id: int) -> bool:
-        """Whether that node is alive, as far as this node knows."""
+        """True if that node is alive, as far as this node knows."""
         ...
 
     def watch(self, node_ids: Collection[int]) -> None:
-        """`on_change` of `run` is called when one of these nodes ends. Replaces the nodes of an earlier call."""
+        """Calls `on_change` of `run` when one of these nodes ends. Replaces the nodes of an earlier call."""
 
     async def run(self, on_change: Callable[[], None]) -> None:
         """A task of the server: follows the log, and calls `on_change` when the answers above have changed.
@@ -53,7 +53,7 @@ class Membership(Protocol):
         """
 
     def leave(self) -> None:
-        """The node has ended as far as others are concerned. Nothing else may be called any more."""
+        """Leaves the cluster: for the other nodes, this one has ended. No other method may be called afterwards."""
 
 
 class NodeIdTakenError(Exception):

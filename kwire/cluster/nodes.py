@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class NodeEndpoint:
-    """Where a client finds a broker."""
+    """The address at which clients reach a broker."""
 
     node_id: int
     host: str
@@ -31,19 +31,19 @@ class Nodes:
 
     @property
     def controller_id(self) -> int:
-        """The node that reacts to the life and death of others: this one, if it is alone; -1 if none is known."""
+        """The node that reacts to the start and end of others: this one, if it is alone; -1 if none is known."""
         return self.metadata.node_id if self.member is None else self.member.membership.controller_id
 
     @property
     def is_controller(self) -> bool:
-        """True if this node does what one of the nodes has to do."""
+        """True if this node does the work that one node of the cluster has to do."""
         return self.member is None or self.member.is_controller
 
     def endpoints(self, context: Context) -> list[NodeEndpoint]:
         """The address of every broker in service, as advertised on the listener that the client of `context` uses.
 
         If nothing is advertised, this node's address is the one that the client dialled. If no broker is in service, it
-        is this one, which has just started or is about to end: a client that hears of no broker may never come back.
+        is this one, which has just started or is about to end: a client that gets no broker may never retry.
         """
         image, config = self.metadata.image, self.metadata.config
         brokers = image.live_brokers() or [it for it in (image.brokers.get(config.node_id),) if it is not None]

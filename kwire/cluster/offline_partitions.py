@@ -1,4 +1,4 @@
-"""Which partitions have no leader. The controller logs them when they go offline, and when they are back."""
+"""The partitions that have no leader. The controller logs them when they go offline, and when they are back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kwire.metadata.image import Changes, MetadataImage
 log = logging.getLogger(__name__)
 
 MOST_NAMES: Final = 10
-"""In one log line."""
+"""The maximum number of partitions in one log line."""
 
 
 @attrs.define(eq=False)
@@ -34,7 +34,7 @@ class OfflinePartitions:
         return cls(image, found)
 
     def follow(self, changes: Changes, *, tells: bool) -> None:
-        """Takes over what has changed, and logs it with `tells`."""
+        """Applies changes of the metadata, and logs what they mean if `tells` is true."""
         for topic in changes.topics_deleted:
             self._offline.difference_update((topic.topic_id, index) for index in range(len(topic.partitions)))
         gone, back = [], []

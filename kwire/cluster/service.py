@@ -52,6 +52,6 @@ async def record_later(member: ClusterMember) -> None:
     while True:
         failed = trio.Event()
         member.on_failed = failed.set
-        member.reconcile()  # before the first wait, too: nobody heard of what has failed by now
+        member.reconcile()  # before the first wait, too: earlier failures were not reported
         await failed.wait()
         await trio.sleep(RECORDED_LATER_S)

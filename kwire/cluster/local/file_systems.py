@@ -1,4 +1,4 @@
-"""Finds out whether a folder is on a file system of the network, whose locks are not this machine's kernel's."""
+"""Checks that a folder is not on a network file system, whose locks are not this machine's kernel's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OF_THE_NETWORK: Final = frozenset(
 
 
 def check_is_local(folder: str) -> None:
-    """Raises StorageError if the folder, which exists, is on a network file system. Without /proc it cannot be told."""
+    """Raises StorageError if the folder, which exists, is on a network file system. Without /proc it checks nothing."""
     mounts = Path(MOUNTS)
     if not mounts.exists():
         return

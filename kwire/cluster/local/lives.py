@@ -1,9 +1,9 @@
-"""Who of a machine's nodes is alive: each holds locks on its own files, and the kernel releases them at its end.
+"""The liveness of a machine's nodes: each holds locks on its own files, and the kernel releases them at its end.
 
     nodes/1.lock    only node 1 takes it: the process that has it is the node
-    nodes/1.life    taken by node 1, too; others wait for it to learn of the node's end
+    nodes/1.life    taken by node 1, too; other nodes wait for it, to detect the node's end
 
-To learn of a death costs a thread that waits, and nothing while the node lives. That thread has the lock for a moment
+Detecting a death takes a waiting thread, and costs nothing while the node lives. That thread has the lock for a moment
 afterwards, when the node may already start again. Hence the second file: a node that starts waits for that moment.
 """
 
@@ -24,7 +24,7 @@ FOLDER: Final = "nodes"
 
 @attrs.frozen
 class Life:
-    """A node is alive until it is released."""
+    """The locks of a live node, which is alive until they are released."""
 
     _node: DiskLock
     _life: DiskLock
@@ -35,7 +35,7 @@ class Life:
 
 
 def live(disk: Disk, node_id: int) -> Life:
-    """From now on the node is alive. Raises NodeIdTakenError, StorageError."""
+    """Makes the node alive. Raises NodeIdTakenError, StorageError."""
     disk.mkdir(FOLDER)
     try:
         node = disk.lock(_path(node_id, "lock"))
@@ -47,7 +47,7 @@ def live(disk: Disk, node_id: int) -> Life:
 
 
 def is_alive(disk: Disk, node_id: int) -> bool:
-    """Whether a process lives as that node now."""
+    """True if a process runs as that node now."""
     return disk.is_locked(_path(node_id, "lock"))
 
 

@@ -45,9 +45,9 @@ T = TypeVar("T")
 
 
 class _NotTakenBackError(Exception):
-    """An append was refused, and what the log has of it could not be cut off.
+    """An append failed, and its batches could not be cut off the log.
 
-    Every process finds it, like what another process has appended; the next operation syncs it before that.
+    Every process reads them like the append of another process; the next operation syncs them before that.
     """
 
     def __init__(self, end_offset: int) -> None:
@@ -66,7 +66,7 @@ def _is_cut(log: Log, end_offset: int) -> bool:
 class SharedMetadataLog:
     """A `MetadataLog` of this process and others. Create it with `open`.
 
-    `announce` is called after each append, to tell the other processes; they call `look`.
+    `announce` is called after each append, to notify the other processes; they call `look`.
     """
 
     disk: Disk
@@ -121,7 +121,7 @@ class SharedMetadataLog:
         self._watchers.append(watcher)
 
     async def look(self) -> None:
-        """Another process may have appended. Raises OSError, CorruptLogError."""
+        """Finds what another process may have appended. Raises OSError, CorruptLogError."""
         self._ends_at(await self._in_worker(self._end))
 
     def _ends_at(self, end_offset: int) -> None:
@@ -137,7 +137,7 @@ class SharedMetadataLog:
 
     @contextmanager
     def _held(self) -> Iterator[Log]:
-        """The log as it is, with the lock held."""
+        """Holds the lock, and yields the log in its current state."""
         lock = self.disk.lock(LOCK, wait=True)
         try:
             log = self._log
@@ -221,6 +221,6 @@ class SharedMetadataLog:
                 log.roll(now_ms)
                 log.flush()
             log.advance_log_start(end_offset, now_ms=now_ms)
-            # All readers hold the lock, so none is reading what goes.
+            # All readers hold the lock, so none is reading the files that are removed.
             for path in (*(path for _, path in known), *log.environment.take_deleted(1 << 62)):
                 log.disk.remove(path)

@@ -1,7 +1,7 @@
-"""Tells the processes of a machine that there are new records: a datagram socket for each node, in a folder.
+"""Notifies the processes of a machine of new records: a datagram socket for each node, in a folder.
 
-A datagram says nothing but that. One that finds a full queue is not needed, because an unread one is there; and a node
-looks at the log after it has opened its socket, so it misses nothing. No one polls.
+A datagram has no further content. One that finds a full queue is not needed, because an unread one is there; and a node
+reads the log after it has opened its socket, so it misses nothing. No node polls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kwire_storage.errors import StorageError
 SUFFIX: Final = ".sock"
 MOST_AT_ONCE: Final = 4096
 LONGEST_PATH_BYTES: Final = 107 if os.uname().sysname == "Linux" else 103
-"""sun_path, without its last zero."""
+"""The length of sun_path, without the terminating zero."""
 
 
 class News:
@@ -57,16 +57,16 @@ class News:
         self._own.unlink(missing_ok=True)
 
     def tell(self) -> None:
-        """Tells all other nodes. One that has died, or does not listen any more, is passed over."""
+        """Notifies all other nodes. One that has died, or does not listen any more, is skipped."""
         for path in self._folder.glob(f"*{SUFFIX}"):
             if path != self._own:
-                # Refused or absent: it has died. Would block: it has not read what it was told before. Whatever it is,
-                # the records are appended, and their writer must not be told otherwise.
+                # Refused or absent: it has died. Would block: it has not read an earlier datagram. In any case the
+                # records are appended, so their writer must not get an error.
                 with suppress(OSError):
                     self.sock.sendto(b"!", str(path))
 
     def take(self) -> None:
-        """Takes all datagrams that have come."""
+        """Receives all datagrams that have arrived."""
         with suppress(BlockingIOError):
             while True:
                 self.sock.recv(MOST_AT_ONCE)

@@ -1,4 +1,4 @@
-"""This process as one node of a machine's cluster: its life, its news, and the log that all nodes share."""
+"""This process as one node of a machine's cluster: its liveness, notifications, and the log that all nodes share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LocalNode:
     """
 
     log_type: ClassVar[type[SharedMetadataLog]] = SharedMetadataLog
-    """A test may make nodes of another kind."""
+    """Tests may use another type."""
 
     node_id: int
     cluster_id: str
@@ -56,7 +56,7 @@ class LocalNode:
     """The nodes for whose ends threads wait."""
     _on_change: Callable[[], None] = ignore
     _token: trio.lowlevel.TrioToken | None = None
-    """Of the loop, while `run` runs in it."""
+    """The token of the loop, while `run` runs in it."""
     _has_left: bool = False
 
     @classmethod
@@ -69,7 +69,7 @@ class LocalNode:
         *,
         new_cluster_id: str,
     ) -> Self:
-        """`folder` is made if it is not there; then the cluster gets the id `new_cluster_id`.
+        """Joins the cluster in `folder`. A missing folder is created, and its cluster gets the id `new_cluster_id`.
 
         Raises NodeIdTakenError, StorageError, CorruptLogError.
         """
@@ -79,7 +79,7 @@ class LocalNode:
         cluster_id = _cluster_id(disk, new_cluster_id)
         life = live(disk, node_id)
         try:
-            # The socket first: what is appended after the log was opened is heard of.
+            # The socket first, so that it gets a datagram for each append after the log was opened.
             news = News(f"{folder}/{FOLDER}", node_id)
             try:
                 shared = cls.log_type.open(disk, node_id, now_ms, loop)
@@ -94,7 +94,7 @@ class LocalNode:
 
     @property
     def sock(self) -> socket.socket:
-        """It can be read when there is news."""
+        """The socket that can be read when there is news."""
         return self._news.sock
 
     @property

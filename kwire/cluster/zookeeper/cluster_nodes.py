@@ -1,7 +1,8 @@
-"""The nodes that Kafka 3 had in ZooKeeper, too: who is alive, who is the controller, and the cluster's id.
+"""The nodes that Kafka 3 had in ZooKeeper, too: the live brokers, the controller, and the cluster's id.
 
-`/brokers/ids/1` and `/controller` are ephemeral. `Stat.owner` says whose they are, so an answer that was lost can be
-looked up. `/controller_epoch` is counted up in the multi-operation that creates `/controller`.
+`/brokers/ids/1` and `/controller` are ephemeral. `Stat.owner` is the session that owns them, so the outcome of a
+request whose response was lost can be looked up. The multi-operation that creates `/controller` also increments
+`/controller_epoch`.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ CLUSTER_ID: Final = "/cluster/id"
 
 @attrs.frozen
 class Members:
-    """What ZooKeeper said at one moment. `alive` has the number of the transaction that made a node alive."""
+    """The members at one moment. `alive` maps each live node's id to the number of the transaction that created it."""
 
     alive: Mapping[int, int]
     controller_id: int
 
 
 def create_folders(keeper: Keeper) -> None:
-    """Creates what is the same for every cluster, if it is not there. Raises ZooKeeperError if Kafka uses the path."""
+    """Creates the nodes that every cluster has, if they are missing. Raises ZooKeeperError if Kafka uses the path."""
     # /kwire is the first node of a cluster of kwire's, so that Kafka's nodes are never taken for its own.
     has_brokers = patiently(keeper, lambda: keeper.exists(BROKERS)) is not None
     if has_brokers and patiently(keeper, lambda: keeper.exists(ROOT)) is None:
@@ -88,7 +89,7 @@ def registration(endpoints: Sequence[Listener], rack: str | None, now_ms: int) -
 
 
 def come_alive(keeper: Keeper, node_id: int, content: Mapping[str, object]) -> int:
-    """From now on the node is alive. Returns its number in `Members.alive`.
+    """Makes the node alive. Returns its number in `Members.alive`.
 
     If the id is taken by a node on another host, it raises NodeIdTakenError. If that is on the same host, it may be
     what is left of a process that was killed, so it waits until that session has timed out, and raises only then.
@@ -132,7 +133,7 @@ def _hosts(content: Mapping[str, object]) -> set[str]:
 
 
 def look(keeper: Keeper, node_id: int, now_ms: int) -> Members:
-    """Who is alive, and the controller: this node, if there was none. Whoever listens hears of the next change.
+    """Returns the live nodes, and the controller: this node, if there was none. Watches for the next change.
 
     Raises what a Keeper raises.
     """
@@ -170,7 +171,7 @@ def _encode(content: Mapping[str, object]) -> bytes:
 
 
 def _decode(data: bytes) -> dict[str, object]:
-    """Empty if it is not a JSON object."""
+    """Returns an empty dictionary for data that is not a JSON object."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):

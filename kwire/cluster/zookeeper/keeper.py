@@ -1,7 +1,7 @@
-"""What the other modules ask of ZooKeeper: a few operations on nodes, each tried once, and when it makes sense to try.
+"""The interface to ZooKeeper: a few operations on nodes, each tried once, and the attempts that make sense.
 
-A lost connection leaves it open whether an operation has happened. To repeat a read does no harm (`patiently`). Who
-writes has to find out, so each writer puts something into its nodes by which it knows them again.
+After a lost connection it is unknown whether an operation has happened. A read can be repeated (`patiently`). A writer
+has to find out, so each writer puts something into its nodes by which it recognizes them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class TimedOutError(ZooKeeperError):
 
 
 class SessionEndedError(ZooKeeperError):
-    """The session is over, and with it all that it held."""
+    """The session has ended, and with it its ephemeral nodes."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, errno.ENOTCONN)
 
 
 class AccessRefusedError(ZooKeeperError):
-    """The access control list of a node does not allow it."""
+    """The access control list of a node does not allow the operation."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, errno.EACCES)
@@ -126,7 +126,7 @@ class Keeper(Protocol):
     """A session with ZooKeeper, for blocking calls from any thread.
 
     Every operation raises ConnectionLostError, SessionEndedError, AccessRefusedError, ZooKeeperError. With `watch`,
-    whoever listens to the session is told once when the answer has changed.
+    the listener of the session is called once when the answer has changed.
     """
 
     @property
@@ -152,15 +152,15 @@ class Keeper(Protocol):
         ...
 
     def commit(self, *operations: Operation) -> None:
-        """Does all of them or, with a RefusedError, none."""
+        """Executes all operations or, with a RefusedError, none."""
 
     def wait_for_end(self, path: str) -> bool:
-        """Waits until there is no such node, as long as a session lasts at most. False if it is still there."""
+        """Waits until there is no such node, at most as long as a session lasts. Returns False if it is still there."""
         ...
 
 
 def patiently(keeper: Keeper, read: Callable[[], T]) -> T:
-    """Reads once more after a lost connection. Raises TimedOutError, and what `read` raises."""
+    """Reads again after a lost connection. Raises TimedOutError, and what `read` raises."""
     for _ in keeper.attempts():
         try:
             return read()
@@ -170,7 +170,7 @@ def patiently(keeper: Keeper, read: Callable[[], T]) -> T:
 
 
 def create_if_missing(keeper: Keeper, path: str, data: bytes = b"") -> None:
-    """For a node that is the same whoever creates it."""
+    """Creates a node that is the same whichever client creates it."""
     for _ in keeper.attempts():
         try:
             if keeper.exists(path) is None:

@@ -54,18 +54,18 @@ MOST_NODE_BYTES: Final = 512 * 1024
 MOST_REQUEST_BYTES: Final = 1_000_000
 """ZooKeeper closes the connection of a request that is larger than its jute.maxbuffer, by default 1,048,575."""
 BYTES_PER_OPERATION: Final = 200
-"""More than a creation needs beside the content: path, access control list, lengths."""
+"""An upper bound of a creation's bytes without the content: path, access control list, lengths."""
 DELETES_AT_ONCE: Final = 100
 _VERSION: Final = b"\x01"
 _TOKEN_BYTES: Final = 16
 _RECORD_BYTES: Final = 32
-"""More than a record needs beside its value."""
+"""An upper bound of a record's bytes without its value."""
 _BATCH_BYTES: Final = 100
 
 
 @attrs.frozen
 class Begin:
-    """Where the log begins; `version` is that of the node that says so."""
+    """The offset at which the log begins, and the version of the node that contains it."""
 
     offset: int
     version: int
@@ -84,7 +84,7 @@ class Entry:
 
     @classmethod
     def decode(cls, content: bytes, offset: int) -> Entry:
-        """Of the node of that name. Raises CorruptLogError."""
+        """Decodes the node of that offset. Raises CorruptLogError."""
         batch = memoryview(content)[1 + _TOKEN_BYTES :]
         try:
             if content[:1] != _VERSION:
@@ -116,12 +116,12 @@ def name_of(offset: int) -> str:
 
 
 def parse_name(name: str) -> int | None:
-    """None for a name that kwire does not give."""
+    """Returns None for a name that kwire does not give."""
     return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
 
 
 def append_nodes(values: Sequence[bytes], offset: int, token: bytes, now_ms: int) -> list[Create]:
-    """What an append creates. Raises ZooKeeperError if it is larger than a request may be."""
+    """Returns the nodes that an append creates. Raises ZooKeeperError if it is larger than a request may be."""
     nodes: list[Create] = []
     begin = 0
     while begin < len(values):
@@ -156,9 +156,9 @@ def read_begin(keeper: Keeper) -> Begin:
 
 
 def append(keeper: Keeper, nodes: Sequence[Create], offset: int, token: bytes) -> bool:
-    """Creates what `append_nodes` returned for an offset at which the log ended once. False: it does so no more.
+    """Creates what `append_nodes` returned for an offset at which the log ended once. Returns False if it ends later.
 
-    Raises TimedOutError, ZooKeeperError: nothing was appended, or their text says that this is unknown.
+    Raises TimedOutError, ZooKeeperError: nothing was appended, or the text says that this is unknown.
     """
     may_have_happened = False
     try:
@@ -225,7 +225,7 @@ def _read_inside(keeper: Keeper, offset: int) -> ReadRecords:
 
 
 def find_end(keeper: Keeper) -> int:
-    """Where the log ends. Raises CorruptLogError, and what a Keeper raises."""
+    """Returns the end offset of the log. Raises CorruptLogError, and what a Keeper raises."""
     while True:
         begin = read_begin(keeper)
         last = max((it for it in map(parse_name, keeper.children(LOG)) if it is not None), default=-1)
@@ -236,7 +236,7 @@ def find_end(keeper: Keeper) -> int:
 
 
 def follow(keeper: Keeper, end_offset: int) -> int:
-    """The log ended there once: where it ends now. Whoever listens to the session is told when that has changed.
+    """Returns the current end offset of a log that ended at `end_offset` once, and watches for the next append.
 
     The next append creates the node that is watched. If it was created and removed before, the log begins later.
     """
@@ -257,7 +257,7 @@ def remove_before(keeper: Keeper, begin: Begin) -> None:
 
 
 def delete_all(keeper: Keeper, paths: Sequence[str]) -> None:
-    """Nodes without children; some may be gone already."""
+    """Deletes nodes without children, some of which may be gone already."""
     for start in range(0, len(paths), DELETES_AT_ONCE):
         some = paths[start : start + DELETES_AT_ONCE]
         if not _deleted(keeper, some):

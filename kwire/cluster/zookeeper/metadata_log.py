@@ -1,4 +1,4 @@
-"""A `MetadataLog` in ZooKeeper: what belongs to the event loop. The blocking work is in `log_nodes.py` and
+"""A `MetadataLog` in ZooKeeper: its part in the event loop. The blocking work is in `log_nodes.py` and
 `snapshot_nodes.py`, and runs in worker threads, which get a `Keeper` and values.
 """
 
@@ -27,7 +27,7 @@ class ZooKeeperLog:
 
     While the connection is lost, each method waits, and raises TimedOutError (an OSError) after the session time-out.
     An append whose answer is missing is looked up. If that was impossible for so long, TimedOutError says that its
-    outcome is unknown; a later `read` tells.
+    outcome is unknown; a later `read` shows it.
     """
 
     keeper: Keeper
@@ -80,12 +80,12 @@ class ZooKeeperLog:
         self._watchers.append(watcher)
 
     async def look(self) -> None:
-        """Another node may have appended. Raises OSError, CorruptLogError."""
+        """Finds what another node may have appended. Raises OSError, CorruptLogError."""
         follow = partial(log_nodes.follow, self.keeper, self._end_offset)
         self.ends_at(await self._in_worker(partial(patiently, self.keeper, follow)))
 
     def ends_at(self, end_offset: int) -> None:
-        """What `log_nodes.follow` found."""
+        """Takes the end offset that `log_nodes.follow` has found."""
         if end_offset > self._end_offset:
             self._end_offset = end_offset
             self.tell()

@@ -49,7 +49,7 @@ class ZooKeeperNode:
     _members: Members
     _watched: frozenset[int] = frozenset()
     _connection_changes: int = 0
-    """The session's, when the answers were told last."""
+    """The session's `connection_changes` at the last update."""
 
     @classmethod
     def join(
@@ -63,7 +63,7 @@ class ZooKeeperNode:
         cluster_id: str | None = None,
         loop: Loop | None = None,
     ) -> Self:
-        """`endpoints` are where others reach this node. The first node's `cluster_id` counts, or a random one.
+        """`endpoints` are the addresses of this node for others. The first node's `cluster_id` counts, or a random one.
 
         Blocks. Raises ZooKeeperError, if ZooKeeper cannot be reached, refuses access, or has another cluster than
         `cluster_id`; NodeIdTakenError, CorruptLogError.
@@ -112,7 +112,7 @@ class ZooKeeperNode:
         loop = trio.lowlevel.current_trio_token()
 
         def look_again() -> None:
-            with suppress(trio.WouldBlock):  # There is news that nobody has looked at yet: that is enough.
+            with suppress(trio.WouldBlock):  # News is waiting already, which is enough.
                 sender.send_nowait(None)
 
         def hand_over() -> None:
@@ -121,7 +121,7 @@ class ZooKeeperNode:
 
         self._session.on_news = hand_over
         try:
-            look_again()  # Nobody listened before.
+            look_again()  # News before this was not handed over.
             async for _ in receiver:
                 if not await self._look(on_change):
                     look_again()
@@ -129,7 +129,7 @@ class ZooKeeperNode:
             self._session.on_news = ignore
 
     async def _look(self, on_change: Callable[[], None]) -> bool:
-        """False if it has to be called again, although no news will come."""
+        """Returns False if it has to be called again, although no news will come."""
         # In this order: what changes in between is seen the next time.
         connection_changes = self._session.connection_changes
         is_connected = self._session.is_connected
@@ -140,7 +140,7 @@ class ZooKeeperNode:
             except RefusedError as error:
                 raise MembershipEnded(f"a node that the cluster needs in ZooKeeper is gone: {error}") from error
             except (ConnectionLostError, SessionEndedError):
-                pass  # What that means, the session knows.
+                pass  # The session shows what that means.
             except (ZooKeeperError, CorruptLogError) as error:
                 raise MembershipEnded(f"ZooKeeper cannot be used any more: {error}") from error
         self._update(members, connection_changes, on_change)

@@ -1,10 +1,10 @@
-"""A session with ZooKeeper: the `Keeper` on top of the library kazoo, which no other module knows.
+"""A session with ZooKeeper: the `Keeper` on top of the library kazoo, which no other module uses.
 
 kazoo has threads of its own: one for the connection, which it makes again whenever it is lost, and two for callbacks.
-What they call here sets a flag, wakes up whoever waits for it, and calls `on_news`, which must not block.
+Their calls here set a flag, wake up the threads that wait for it, and call `on_news`, which must not block.
 
-kazoo begins a new session when the old one has ended. This node must not go on as if nothing had happened, so the first
-end of a session is the end of this object: all operations raise SessionEndedError from then on.
+kazoo begins a new session when the old one has ended. This node must not continue as if nothing had happened, so the
+first end of a session is the end of this object: all operations raise SessionEndedError from then on.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ _kazoo_log.addFilter(_last_warning)
 
 FIRST_DELAY_S: Final = 0.1
 MOST_DELAY_S: Final = 1.0
-"""Between two attempts to connect; kazoo would let an hour pass."""
+"""The longest time between two attempts to connect; kazoo would let an hour pass."""
 _LEAST_HANDSHAKES: Final = 3
-"""As many fit into the time of a session, however few servers there are: kazoo gives each server in its list an equal
-part of that time for its answer. A single one that accepts a connection and says nothing, as one that starts may do,
-would take all of it, and the session would be over."""
+"""The minimum number of handshakes that fit into the time of a session, however few servers there are. kazoo gives each
+server in its list an equal part of that time to respond. A single one that accepts a connection and does not respond,
+as one that starts may do, would take all of it, and the session would end."""
 _METADATA: Final = "/kwire/"
 
 
 class Session:
-    """Create it with `open`, and `close` it: then all that it held ends at once.
+    """Create it with `open`, and `close` it: then its ephemeral nodes end at once.
 
     `on_news` is called in a thread of kazoo's when something that was read with `watch` has changed, and when the
     connection is lost, made again, or the session has ended. It must not block.
@@ -82,7 +82,7 @@ class Session:
 
         self.on_news: Callable[[], object] = ignore
         self.connection_changes = 0
-        """How often the connection was made or lost."""
+        """The number of times that the connection was made or lost."""
         self.config = config
         self.timeout_ms = config.session_timeout_ms
         self._client = client
@@ -95,7 +95,7 @@ class Session:
         if config.set_acl:
             assert config.digest is not None, "the configuration sees to that"
             user, _, password = config.digest.partition(":")
-            # As Kafka does it: all may read who is there, and only nodes of the cluster the metadata.
+            # As in Kafka: all may read the live brokers, and only nodes of the cluster the metadata.
             self._acl = [make_digest_acl(user, password, all=True)]
             self._public_acl = [*self._acl, make_acl("world", "anyone", read=True)]
 
@@ -132,7 +132,7 @@ class Session:
 
     @property
     def ended(self) -> str | None:
-        """Why the session has ended; None as long as it may go on."""
+        """The reason why the session has ended; None while it may continue."""
         return self._ended
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Session:
                 raise _translated(result, it.path)
 
     def wait_for_end(self, path: str) -> bool:
-        # A server looks at sessions once in a tick, so one may last a little longer than its time.
+        # A server checks sessions once in a tick, so one may last a little longer than its time.
         deadline_ms = self._monotonic_ms() + self.timeout_ms * 5 // 4
         while True:
             changed = threading.Event()
@@ -271,11 +271,11 @@ class Session:
 
 
 def ignore() -> None:
-    """For `Session.on_news`, while nobody listens."""
+    """Does nothing: the value of `Session.on_news` while there is no listener."""
 
 
 def _client(config: ZooKeeperConfig) -> KazooClient:
-    """Not started yet. Raises ZooKeeperError."""
+    """Returns a client that is not started yet. Raises ZooKeeperError."""
     try:
         from kazoo.client import KazooClient
         from kazoo.handlers.threading import SequentialThreadingHandler
@@ -284,7 +284,7 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
         raise ZooKeeperError("kazoo not found: zookeeper.connect needs pip install 'kwire[zookeeper]'") from error
     handler = SequentialThreadingHandler()
     if config.ssl_client_enable:
-        _tls_context(config)  # kazoo would try files that nobody can read again and again.
+        _tls_context(config)  # kazoo would retry unreadable files again and again.
         handler.create_connection = partial(_connect_with_tls, config)
     return KazooClient(
         hosts=",".join(config.servers * ceil(_LEAST_HANDSHAKES / len(config.servers))),
@@ -302,7 +302,7 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
 def _connect_with_tls(
     config: ZooKeeperConfig, address: tuple[str, int], hostname: str, timeout: float, **_of_kazoo: object
 ) -> ssl.SSLSocket:
-    """In place of kazoo's, which leaves its socket open if that fails, and trusts more authorities than the given ones.
+    """Replaces kazoo's, which leaves its socket open if that fails, and trusts more authorities than the given ones.
 
     It reads the files for each connection, so that a new certificate needs no restart. Raises OSError.
     """
@@ -336,7 +336,7 @@ def _tls_context(config: ZooKeeperConfig) -> ssl.SSLContext:
 
 
 def _is_of_another(error: Exception) -> bool:
-    """Whether an operation only failed because another one of the same request did."""
+    """True if an operation only failed because another one of the same request did."""
     from kazoo.exceptions import RolledBackError, RuntimeInconsistency
 
     return isinstance(error, RolledBackError | RuntimeInconsistency)

@@ -46,14 +46,14 @@ log = logging.getLogger(__name__)
 SNAPSHOTS: Final = f"{ROOT}/snapshots"
 CHUNK_BYTES: Final = 512 * 1024
 MOST_CHUNKS: Final = 2048
-"""A snapshot of 1 GiB."""
+"""The maximum number of chunks: a snapshot of 1 GiB."""
 READ_ATTEMPTS: Final = 20
-"""Each but the first because others have written a newer snapshot in between."""
+"""Each attempt but the first is needed because others have written a newer snapshot in between."""
 
 
 @attrs.frozen
 class Announcement:
-    """The data of a snapshot's node: whose chunks they are, and how many."""
+    """The data of a snapshot's node: the token of the writer, the number of chunks, and their size in all."""
 
     token: str
     chunks: int
@@ -86,7 +86,7 @@ def snapshot_node(end_offset: int) -> str:
 
 
 def write_snapshot(keeper: Keeper, values: Sequence[bytes], end_offset: int, token: bytes, now_ms: int) -> None:
-    """Does nothing if there is one that reaches as far. Raises ZooKeeperError; then the log is as it was."""
+    """Writes a snapshot, unless there is one that reaches as far. Raises ZooKeeperError; then the log is unchanged."""
     if any(it >= end_offset for it in patiently(keeper, lambda: _announced(keeper))):
         return
     content = b"".join(snapshot_batches(values, epoch=EPOCH, now_ms=now_ms))
@@ -112,7 +112,7 @@ def write_snapshot(keeper: Keeper, values: Sequence[bytes], end_offset: int, tok
 
 
 def _announce(keeper: Keeper, announcement: Announcement, end_offset: int) -> bool:
-    """False if another node was first. Raises NoNodeError."""
+    """Returns False if another node was first. Raises NoNodeError."""
     node, data = snapshot_node(end_offset), announcement.encode()
     for _ in keeper.attempts():
         try:
@@ -161,7 +161,7 @@ def _announced(keeper: Keeper) -> list[int]:
 
 
 def read_snapshot(keeper: Keeper) -> Snapshot | None:
-    """The newest one that can be read. Raises CorruptLogError if the log begins after it, and ZooKeeperError."""
+    """Returns the newest readable snapshot. Raises CorruptLogError if the log begins after it, and ZooKeeperError."""
     for _ in range(READ_ATTEMPTS):
         # The begin first: it is at a snapshot, and that one or a newer one is found afterwards.
         begin = patiently(keeper, lambda: read_begin(keeper))
