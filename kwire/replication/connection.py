@@ -90,12 +90,12 @@ def connect_tls(new_context: NewContext) -> Connect:
 
 
 def connect_with(security: ClientSecurity) -> Connect:
-    """What `ClientSecurity.connect` is for threads."""
+    """Returns the counterpart of `ClientSecurity.connect`, which is for threads."""
     return connect_plain_text if security.new_context is None else connect_tls(security.new_context)
 
 
 async def _connected(address: Address) -> socket.socket:
-    """A socket that does not block, and sends at once."""
+    """Returns a connected socket that does not block, and sends at once."""
     stream = await trio.open_tcp_stream(*address)
     sock = socket.socket(fileno=stream.socket.detach())
     sock.setblocking(False)
@@ -105,26 +105,26 @@ async def _connected(address: Address) -> socket.socket:
 
 @attrs.frozen
 class FetcherEnvironment:
-    """What all connections of a broker share. `new_timer` makes a timer for `sockets` from its callback."""
+    """The environment of all connections of a broker. `new_timer` makes a timer for `sockets` from its callback."""
 
     sockets: Sockets
     new_timer: Callable[[Callable[[], None]], Any]
     start_soon: Callable[[Callable[[], Awaitable[object]]], object]
     """Starts a task of trio."""
     now_ms: Callable[[], int]
-    """Monotonic."""
+    """The monotonic clock, in milliseconds."""
     address_of: Callable[[int], Address | None]
     timeout_ms: Callable[[], int]
     """replica.socket.timeout.ms, for connecting and for each request."""
     client_id: str
     connect: Connect = connect_plain_text
     new_exchange: NewExchange | None = None
-    """Begins the authentication that leaders ask for."""
+    """Begins the authentication that leaders require."""
 
 
 @attrs.define(eq=False)
 class LeaderConnection:
-    """Carries the requests of a `fetcher` to its leader. Call `poke` whenever it may have something to ask."""
+    """Carries the requests of a `fetcher` to its leader. Call `poke` whenever it may have a request."""
 
     fetcher: Fetcher
     around: FetcherEnvironment
@@ -135,7 +135,7 @@ class LeaderConnection:
     _login: Login | None = None
     """The authentication under way."""
     _login_due_ms: float = math.inf
-    """When the leader has to be told again who this is."""
+    """The time at which this node has to authenticate again."""
     _unsent: memoryview | None = None
     _hurrying: Ticket | None = None
     """The request that is to end the leader's wait, until it is answered."""
@@ -143,7 +143,7 @@ class LeaderConnection:
     _is_connecting: bool = False
     _is_closed: bool = False
     _complaint: str = ""
-    """What was logged last of connections that failed, until the leader answers on one what it is asked."""
+    """The reason that was logged last for a failed connection, until the leader answers a request."""
 
     def __attrs_post_init__(self) -> None:
         self._timer = self.around.new_timer(self._time_is_up)
@@ -220,7 +220,7 @@ class LeaderConnection:
             self._send()
             return
         self._receive(transport, conversation)
-        # What the transport has taken from the socket, the loop does not know of.
+        # The loop does not see what the transport has already taken from the socket.
         while transport is self._transport and transport.has_more is not None and transport.has_more():
             self._receive(transport, conversation)
 
@@ -257,13 +257,13 @@ class LeaderConnection:
             return
         if not was_known:
             if conversation.versions is None:
-                self._send_new()  # it may ask for the versions once more
+                self._send_new()  # it may request the versions again
             elif self.around.new_exchange is not None:
                 self._log_in(conversation, self.around.new_exchange)
             else:
                 self.poke()
 
-    # Saying who this is
+    # Authentication
 
     def _log_in(self, conversation: Conversation, new_exchange: NewExchange) -> None:
         self._login = Login(f"leader {self.fetcher.leader_id}", new_exchange())
@@ -347,7 +347,7 @@ class LeaderConnection:
 
     def _hurry(self) -> None:
         """Ends the leader's wait for data, so that what has changed can be fetched at once: the wait of a fetch ends
-        with the next request of its connection. After an election, producers wait for just that."""
+        with the next request of its connection. After an election, producers wait for that."""
         conversation = self._conversation
         if conversation is None or self._unsent is not None or self._hurrying is not None:
             return
@@ -355,7 +355,7 @@ class LeaderConnection:
         try:
             self._hurrying = conversation.send(empty, _version_for(conversation, empty))
         except NotServed:
-            return  # the answer comes in its own time
+            return  # the leader answers when its wait is over
         self._send_new()
 
     # Waiting
@@ -368,8 +368,8 @@ class LeaderConnection:
             self._start_timer(max(deadline_ms - self.around.now_ms(), 0))
 
     def _watch_pauses(self) -> None:
-        """While a request is under way: a partition that waits for the leader to hear of an election does not wait for
-        the answer as well, because producers wait for the partition."""
+        """Starts the timer of the next pause that ends while a request is under way. A partition that waits until the
+        leader has the metadata of an election does not wait for the answer as well, because producers wait for it."""
         ends_ms = self.fetcher.next_pause_ends_ms()
         if ends_ms == math.inf:
             self._end_of_pause.stop()
@@ -381,7 +381,7 @@ class LeaderConnection:
         self.around.sockets.start_timer(self._timer, self.around.sockets.now + delay_ms / 1000)
 
     def _lose(self, reason: str) -> None:
-        """The connection has failed: the fetcher goes on with another one after its back-off."""
+        """Drops a connection that has failed. The fetcher continues with another one after its back-off."""
         if reason != self._complaint:
             self._complaint = reason
             log.warning("the connection to leader %d failed, and is tried again: %s", self.fetcher.leader_id, reason)

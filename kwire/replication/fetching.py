@@ -9,12 +9,12 @@ last record, so that the leader can tell where the two logs part (KIP-595):
 
     records             appended as they came, after a check of every batch
     diverging epoch     the log is cut to the end of the last epoch that both have, and no further
-    OFFSET_OUT_OF_RANGE the leader is asked where its log ends and begins; the log is cut, or begins anew there.
+    OFFSET_OUT_OF_RANGE the leader is asked for the end and start of its log; the log is cut, or restarts there.
                         If it is in that range, and of a later epoch than the leader's, its epoch is cut
     any other error     the partition waits for replica.fetch.backoff.ms, or for the metadata
 
-An answer counts only if it was asked for in the leader epoch that is followed now. The leader is not trusted: an answer
-that contradicts itself or the log makes the partition wait, with one line in the log.
+An answer counts only if its request was sent in the leader epoch that is followed now. The leader is not trusted: an
+answer that contradicts itself or the log makes the partition wait, with one line in the log.
 
 A throttled replica that is not in sync is left out of requests while more than the quota has been fetched (KIP-73).
 
@@ -22,8 +22,8 @@ Requests belong to an incremental session (KIP-227): after the first one they na
 AbstractFetcherThread and FetchSessionHandler.
 
 Partitions join the session a few at a time. The first records of a partition cost a follower most: it opens the log's
-files. After a restart, those of its partitions that are in sync already would wait while it opens all the others. So as
-many join with a request as the follower takes in a few milliseconds.
+files. After a restart, those of its partitions that are in sync already would wait while it opens all the others. So
+only as many join with a request as the follower processes in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ _NO_SESSION, _INITIAL_EPOCH, _MAX_EPOCH = 0, 0, 2**31 - 1
 LARGEST_OFFSET: Final = 2**63 - 1
 
 FIRST_PAUSE_MS: Final = 5
-"""Of two nodes one hears first of an election. Soon the other one has heard as well, so a partition is fetched again
-after this time, after twice the time, and so on up to replica.fetch.backoff.ms."""
+"""The first pause after an election. One of two nodes gets its metadata first, the other soon afterwards. So a
+partition is fetched again after this time, after twice the time, and so on up to replica.fetch.backoff.ms."""
 
 LEAST_NEWCOMERS, MOST_NEWCOMERS = 3, 640
-"""Partitions that join the session with one request: half as many after an answer that took long, twice as many after
-one that did not."""
+"""The number of partitions that join the session with one request: half as many after an answer that took
+long, twice as many after one that did not."""
 LONG_MS: Final = 4
-"""From an answer's arrival until its records are appended."""
+"""The time from an answer's arrival until its records are appended, from which on it counts as long."""
 
 PartitionKey = tuple[Uuid, int]
 """Topic id and partition index."""
@@ -97,17 +97,17 @@ class FollowedLog(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the replica is out of service, or was deleted."""
+        """True if the replica is out of service, or was deleted."""
         ...
 
     @property
     def is_held(self) -> bool:
-        """Whether the end of the log waits for a flush. To fetch would claim that it is durable."""
+        """True if the end of the log waits for a flush. A fetch would claim that it is durable."""
         ...
 
     @property
     def is_throttled(self) -> bool:
-        """Whether follower.replication.throttled.replicas names this replica."""
+        """True if follower.replication.throttled.replicas names this replica."""
         ...
 
     @property
@@ -129,7 +129,7 @@ class FollowedLog(Protocol):
         """Removes the records from the offset on, and the leader epochs that begin there."""
 
     def start_afresh(self, offset: int, *, leader_epoch: int) -> None:
-        """Removes all records; the log goes on at the offset."""
+        """Removes all records; the log continues at the offset."""
 
 
 @attrs.frozen
@@ -145,7 +145,7 @@ class FetchSettings:
 
 @attrs.define(eq=False)
 class _Followed:
-    """A partition that is followed. `is_told`: the request under way, or the session, has it as it is."""
+    """A partition that is followed. With `is_told`, the request under way or the session has its current state."""
 
     key: PartitionKey
     topic: str
@@ -155,12 +155,12 @@ class _Followed:
     is_told: bool = False
     told_offset: int = -1
     has_all: bool = True
-    """Whether it had all that was committed when the leader answered last. Until the first answer it may have: after an
+    """True if it had all that was committed at the leader's last answer. It is assumed until the first answer: after an
     election, producers wait for those in sync."""
     complaint: str = ""
     """The error that was logged last, until it is over."""
     pause_ms: int = FIRST_PAUSE_MS
-    """How long it waits next for the leader, or for this node, to hear of an election."""
+    """The next pause in ms, for the leader or this node to get the metadata of an election."""
 
     @property
     def name(self) -> str:
@@ -184,27 +184,27 @@ class Fetcher:
     _followed: dict[PartitionKey, _Followed] = attrs.field(factory=dict)
     """In the order in which a full request names them."""
     _changed: dict[PartitionKey, None] = attrs.field(factory=dict)
-    """What the session does not have yet as it is; all that are not told and not left out are here."""
+    """Partitions whose current state the session does not have; all that are not told and not left out are here."""
     _forgotten: dict[PartitionKey, None] = attrs.field(factory=dict)
-    """What the session has, and is not to be fetched."""
+    """Partitions that the session has, and that are not to be fetched."""
     _waiting: dict[PartitionKey, int] = attrs.field(factory=dict)
-    """Until when a partition is not fetched, in ms."""
+    """The times until which partitions are not fetched, in ms."""
     _held: dict[PartitionKey, None] = attrs.field(factory=dict)
     """Partitions that wait for a flush."""
     _throttled: dict[PartitionKey, None] = attrs.field(factory=dict)
-    """Partitions that wait until the quota is exceeded no more."""
+    """Partitions that wait until the quota is no longer exceeded."""
     _lost: dict[PartitionKey, int] = attrs.field(factory=dict)
-    """Partitions that are not in the leader's range, by the timestamp that ListOffsets is asked for next."""
+    """Partitions that are not in the leader's range, each with the timestamp of the next ListOffsets."""
     _asked: FetchRequest | ListOffsetsRequest | None = None
     _asked_offsets: dict[PartitionKey, _Followed] = attrs.field(factory=dict)
-    """What the ListOffsets under way is for."""
+    """The partitions of the ListOffsets under way."""
     _session_id: int = _NO_SESSION
     _session_epoch: int = _INITIAL_EPOCH
     _quiet_until_ms: int = 0
     _newcomers: int = LEAST_NEWCOMERS
-    """How many partitions may join the session with the next request."""
+    """The maximum number of partitions that join the session with the next request."""
     _taken_at_ms: int | None = None
-    """When the last answer arrived, until `next_request` is called after it."""
+    """The time at which the last answer arrived, until `next_request` is called after it."""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -220,14 +220,14 @@ class Fetcher:
         self._mark_changed(followed)
 
     def forget(self, key: PartitionKey) -> None:
-        """Follows the partition no longer. Nothing, if it is not followed."""
+        """Stops following the partition, if it is followed."""
         followed = self._followed.get(key)
         if followed is not None:
             self._leave_out(followed)
             del self._followed[key]
 
     def release(self, key: PartitionKey) -> None:
-        """The flush that the partition waits for has ended. Nothing, if it waits for none."""
+        """Resumes the partition after the flush that it waits for, if it waits for one."""
         if key in self._held:
             del self._held[key]
             self._mark_changed(self._followed[key])
@@ -241,17 +241,17 @@ class Fetcher:
 
     @property
     def is_asking(self) -> bool:
-        """Whether a request is under way."""
+        """True if a request is under way."""
         return self._asked is not None
 
     @property
     def should_hurry(self) -> bool:
-        """Whether the leader may wait for data now, although the next request has something new to tell it."""
+        """True if the leader may wait for data now, although the next request has changes for it."""
         asked = self._asked
         return isinstance(asked, FetchRequest) and asked.max_wait_ms > 0 and bool(self._changed or self._forgotten)
 
     def next_deadline_ms(self) -> float:
-        """When `next_request` may have a request, if nothing else happens; infinity if never."""
+        """The time at which `next_request` may have a request, if nothing else happens; infinity if never."""
         if self._asked is not None or not self._followed:
             return math.inf
         if self._lost or self._has_ready:
@@ -262,11 +262,11 @@ class Fetcher:
         return max(self._quiet_until_ms, waits_until_ms)
 
     def next_pause_ends_ms(self) -> float:
-        """When the next partition that waits may be fetched again; infinity if none waits."""
+        """The time at which the next partition that waits may be fetched again; infinity if none waits."""
         return min(self._waiting.values(), default=math.inf)
 
     def end_pauses(self, now_ms: int) -> None:
-        """The next request names the partitions that have waited long enough."""
+        """Ends the pauses that are over, so that the next request names those partitions."""
         if self._waiting:
             for key in [key for key, until_ms in self._waiting.items() if until_ms <= now_ms]:
                 del self._waiting[key]
@@ -291,7 +291,7 @@ class Fetcher:
         return self._asked
 
     def _pace(self, now_ms: int) -> None:
-        """The first look for a request after an answer: how long did that take?"""
+        """Adapts `_newcomers` to the time that the last answer took to process, at the first call after it."""
         if self._taken_at_ms is not None:
             took_long = now_ms - self._taken_at_ms >= LONG_MS
             self._taken_at_ms = None
@@ -459,7 +459,7 @@ class Fetcher:
                 self._held[followed.key] = None
             else:
                 self._mark_changed(followed)
-            # Who got records is named last in the next full request, so that a busy partition does not starve others.
+            # After records it is named last in the next full request, so that a busy partition does not starve others.
             self._followed[followed.key] = self._followed.pop(followed.key)
         start_before = partition_log.log_start_offset
         partition_log.follow_leader(
@@ -510,7 +510,7 @@ class Fetcher:
             # It has nothing of that epoch or an earlier one, so the leader's end is all that is known.
             offset = min(diverging.end_offset, before)
         elif own_epoch != diverging.epoch:
-            # The next answer tells of an earlier epoch, if that is not the last one that both have.
+            # The next answer names an earlier epoch, if that is not the last one that both have.
             offset = min(own_end_offset, before)
         else:
             offset = min(own_end_offset, diverging.end_offset, before)
@@ -549,7 +549,7 @@ class Fetcher:
                 self._wait(followed, "the leader does not tell its offsets", now_ms)
 
     def _find_back(self, followed: _Followed, offset: int, now_ms: int) -> None:
-        """Where the leader's log ends, or begins, is known. As in Kafka's `fetchOffsetAndTruncate`."""
+        """Cuts or restarts the log, by the end or start of the leader's log. As in Kafka's `fetchOffsetAndTruncate`."""
         partition_log, epoch = followed.log, followed.leader_epoch
         end_offset = partition_log.log_end_offset
         if self._lost[followed.key] == LATEST:
@@ -599,7 +599,7 @@ class Fetcher:
         self._forgotten.pop(followed.key, None)
 
     def _leave_out(self, followed: _Followed) -> None:
-        """The partition is not fetched any more, until it is marked as changed."""
+        """Stops fetching the partition, until it is marked as changed."""
         key = followed.key
         self._changed.pop(key, None)
         self._waiting.pop(key, None)
@@ -649,7 +649,7 @@ _SESSION_ERRORS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""A full request heals them."""
+"""The errors that a full request resolves."""
 
 
 def _error(code: int) -> KafkaError:

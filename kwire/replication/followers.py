@@ -32,7 +32,7 @@ from kwire.replication.in_sync import InSyncReplicas
 from kwire.runtime.callbacks import ignore
 
 SHORTEST_LOOK_S = 0.01
-"""replica.lag.time.max.ms may be very small."""
+"""The shortest interval between two checks, since replica.lag.time.max.ms may be very small."""
 
 ConnectionKey = tuple[int, int]
 """The leader's node id, and the number of the connection."""
@@ -52,7 +52,7 @@ def fetch_settings(config: ServerConfig) -> FetchSettings:
 class FollowedPartition:
     """A replica as its fetcher sees it (`FollowedLog`). A cut lowers the checkpoints first.
 
-    `on_cut` is called with topic and index before a cut: copies of the log are worth nothing any more.
+    `on_cut` is called with topic and index before a cut: copies of the log are no longer valid.
     """
 
     partition: Partition

@@ -4,9 +4,9 @@
     leaves    a member has not had everything for replica.lag.time.max.ms; looked for twice in that time
 
 A change is proposed (`metadata/controller/partitions/isr_changes.py`), one at a time for each partition, and several
-partitions share a decision. From the proposal until its outcome is known, the high watermark counts everyone who may be
-in the ISR (KIP-497): a newcomer holds it back at once, and who leaves holds it back until that is in the log. If the
-proposal is refused, the partition is looked at again. As in Kafka's `Partition` and `AlterPartitionManager`.
+partitions share a decision. From the proposal until its outcome is known, the high watermark counts every replica that
+may be in the ISR (KIP-497): one that joins holds it back at once, and one that leaves until that is in the log. If the
+proposal is refused, the partition is checked again. As in Kafka's `Partition` and `AlterPartitionManager`.
 
 This module reads no clock: times are monotonic and in ms.
 """
@@ -29,7 +29,7 @@ from kwire.runtime.futures import drive
 log = logging.getLogger(__name__)
 
 MOST_PROPOSALS = 1000
-"""In one decision; the others are in the next ones."""
+"""The maximum number of proposals in one decision; the others are in the next ones."""
 
 
 @attrs.define(eq=False)
@@ -40,10 +40,10 @@ class InSyncReplicas:
     metadata: MetadataService
     max_lag_ms: Callable[[], int]
     _proposed: dict[Partition, IsrProposal] = attrs.field(factory=dict)
-    """To be decided next."""
+    """The proposals to be decided next."""
     _is_deciding: bool = False
     _is_looking: bool = False
-    """What is found is decided together."""
+    """True during a look, whose proposals are decided together."""
 
     def fetched(self, partition: Partition, role: Leader, replica_id: int, now_ms: int) -> None:
         """A follower that is not in the ISR has fetched, and joins if it has everything that is committed."""
@@ -60,7 +60,7 @@ class InSyncReplicas:
         return broker is not None and not broker.fenced
 
     def look(self, partitions: Iterable[Partition], now_ms: int) -> None:
-        """Every replica.lag.time.max.ms / 2: whoever has been behind for too long leaves."""
+        """Removes followers that have been behind for too long. Called every replica.lag.time.max.ms / 2."""
         self._is_looking = True
         for partition in partitions:
             role = partition.role
@@ -131,12 +131,12 @@ class InSyncReplicas:
             self._is_deciding = False
 
     async def _decide_on(self, taken: list[tuple[Partition, IsrProposal]]) -> bool:
-        """Returns whether it is known what became of the proposals. If not, the next look asks again."""
+        """Returns False if the outcome of the proposals is unknown; the next look proposes them again."""
         proposals = [proposal for _, proposal in taken]
         try:
             errors = await self.metadata.change(change_isrs, self.metadata.node_id, proposals)
         except KafkaError as error:
-            # It may have been recorded all the same, so they hold back the high watermark until it is known.
+            # It may have been recorded nevertheless, so they hold back the high watermark until it is known.
             log.error("changes of the ISR of %d partitions cannot be recorded: %s", len(taken), error)
             for partition, proposal in taken:
                 self._proposed.setdefault(partition, proposal)
