@@ -166,7 +166,7 @@ class Appends:
 
 
 def _is_one_batch(records: Buffer | None) -> bool:
-    """Whether the batch reached the log: several batches, or none, are refused earlier."""
+    """True if the batch reached the log: several batches, or none, are refused earlier."""
     try:
         return records is not None and read_header(records).size_in_bytes == len(records)
     except InvalidBatch:

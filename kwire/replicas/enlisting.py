@@ -1,11 +1,11 @@
-"""Asks a transaction's coordinator before its first batch in a partition is appended (KIP-890).
+"""Contacts a transaction's coordinator before its first batch in a partition is appended (KIP-890).
 
-A partition without an open transaction of the producer asks the coordinator of the transactional id. From Produce v12
-on (transaction version 2) it asks to be added to the transaction; before, it asks whether it was added. So every
+A partition without an open transaction of the producer contacts the coordinator of the transactional id. From Produce
+v12 on (transaction version 2) that adds it to the transaction; before, it verifies that it was added. So every
 transactional write belongs to a transaction that the coordinator knows and will end. Like Kafka's
 `ReplicaManager.handleProduceAppend`.
 
-The coordinator may be on another node, and a marker may come while it is asked. Then its answer is worth nothing. With
+The coordinator may be on another node, and a marker may arrive before its answer. Then the answer is not valid. With
 transaction version 2 that may be the marker of the producer's last transaction, so the coordinator is asked again.
 """
 
@@ -78,7 +78,7 @@ class Enlistment:
             partition.check_verified(header, self._verification)
 
     def _is_outdated(self) -> bool:
-        """Whether the batch may begin a transaction after the one whose marker has come."""
+        """True if the batch may begin a transaction after the one whose marker has come."""
         partition = self.partition
         return (
             self._version >= FIRST_VERSION_THAT_ADDS

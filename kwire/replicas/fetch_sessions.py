@@ -8,11 +8,12 @@ partitions that have something new. This file is the server side:
     (0, 0)                                  open a session with the partitions of this request
     (id, 0)                                 close `id`, open another
     (id, -1)                                close `id`, answer like (0, -1)
-    (id, n > 0)                             go on: the request holds what was added, changed, forgotten
+    (id, n > 0)                             continue: the request holds what was added, changed, forgotten
 
-A session costs what changes, not what it names. A partition whose reader has everything, and was told so, *rests*: it
-is among the partition's waiters, and is not read again before the partition wakes it. `due` are the others. Each
-request of a follower also says of all that rest that the follower still has everything (`LastFetch`).
+The cost of a session depends on what changes, not on what it names. A partition whose reader has everything, and was
+sent the current offsets, *rests*: it is among the partition's waiters, and is not read again before the partition wakes
+it. `due` has the others. Each request of a follower also confirms, for all that rest, that the follower still has
+everything (`LastFetch`).
 
 The cache has a bounded number of slots (max.incremental.fetch.session.cache.slots). A full cache evicts a session that
 was unused for two minutes. If there is none, the new session gets no slot and the response has session id 0, which
@@ -55,7 +56,7 @@ class Waited(Protocol):
 
 @attrs.define(eq=False)
 class CachedPartition:
-    """What a client requested of one partition, and what it was last told about it. A `Waiter` while it rests."""
+    """A client's request for one partition, and the offsets that it was last sent. A `Waiter` while it rests."""
 
     topic: TopicKey
     index: int
@@ -64,20 +65,20 @@ class CachedPartition:
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
     log_start_offset: int = -1
-    """Of a follower's replica."""
+    """The log start offset of a follower's replica."""
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
     session: FetchSession | None = None
     _rests_at: Waited | None = None
     _follower: FollowerState | None = None
-    """What the leader knows of the reader, if that is a follower."""
+    """The leader's state of the reader, if that is a follower."""
 
     @property
     def rests(self) -> bool:
         return self._rests_at is not None
 
     def rest(self, partition: Waited, follower: FollowerState | None) -> None:
-        """The reader has everything that it may read, until the partition wakes it."""
+        """Rests until the partition wakes it: the reader has everything that it may read."""
         session = self.session
         if session is not None:  # or else it was forgotten while the fetch waited
             self._rests_at = partition
@@ -87,7 +88,7 @@ class CachedPartition:
                 follower.rest(session.last_fetch)
 
     def stir(self) -> None:
-        """It has to be read again."""
+        """Ends the rest: the partition has to be read again."""
         if self._rests_at is not None:
             self._rests_at.waiters.pop(self, None)
             self._rests_at = None
@@ -117,9 +118,9 @@ class CachedPartition:
         return news
 
     def named_again(self, leader_epoch: int, fetch_offset: int) -> None:
-        """A request names it with these. If the reader has not taken what it was told, it is told again.
+        """Handles a request that names it again. If the reader has not taken the last answer, that is repeated.
 
-        A follower drops an answer if its log was cut, or if it heard of another leader epoch, while it was under way.
+        A follower drops an answer if its log was cut, or if its leader epoch has changed, while it was under way.
         """
         if leader_epoch != self.current_leader_epoch or fetch_offset <= self.fetch_offset:
             self.told_high_watermark = self.told_log_start_offset = -1
@@ -130,7 +131,7 @@ PartitionKey = tuple[TopicKey, int]
 
 @attrs.define(eq=False)
 class FetchSession:
-    """The partitions of one reader. `reader` is what else the answers depend on: who it is, and what it may read."""
+    """The partitions of one reader. `reader` is what else the answers depend on: its identity, and what it may read."""
 
     session_id: int
     epoch: int
@@ -138,7 +139,7 @@ class FetchSession:
     last_used_ms: int
     reader: Hashable
     due: dict[CachedPartition, None] = attrs.field(factory=dict)
-    """To be read for the next answer, in the order in which they are served."""
+    """The partitions to be read for the next answer, in the order in which they are served."""
     parked: ParkedFetch | None = None
     """The request of this session that waits."""
     last_fetch: LastFetch = attrs.field(factory=LastFetch)
@@ -157,7 +158,7 @@ class FetchSession:
             self._let_go(partition)
 
     def close(self) -> None:
-        """Nothing waits for its partitions any more."""
+        """Ends all waits for its partitions."""
         for partition in self.partitions.values():
             self._let_go(partition)
         if self.parked is not None:
@@ -173,9 +174,9 @@ class FetchSession:
         self.due[partition] = None
 
     def told(self, partition: CachedPartition, *, has_records: bool) -> None:
-        """The answer says all about this partition that there is to say, or has records.
+        """Updates `due` after an answer about this partition: if it rests, it need not be read again.
 
-        Who got records is served last next time, so that a busy partition does not starve the others. Another
+        One that had records is served last next time, so that a busy partition does not starve the others. Another
         connection may have used the session and forgotten the partition while this fetch waited.
         """
         if has_records:
@@ -196,12 +197,12 @@ class FetchContext:
 
     @property
     def partitions(self) -> Iterable[CachedPartition]:
-        """What is to be read now."""
+        """The partitions to be read now."""
         return list(self.session.due) if self.session is not None else self.wanted
 
     @property
     def is_empty(self) -> bool:
-        """Whether it reads no partition at all, now or later."""
+        """True if it reads no partition at all, now or later."""
         return not self.session.partitions if self.session is not None else not self.wanted
 
     @property
@@ -230,7 +231,7 @@ class FetchSessions:
         now_ms: int,
         reader: Hashable = None,
     ) -> FetchContext:
-        """Finds, opens or closes the session that a request names. If another `reader` goes on, all is read again.
+        """Finds, opens or closes the session that a request names. If another `reader` continues it, all is read again.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
@@ -254,12 +255,12 @@ class FetchSessions:
         return FetchContext(wanted, session, incremental=True)
 
     def read_all_anew(self) -> None:
-        """Who may read what has changed: with its next request each session reads all of its partitions again."""
+        """Makes each session read all of its partitions again with its next request, after a change of permissions."""
         for session in self._sessions.values():
             session.reader = _NOBODY
 
     def close(self, session_id: int) -> None:
-        """Its reader has left it, or never hears of it."""
+        """Closes a session that its reader has left, or never gets."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()

@@ -3,7 +3,7 @@
 Three things request a flush: `flush.messages` (this many unflushed records), `flush.ms` (an unflushed record this old),
 and a full segment. Appends wait only for the first. As in Kafka, whose append flushes before it returns, the append
 that reaches `flush.messages` is neither acknowledged nor readable before it is durable. Here it does not block other
-appends: they go on while one flush runs, and all of them share the next one (group commit).
+appends: they continue while one flush runs, and all of them share the next one (group commit).
 
 `kwire.replicas.flusher` runs the flushes. Only `Flush.run` runs in a worker thread.
 """
@@ -27,7 +27,7 @@ class FlushDriver(Protocol):
     """Runs the flushes: calls `begin`, runs what it returns, and calls `finish`, or `give_up` and `fail`."""
 
     def flush_soon(self, gate: FlushGate) -> None:
-        """Another call before the flush begins changes nothing. A call during a flush requests another one after it."""
+        """Requests a flush. Another call before it begins changes nothing; one during a flush requests the next one."""
 
     def flush_within(self, gate: FlushGate, delay_ms: int) -> None:
         """Like `flush_soon`, after this many ms."""
@@ -43,15 +43,15 @@ class FlushGate:
     log: Log
     driver: FlushDriver
     on_released: Callable[[], None]
-    """Less is held than before."""
+    """Called when less is held than before."""
     on_failed: Callable[[KafkaError], None]
-    """The reason why held records stay held: it is unknown what a power cut would leave of them."""
+    """Called with the reason why held records stay held: it is unknown what a power cut would leave of them."""
     held_from: int = NEVER
     trigger_messages: int = attrs.field(init=False)
     closed: bool = False
-    """Nothing of it is flushed any more."""
+    """True if the log is not flushed any more."""
     _is_timed: bool = False
-    """flush.ms runs for the oldest record that no flush covers."""
+    """True while flush.ms runs for the oldest record that no flush covers."""
 
     def __attrs_post_init__(self) -> None:
         self.log.on_roll = self._rolled
@@ -64,7 +64,7 @@ class FlushGate:
         self.trigger_messages = 1 if starts_clock else config.flush_messages
 
     def reached(self, base_offset: int) -> None:
-        """The append at `base_offset` has brought the number of unflushed records to `trigger_messages`."""
+        """Handles the append at `base_offset`, which brought the number of unflushed records to `trigger_messages`."""
         log = self.log
         if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
             self.held_from = min(self.held_from, base_offset)
@@ -87,7 +87,7 @@ class FlushGate:
         return log.begin_flush()
 
     def finish(self, flush: Flush) -> None:
-        """The flushed records are durable. Releases them, and requests another flush if more is waiting."""
+        """Releases the flushed records, which are durable, and requests another flush if more is waiting."""
         log = self.log
         log.finish_flush(flush)
         if log.log_end_offset - log.recovery_point < log.config.flush_messages:
@@ -98,26 +98,26 @@ class FlushGate:
         self.on_released()
 
     def give_up(self, flush: Flush) -> None:
-        """The flush did not complete; another one may begin."""
+        """Ends a flush that did not complete; another one may begin."""
         self.log.give_up_flush(flush)
 
     def fail(self, error: KafkaError) -> None:
-        """The flush failed."""
+        """Reports a flush that failed."""
         self.on_failed(error)
 
     def forget_from(self, end_offset: int) -> None:
-        """The log was cut there."""
+        """Follows a cut of the log at that offset."""
         if self.held_from >= end_offset:
             self.held_from = NEVER
         self.set_trigger()
 
     def release(self) -> None:
-        """Everything is durable in another log, which has replaced this one and has its own gate."""
+        """Releases all records: they are durable in another log, which has replaced this one and has its own gate."""
         self.held_from = NEVER
         self.close()
 
     def close(self) -> None:
-        """The partition was deleted, or its disk has failed."""
+        """Closes the gate: the partition was deleted, or its disk has failed."""
         self.closed = True
         # Partition, gate and log refer to each other. A thousand of them must not wait for the garbage collector, which
         # would stop the broker for as long as it takes to look at all other partitions, too.

@@ -28,14 +28,14 @@ from kwire.runtime.workers import Worker
 log = logging.getLogger(__name__)
 
 FLUSH_THREADS = 32
-"""They wait for the disk; more of them at once do not help."""
+"""The maximum number of threads that flush. They wait for the disk; more of them at once do not help."""
 
 RETRY_MS = 1_000
-"""A flush that failed before its fsync (no room for a checkpoint, say) is tried again after this."""
+"""The time after which a flush that failed before its fsync (no room for a checkpoint, say) is tried again."""
 
 
 class Flusher(Service):
-    """See the module; a `FlushDriver`."""
+    """The `FlushDriver` of a broker; see the module."""
 
     def __init__(self) -> None:
         # Each gate once, in the order of the requests.
@@ -45,9 +45,9 @@ class Flusher(Service):
         self._delayed: list[tuple[int, FlushGate]] = []
         self._later: list[tuple[float, int, FlushGate]] = []
         self._due_s: dict[FlushGate, float] = {}
-        """When a gate's turn comes; what `_later` says otherwise is out of date."""
+        """The time of each gate's turn; other entries in `_later` are out of date."""
         self._told: set[FlushGate] = set()
-        """Whose failure was told, which is tried again."""
+        """The gates whose failure was logged, and which are tried again."""
         self._numbers = count()
         self._wake = trio.Event()
         self._turns = trio.CapacityLimiter(FLUSH_THREADS)

@@ -3,7 +3,7 @@
 `log_start <= last_stable <= high_watermark <= log_end` holds after every change. The role decides what this node may do
 with the partition (`roles.py`): only a leader appends, and every append checks that. A fetch that waits for new data
 puts itself into `waiters`, and each change that concerns it wakes it. A producer that waits for its batch
-calls `when_committed`, and who deletes records calls `when_deleted`.
+calls `when_committed`, and a request that deletes records calls `when_deleted`.
 
 Synchronous and independent of trio: appends go to the page cache (see ARCHITECTURE.md), so there is nothing to await.
 """
@@ -48,10 +48,10 @@ class IsrDriver(Protocol):
     """Keeps the ISR of the partitions that this node leads."""
 
     def fetched(self, partition: Partition, role: Leader, replica_id: int, now_ms: int) -> None:
-        """A follower that is not in the ISR has fetched."""
+        """Called when a follower that is not in the ISR has fetched."""
 
     def is_alive(self, node_id: int) -> bool:
-        """Whether that broker is in service, as far as this node knows."""
+        """True if that broker is in service, as far as this node knows."""
 
 
 class _NoFollowers:
@@ -85,10 +85,10 @@ class Partition:
     isr_driver: IsrDriver = attrs.field(factory=_NoFollowers)
     role: Role = attrs.field(factory=Absent, init=False)
     waiters: dict[Waiter, None] = attrs.field(factory=dict, init=False)
-    """They are woken by whatever changes what a reader would be told: an append, if there are followers; the high
-    watermark, the log start, the role."""
+    """The waiting fetches. They are woken by a change of what they would return: an append, if there are followers; the
+    high watermark, the log start, the role."""
     is_cleaning: bool = attrs.field(default=False, init=False)
-    """Whether the log is being compacted. Meanwhile it is not moved to another log dir."""
+    """True while the log is being compacted. Meanwhile it is not moved to another log dir."""
     on_marker: Callable[[int, bool], None] = attrs.field(default=ignore, init=False)
     """Called after a transaction marker has been appended here, with its producer id and whether it commits."""
     on_durable: Callable[[], None] = attrs.field(default=ignore, init=False)
@@ -132,12 +132,12 @@ class Partition:
 
     @property
     def closed(self) -> bool:
-        """Whether the replica is gone from this node, with its topic or its log dir."""
+        """True if the replica is gone from this node, with its topic or its log dir."""
         return type(self.role) is Absent
 
     @property
     def is_leader_throttled(self) -> bool:
-        """Whether leader.replication.throttled.replicas names this node's replica, which leads."""
+        """True if leader.replication.throttled.replicas names this node's replica, which leads."""
         return self.rules.throttled_leaders.has(self.index, self.role.leader_id)
 
     def leader(self, current_leader_epoch: int = NO_EPOCH) -> Leader:
@@ -202,14 +202,14 @@ class Partition:
             )
 
     def holds_transaction(self, header: BatchHeader) -> bool:
-        """Whether the batch's producer has an open transaction here in the batch's epoch.
+        """True if the batch's producer has an open transaction here in the batch's epoch.
 
         If not, the coordinator is asked between `begin_verification` and `check_verified`. Raises KafkaError as `read`.
         """
         return self._producers.holds_transaction(header)
 
     def begin_verification(self, header: BatchHeader, *, adds: bool, now_ms: int) -> Verification:
-        """Called before the coordinator is asked: to add the partition to the transaction, or whether it is part of it.
+        """Begins a verification, before the coordinator adds the partition to the transaction, or confirms that it has.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR.
         """
@@ -217,7 +217,7 @@ class Partition:
         return self._producers.begin_verification(header, adds=adds, now_ms=now_ms)
 
     def verifies(self, verification: Verification) -> bool:
-        """Whether no marker has come since `begin_verification`, so that the coordinator's answer counts."""
+        """True if no marker has come since `begin_verification`, so that the coordinator's answer counts."""
         return self._producers.verifies(verification)
 
     def check_verified(self, header: BatchHeader, verification: Verification) -> None:
@@ -271,7 +271,7 @@ class Partition:
     def describe_producers(self, *, now_ms: int) -> list[ProducerEntry]:
         """Every producer with state here, with the first offset of its open transaction (DescribeProducers).
 
-        Every replica answers, from what it has: kafka-transactions find-hanging asks the broker that it is told to.
+        Every replica answers from its own state: kafka-transactions find-hanging contacts the broker that it is given.
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
         """
         self.readable()
@@ -311,10 +311,10 @@ class Partition:
         return result
 
     def when_committed(self, last_offset: int, acks: int) -> Acknowledgement | None:
-        """None if the batch that ends at `last_offset` is acknowledged already; else a future that is set later.
+        """Returns None if the batch that ends at `last_offset` is acknowledged already; else a future to be set later.
 
         With acks=1 it has to be in the leader's log, as durable as flush.messages asks; with acks=-1 in the logs of all
-        replicas in sync. With acks=0 nothing waits. The future's error says why the batch cannot be acknowledged:
+        replicas in sync. With acks=0 nothing waits. The future's error is why the batch cannot be acknowledged:
         NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR; and REQUEST_TIMED_OUT, if the
         producer has set a limit.
         """
@@ -405,7 +405,7 @@ class Partition:
         return low_watermark
 
     def when_deleted(self, offset: int) -> Acknowledgement | None:
-        """None if no live replica has records below `offset`; else a future that is set later, or to an error.
+        """Returns None if no live replica has records below `offset`; else a future that is set later, or to an error.
 
         The errors are NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, and REQUEST_TIMED_OUT, if a limit was set.
         """
@@ -436,7 +436,7 @@ class Partition:
         self._wake()
 
     def _begin_epoch(self, role: Leader) -> None:
-        """The leader epoch begins at the log end, also for followers that ask where it begins before any append."""
+        """The leader epoch begins at the log end, also for followers that request its start before any append."""
         role.epoch_start_offset = self.log.log_end_offset
         try:
             self.log.leader_epochs.assign(role.leader_epoch, role.epoch_start_offset)
@@ -464,18 +464,18 @@ class Partition:
         self._advance_high_watermark()
 
     def propose_isr(self, isr: tuple[int, ...]) -> None:
-        """This ISR has been proposed: its members hold back the high watermark from now on."""
+        """Notes a proposed ISR, whose members hold back the high watermark from now on."""
         self.leader().propose(isr)
 
     def settle_isr(self) -> None:
-        """It is known what became of the proposal."""
+        """Ends the proposal, whose outcome is known."""
         role = self.role
         if type(role) is Leader:
             role.settle()
             self._advance_high_watermark()
 
     def set_joining(self, joining: frozenset[int]) -> None:
-        """These followers are about to join the ISR, and hold back the high watermark."""
+        """Sets the followers that are about to join the ISR, and that hold back the high watermark."""
         role = self.role
         if type(role) is Leader and joining != role.joining:
             role.set_joining(joining)
@@ -495,7 +495,7 @@ class Partition:
 
     @property
     def is_held(self) -> bool:
-        """Whether the end of the log waits for the flush that flush.messages asks for."""
+        """True if the end of the log waits for the flush that flush.messages asks for."""
         return self.flush_gate.held_from < self.log.log_end_offset
 
     def append_fetched(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> None:
@@ -539,7 +539,7 @@ class Partition:
         self._shorten(partial(self.log.truncate_to, offset, now_ms=now_ms))
 
     def start_afresh(self, offset: int, *, leader_epoch: int, now_ms: int) -> None:
-        """Removes all records, and goes on at `offset`. Checkpoints must be lowered before."""
+        """Removes all records, and continues at `offset`. Checkpoints must be lowered before."""
         self._check_follows(leader_epoch)
         self._shorten(partial(self.log.truncate_fully_and_start_at, offset, now_ms=now_ms))
 
@@ -557,11 +557,11 @@ class Partition:
             self._wake()
 
     def close(self) -> None:
-        """The partition is gone from this node: everything that waits for it gets an error now."""
+        """Closes a partition that is gone from this node: everything that waits for it gets an error now."""
         self._leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def take_offline(self) -> None:
-        """The log's folder is out of service, and so is the partition, until the next start."""
+        """Takes the partition out of service, together with the log's folder, until the next start."""
         self._leave(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _leave(self, error: ErrorCode) -> None:
@@ -570,7 +570,7 @@ class Partition:
             self.take_role(Absent(role.leader_id, role.leader_epoch, error))
 
     def replace_log(self, log: Log) -> None:
-        """Goes on with `log`, which has the same records in another log dir."""
+        """Continues with `log`, which has the same records in another log dir."""
         assert log.log_end_offset == log.recovery_point == self.log.log_end_offset, "nothing is lost on the way"
         log.config = self.log.config
         self.log = log

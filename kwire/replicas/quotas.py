@@ -1,4 +1,4 @@
-"""How much of the brokers' network and disks copying replicas may take (KIP-73). Pure: `now_ms` is monotonic.
+"""The quotas of copying replicas on the brokers' network and disks (KIP-73). Pure: `now_ms` is monotonic.
 
     record(size)    bytes of throttled replicas have been sent, fetched, or copied
     is_exceeded     the rate was higher than the limit: throttled replicas that are not in sync have to wait
@@ -21,7 +21,7 @@ import attrs
 UNLIMITED: Final = 2**63 - 1
 
 MOST_SAMPLES: Final = 1000
-"""That are kept. If more are asked for, they are longer, for the same time in all."""
+"""The maximum number of samples. If more are configured, they are longer, for the same time in all."""
 
 
 @attrs.define(eq=False)
@@ -32,7 +32,7 @@ class ReplicationQuota:
     samples: int = 11
     sample_ms: int = 1000
     _taken: deque[list[int]] = attrs.field(factory=deque, init=False)
-    """When each sample began, in ms, and its bytes; the oldest first."""
+    """The start of each sample, in ms, and its bytes; the oldest first."""
 
     def __attrs_post_init__(self) -> None:
         if self.samples > MOST_SAMPLES:
@@ -47,7 +47,7 @@ class ReplicationQuota:
         self._taken[-1][1] += size
 
     def is_exceeded(self, now_ms: int) -> bool:
-        """Whether more than the limit was recorded lately."""
+        """True if more than the limit was recorded in the last samples."""
         limit = self.limit()
         if limit >= UNLIMITED:
             return False
@@ -57,7 +57,7 @@ class ReplicationQuota:
         return sum(size for _, size in self._taken) * 1000 > limit * max(now_ms - self._taken[0][0], self.sample_ms)
 
     def free_at_ms(self) -> int:
-        """When the limit is exceeded no more, if nothing else is recorded; 0 if nothing is."""
+        """The time from which on the limit is not exceeded, if nothing else is recorded; 0 if nothing is."""
         limit, left_bytes, at_ms = self.limit(), sum(size for _, size in self._taken), 0
         for began_ms, size in self._taken:
             forgotten_ms = began_ms + self.samples * self.sample_ms
@@ -103,7 +103,7 @@ class ThrottledReplicas:
         return cls(frozenset((int(partition), int(node_id)) for partition, _, node_id in pairs))
 
     def has(self, index: int, node_id: int) -> bool:
-        """Whether that broker's replica of the partition is one of them."""
+        """True if that broker's replica of the partition is one of them."""
         return self.are_all or (index, node_id) in self.pairs
 
 

@@ -47,7 +47,7 @@ LEADERS_TOLD_SINCE = 16
 
 @attrs.define(eq=False)
 class FollowersFetch:
-    """When a follower fetches (monotonic), and in which broker epoch (KIP-903, since v15).
+    """The time of a follower's fetch (monotonic), and its broker epoch (KIP-903, since v15).
 
     `quota` is for the partitions whose leaders are throttled (KIP-73).
     """
@@ -56,14 +56,14 @@ class FollowersFetch:
     broker_epoch: int = NO_EPOCH
     quota: ReplicationQuota = attrs.field(factory=no_quota)
     _throttled_bytes: int = 0
-    """Found so far for this answer."""
+    """The throttled bytes found so far for this answer."""
 
     def read_again(self, now_ms: int) -> None:
-        """What was found is not sent; the partitions are read again."""
+        """Discards what was found: it is not sent, and the partitions are read again."""
         self.now_ms, self._throttled_bytes = now_ms, 0
 
     def has_to_wait(self, partition: Partition, leader: Leader, replica_id: int) -> bool:
-        """Whether it gets no records of the partition now. A follower that is in sync never has to wait."""
+        """True if it gets no records of the partition now. A follower that is in sync never has to wait."""
         return replica_id not in leader.isr and partition.is_leader_throttled and self.quota.is_exceeded(self.now_ms)
 
     def found(self, partition: Partition, size: int) -> None:
@@ -71,14 +71,14 @@ class FollowersFetch:
             self._throttled_bytes += size
 
     def sent(self) -> None:
-        """Counts what the answer has, also for followers that are in sync."""
+        """Counts the throttled bytes in the answer, also for followers that are in sync."""
         if self._throttled_bytes:
             self.quota.record(self._throttled_bytes, self.now_ms)
 
 
 @attrs.define(eq=False)
 class FetchLimits:
-    """How much one request may read, and which records; sizes in bytes.
+    """The limits on how much one request may read, and on which records; sizes in bytes.
 
     `bound` gives the offset below which it reads a partition (`kwire.replicas.partition.read_bound`).
     `is_near` says which brokers are in the reader's rack, if this one is not.
@@ -92,7 +92,7 @@ class FetchLimits:
     follower: FollowersFetch | None = None
     is_near: Callable[[int], bool] | None = None
     may_rest: bool = False
-    """Whether the request belongs to a session, which reads what has changed only."""
+    """True if the request belongs to a session, which reads only what has changed."""
 
 
 @attrs.define(eq=False)
@@ -103,7 +103,7 @@ class FetchResult:
     found: list[tuple[CachedPartition, Partition]]
     size: int = 0
     is_urgent: bool = False
-    """Whether the reader must learn something at once: an error, a divergence, a better replica."""
+    """True if the reader must get the answer at once: an error, a divergence, a better replica."""
     leader_moved: bool = False
 
 
@@ -169,7 +169,7 @@ def _read(partition: Partition, followed: CachedPartition, limits: FetchLimits, 
     if followed.last_fetched_epoch != NO_EPOCH:
         answer.diverging_epoch = _divergence(partition, followed)
         if answer.diverging_epoch is not None:
-            # A reader whose log has diverged from ours must learn that at once, as it learns of an error.
+            # A reader whose log has diverged from ours must get that at once, like an error.
             result.is_urgent = True
             return answer
     bound = limits.bound(partition)
@@ -217,7 +217,7 @@ def _note_follower(partition: Partition, followed: CachedPartition, limits: Fetc
 
 
 def _rest(partition: Partition, followed: CachedPartition, limits: FetchLimits) -> None:
-    """The reader has everything, so its session need not read the partition again before that has changed."""
+    """Lets the partition rest, whose reader has everything: its session reads it again only after a change."""
     if limits.replica_id == CONSUMER:
         followed.rest(partition, None)
         return

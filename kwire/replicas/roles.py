@@ -39,19 +39,19 @@ def check_epoch(wanted: int, leader_id: int, leader_epoch: int) -> None:
 
 @attrs.define(eq=False)
 class LastFetch:
-    """When a follower has fetched last with a session, in ms. All partitions that rest in the session share it."""
+    """The time of a follower's last fetch with a session, in ms. All partitions that rest in the session share it."""
 
     time_ms: int = 0
 
 
 @attrs.define(eq=False)
 class FollowerState:
-    """What a leader knows of a follower, by its fetches in this leader epoch; times in ms (Kafka's ReplicaState)."""
+    """The leader's state of a follower, by its fetches in this leader epoch; times in ms (Kafka's ReplicaState)."""
 
     log_end_offset: int = _NOTHING_FETCHED
     log_start_offset: int = _NOTHING_FETCHED
     broker_epoch: int = NO_EPOCH
-    """Of the broker's registration under which it fetches (KIP-903)."""
+    """The epoch of the broker's registration under which it fetches (KIP-903)."""
     _last_caught_up_ms: int | None = None
     _last_fetch_ms: int = 0
     _end_at_last_fetch: int = _NOTHING_FETCHED
@@ -59,24 +59,24 @@ class FollowerState:
 
     @property
     def last_caught_up_ms(self) -> int | None:
-        """When it last had everything that the leader had; None until that is known, or its time begins to count."""
+        """The time when it last had all that the leader had; None until that is known, or its time begins to count."""
         if self._resting is not None:
             return max(self._resting.time_ms, self._last_caught_up_ms or 0)
         return self._last_caught_up_ms
 
     def begin_time(self, now_ms: int) -> None:
-        """Its time begins to count now, unless it does already."""
+        """Begins to count its time now, unless it counts already."""
         if self.last_caught_up_ms is None:
             self._last_caught_up_ms = now_ms
 
     def rest(self, session: LastFetch) -> None:
-        """It has everything. Until `stir`, each fetch of its session says so again, without naming the partition."""
+        """It has everything. Until `stir`, each fetch of its session confirms that, without naming the partition."""
         self._resting = session
 
     def stir(self, session: LastFetch | None) -> None:
-        """Something may have changed: later fetches of this session say nothing of the partition.
+        """Ends the rest after a possible change: later fetches of this session confirm nothing about the partition.
 
-        Nothing, if it rests in another session.
+        Does nothing if it rests in another session.
         """
         if session is not None and self._resting is session:
             self._last_caught_up_ms = self.last_caught_up_ms
@@ -84,8 +84,8 @@ class FollowerState:
             self._resting = None
 
     def fetched(self, offset: int, start_offset: int, leader_end: int, now_ms: int) -> None:
-        """It has everything from `start_offset` to `offset`. One that has what there was at its previous fetch was
-        caught up then."""
+        """Notes that it has everything from `start_offset` to `offset`. One that has what there was at its previous
+        fetch was caught up then."""
         self.stir(self._resting)
         caught_up_ms = None
         if offset >= leader_end:
@@ -100,7 +100,7 @@ class FollowerState:
         self._last_fetch_ms = now_ms
 
     def is_caught_up(self, leader_end: int, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether it has everything, or had so within that time."""
+        """True if it has everything, or had everything within that time."""
         if self.log_end_offset == leader_end:
             return True
         caught_up_ms = self.last_caught_up_ms
@@ -123,17 +123,17 @@ class Leader:
     isr: tuple[int, ...]
     partition_epoch: int = 0
     epoch_start_offset: int = 0
-    """Where the log ended when this node began to lead."""
+    """The log end offset when this node began to lead."""
     proposed: tuple[int, ...] | None = attrs.field(default=None, init=False)
-    """The ISR that was proposed, until it is known what became of that."""
+    """The proposed ISR, until the outcome of the proposal is known."""
     joining: frozenset[int] = attrs.field(default=frozenset(), init=False)
     followers: dict[int, FollowerState] = attrs.field(init=False)
     followers_in_sync: tuple[int, ...] = attrs.field(init=False)
-    """Those that hold back the high watermark."""
+    """The followers that hold back the high watermark."""
     counts_others: bool = attrs.field(init=False)
-    """Whether the high watermark depends on other replicas than the leader."""
+    """True if the high watermark depends on other replicas than the leader."""
     all_in_sync: bool = attrs.field(init=False)
-    """Whether no replica lags: then no setting can ask for more replicas in sync."""
+    """True if no replica lags: then no setting can ask for more replicas in sync."""
 
     def __attrs_post_init__(self) -> None:
         self.all_in_sync = len(self.isr) == len(self.replicas)
@@ -147,17 +147,17 @@ class Leader:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is no other replica."""
+        """True if there is no other replica."""
         return len(self.replicas) == 1
 
     def follows(self, replica_id: int) -> bool:
-        """Whether that node is a follower of this one."""
+        """True if that node is a follower of this one."""
         return replica_id in self.followers
 
     def fetched(
         self, replica_id: int, offset: int, *, start_offset: int, leader_end: int, now_ms: int, broker_epoch: int
     ) -> None:
-        """The follower has everything from `start_offset` to `offset`. Fetches from an earlier life do not count."""
+        """Notes that the follower has all from `start_offset` to `offset`. Refuses a fetch from before its restart."""
         follower = self.followers[replica_id]
         if broker_epoch < follower.broker_epoch:
             raise NotLeaderError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.leader_epoch)
@@ -165,45 +165,45 @@ class Leader:
         follower.fetched(offset, start_offset, leader_end, now_ms)
 
     def all_have(self, end_offset: int) -> bool:
-        """Whether every follower has everything below the offset, in the ISR or not."""
+        """True if every follower has everything below the offset, in the ISR or not."""
         return all(follower.log_end_offset == end_offset for follower in self.followers.values())
 
     def may_join(self, replica_id: int, high_watermark: int) -> bool:
-        """Whether a follower outside the ISR has everything that it needs: all that is committed, and a part, or the
+        """True if a follower outside the ISR has everything that it needs: all that is committed, and a part, or the
         beginning, of this leader epoch (Kafka's `isFollowerInSync`)."""
         end_offset = self.followers[replica_id].log_end_offset
         return replica_id not in self.isr and end_offset >= high_watermark and end_offset >= self.epoch_start_offset
 
     def propose(self, isr: tuple[int, ...]) -> None:
-        """This ISR may be in force from now on, or the present one."""
+        """Notes a proposed ISR: from now on it may be in force, or the present one."""
         self.proposed = isr
         self._count_followers()
 
     def settle(self) -> None:
-        """What was proposed has taken effect, or will not."""
+        """Ends the proposal: it has taken effect, or will not."""
         self.proposed = None
         self._count_followers()
 
     def set_joining(self, joining: frozenset[int]) -> None:
-        """The followers that are about to join."""
+        """Sets the followers that are about to join."""
         self.joining = joining
         self._count_followers()
 
     def committed_end(self, own_end: int) -> int:
-        """The first offset that some replica lacks that counts; -1 until each has fetched. The leader has `own_end`."""
+        """The first offset that a counted replica lacks; -1 until each has fetched. The leader has `own_end`."""
         end = own_end
         for follower in self.followers_in_sync:
             end = min(end, self.followers[follower].log_end_offset)
         return end
 
     def lacks_replicas(self, min_insync_replicas: int) -> bool:
-        """Kafka never asks for more than the partition has (Partition.effectiveMinIsr)."""
+        """True if too few are in sync. As in Kafka, all replicas are always enough (Partition.effectiveMinIsr)."""
         return len(self.isr) < min(min_insync_replicas, len(self.replicas))
 
     def succeeds(self, role: object) -> bool:
         """Keeps what was known about the followers if this is the same leader epoch with another ISR.
 
-        Returns whether it is.
+        Returns True if it is.
         """
         if not isinstance(role, Leader) or role.leader_epoch != self.leader_epoch:
             return False

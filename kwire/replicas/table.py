@@ -56,17 +56,17 @@ HostedPartition = Partition | Absent
 """For a partition in the metadata: this node's replica, or why there is none."""
 
 CHANGED_PER_SLICE = 8
-"""The partitions that are made or deleted before other work has a turn. Each takes a few operations on files."""
+"""The number of partitions that are made or deleted before other work has a turn. Each takes a few file operations."""
 
 MANY_PARTITIONS = 100
-"""When so many are made at once, the garbage collector is told that they stay."""
+"""If this many are made at once, the garbage collector is told that they stay."""
 
 CONFIGURED_PER_SLICE, CONFIGS_COST = 100, 10
-"""The partitions that are configured before other work has a turn, where a topic's configuration counts as many as
-CONFIGS_COST."""
+"""The number of partitions that are configured before other work has a turn, where a topic's configuration counts as
+many as CONFIGS_COST."""
 
 MOST_NAMED = 10
-"""The most partitions that a log line names."""
+"""The maximum number of partitions that a log line names."""
 
 
 def _tell_of_loss(topic: str, index: int, opened: Log, recovery: Recovery) -> None:
@@ -111,8 +111,8 @@ def _named(partitions: list[str]) -> str:
 class PartitionTable:
     """`topic_values(name)` is a topic's effective configuration by Kafka's names, `server_config()` the broker's.
 
-    A log is deleted in a worker thread, and other work goes on meanwhile. So coordinators and moves hear of a change
-    before the loop's next turn: that is what `on_role` and `on_deleted` are for.
+    A log is deleted in a worker thread, and other work goes on meanwhile. So `on_role` and `on_deleted`
+    notify coordinators and moves of a change before the loop's next turn.
     """
 
     node_id: int
@@ -231,8 +231,8 @@ class PartitionTable:
     async def apply(self, changes: Changes) -> None:
         """Brings the logs in line with the metadata image after `changes`.
 
-        While it runs, a new topic is not here yet, and a deleted one is here no more. Raises OSError if logs cannot be
-        made; `make_refused` makes them later.
+        While it runs, a new topic is not in the table yet, and a deleted one no longer is. Raises OSError if logs
+        cannot be made; `make_refused` makes them later.
         """
         slices = Slices(self.loop, CHANGED_PER_SLICE)
         await self._delete(changes.topics_deleted, slices)
@@ -411,7 +411,7 @@ class PartitionTable:
         return folder, opened
 
     def _directory_for_new(self, registered: PartitionRegistration) -> Uuid:
-        """The log dir that the metadata name, or any other for a copy that is made anew.
+        """The log dir that the metadata name; NULL_UUID, for any other, if the replica is copied again.
 
         If the broker has none of that id, its disk was replaced. A replica that cannot lead is copied from the leader
         again. One that is in sync or eligible, or that led last, is not begun anew, because it might lead, and what it
@@ -511,7 +511,7 @@ class PartitionTable:
             folder.set_aside(name, index, self.clock.uuid())
         folder.sync_given_up()
         for stray in sorted(folder.strays):
-            with suppress(CorruptLogError):  # nobody can tell whose it was, so it is kept
+            with suppress(CorruptLogError):  # its topic is unknown, so it is kept
                 if folder.stray_topic_id(stray) in deleted_topic_ids():
                     folder.doom_stray(stray, self.clock.uuid())
                     log.info("%s: finishing the deletion of %s", folder.path, stray.rpartition(".")[0])

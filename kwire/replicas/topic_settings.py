@@ -1,4 +1,4 @@
-"""Turns a topic's configuration, by Kafka's names, into two objects: the log's settings, and what is checked."""
+"""Turns a topic's configuration, by Kafka's names, into the log's settings and the rules of appends and fetches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _throttled(values: Mapping[str, Value], name: str) -> ThrottledReplicas:
 
 
 def topic_rules(values: Mapping[str, Value]) -> TopicRules:
-    """What appends and fetches check."""
+    """Returns the rules that appends and fetches check."""
     policy = cast("tuple[str, ...]", values["cleanup.policy"])
     codec = cast(str, values["compression.type"])
     return TopicRules(
@@ -57,7 +57,7 @@ def topic_rules(values: Mapping[str, Value]) -> TopicRules:
 
 
 def log_config(values: Mapping[str, Value], server: ServerConfig) -> LogConfig:
-    """How the log rolls, is flushed, retained and compacted, and how long it remembers producers."""
+    """Returns the settings by which the log rolls, is flushed, retained and compacted, and remembers producers."""
     return LogConfig(
         segment_bytes=cast("int | None", values["internal.segment.bytes"]) or _number(values, "segment.bytes"),
         segment_ms=_number(values, "segment.ms"),

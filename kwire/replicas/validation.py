@@ -32,7 +32,7 @@ COMPRESSION_OF_PRODUCER = -1
 """compression.type=producer: batches stay in the codec they came in."""
 
 MAX_DECOMPRESSED_BATCH_BYTES = 64 * 1024 * 1024
-"""No batch may unfold to more than this when its records must be looked at."""
+"""The maximum size of a decompressed batch whose records must be decoded."""
 
 NEVER_TOO_OLD = 2**63 - 1
 
@@ -54,7 +54,7 @@ class TopicRules:
     throttled_leaders: ThrottledReplicas = NO_REPLICAS
     throttled_followers: ThrottledReplicas = NO_REPLICAS
     asks_little: bool = attrs.field(init=False)
-    """A batch that is not ahead of its time may be appended as it came: true of the default configuration."""
+    """True if a batch with no timestamp too far ahead may be appended unchanged, as in the default configuration."""
 
     @asks_little.default
     def _asks_little(self) -> bool:
@@ -108,7 +108,7 @@ def check_produced(
 
 
 def _has_timestamp_out_of_bounds(header: BatchHeader, rules: TopicRules, now_ms: int) -> bool:
-    """Whether some record may be too early or too late, as far as the header shows without decoding."""
+    """True if some record may be too early or too late, as far as the header shows without decoding."""
     return header.max_timestamp > now_ms + rules.timestamp_after_max_ms or (
         rules.timestamp_before_max_ms != NEVER_TOO_OLD
         and 0 <= header.base_timestamp < now_ms - rules.timestamp_before_max_ms
