@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SHORTEST_BACKOFF_S = 0.001
-"""log.cleaner.backoff.ms may be 0."""
+"""The shortest wait between two rounds, since log.cleaner.backoff.ms may be 0."""
 
 IDLE_S = 30.0
-"""So long the process that writes segments stays without work. To start it takes a tenth of a second of CPU."""
+"""The idle time after which the process that writes segments is ended. Its start takes a tenth of a second of CPU."""
 
 SYNC_RETRY_S = 0.5
 SYNC_TRIES = 20
-"""An exchange of files that has begun is not given up for want of a descriptor."""
+"""The number of attempts to sync: an exchange of files that has begun is not given up for lack of a descriptor."""
 
 
 @attrs.define(eq=False)
@@ -68,10 +68,10 @@ class LogCleaner(Service):
     _reconfigured: trio.Event = attrs.field(factory=trio.Event)
     _uncleanable: set[Partition] = attrs.field(factory=set)
     _refusals: dict[Partition, str] = attrs.field(factory=dict)
-    """What was said of those that could not be cleaned the last time."""
+    """The logged reasons why partitions could not be cleaned the last time."""
     _process: CleanerProcess = attrs.field(init=False)
     _used_s: float = -math.inf
-    """When the process had work, by trio's clock."""
+    """The time at which the process last had work, by trio's clock."""
 
     def __attrs_post_init__(self) -> None:
         self._process = CleanerProcess(self._most_bytes_per_s)
@@ -90,7 +90,7 @@ class LogCleaner(Service):
             await self.end_process()
 
     async def _rest(self) -> None:
-        """Waits for new settings; meanwhile a process that is idle for long is ended."""
+        """Waits for new settings, and meanwhile ends a process that has been idle for long."""
         if self._process.is_running:
             with trio.CancelScope(deadline=self._used_s + IDLE_S):
                 await self._reconfigured.wait()
@@ -108,7 +108,7 @@ class LogCleaner(Service):
             self._process.follow_rate()
 
     async def clean_all(self) -> int:
-        """Cleans what is dirty enough now; returns how many cleanings that took."""
+        """Cleans what is dirty enough now; returns the number of cleanings."""
         self._uncleanable = {it for it in self._uncleanable if not it.closed}
         self._refusals = {it: said for it, said in self._refusals.items() if not it.closed}
         count = 0
@@ -149,12 +149,12 @@ class LogCleaner(Service):
         return None if found is None else found[1]
 
     def _due(self, partition: Partition, *, is_flushed: bool = False) -> Dirt | None:
-        """What to clean of a partition now, or what could be cleaned after a flush."""
+        """The part of a partition to clean now, or the part that could be cleaned after a flush."""
         if partition.closed or partition.log.failed is not None:
             return None
         if self.moves.find(partition.topic, partition.index) is not None:
-            return None  # As in Kafka: it is cleaned where it goes to.
-        # Cleaning needs room before it makes any, and what is left on a full disk is not for that.
+            return None  # As in Kafka: it is cleaned in its new log dir.
+        # Cleaning needs disk space before it frees any, and the rest of a full disk is not for that.
         if partition.log.reserve.is_out:
             return None
         now_ms = self.clock.now_ms()
@@ -168,7 +168,7 @@ class LogCleaner(Service):
         return dirt if _is_due(partition, dirt, now_ms) else None
 
     async def _clean(self, partition: Partition) -> bool:
-        """Returns whether it was cleaned. If not, the reason was logged."""
+        """Returns True if the partition was cleaned. If not, the reason was logged."""
         try:
             cleaning = await self._begin(partition)
         except (CorruptLogError, InvalidBatch) as error:
@@ -203,7 +203,7 @@ class LogCleaner(Service):
         finally:
             if not is_swapping:
                 swap.discard(partition.log, cleaning)
-        # From here on the old files go: it is brought to its end, which takes two syncs.
+        # From here on the old files are removed, so the exchange is completed, which takes two syncs.
         with trio.CancelScope(shield=True):
             if not await self._replace(partition, cleaning, now_ms):
                 return False
@@ -239,7 +239,7 @@ class LogCleaner(Service):
 
     def _refuse(self, partition: Partition, error: OSError) -> None:
         partition.storage_error(error)
-        if partition.closed:  # with its folder, of which more has been said
+        if partition.closed:  # with its folder, whose failure was logged
             return
         self._tell_refusal(partition, str(error))
 
@@ -267,7 +267,7 @@ class LogCleaner(Service):
                 return False
             if is_passing(error) and not partition_log.is_exchanging:
                 return True  # It is done, and retention deletes what is below the log start.
-            # Half of the files have their names. The next start puts that right, and nothing is to come in between.
+            # Only half of the files are renamed. The next start repairs that, and nothing may change in between.
             partition_log.fail(error)
             return False
         return True

@@ -8,7 +8,7 @@ change, and new ones belong to this process until it has answered: it shares onl
     {"most_bytes_per_s": 1e9}            log.cleaner.io.max.bytes.per.second, also while it works
     {"clean": a Plan}                    with the first byte comes a descriptor of the log's folder
     {"written": a Written}               the answer,
-    {"failed": [kind, ...]}              or what kept it from that
+    {"failed": [kind, ...]}              or the error
 
 **The folder** becomes the working directory, by its descriptor. So the process never writes into another folder, even
 if the topic is deleted or replaced meanwhile.
@@ -36,10 +36,10 @@ from kwire_storage.disk.files import RealDisk
 from kwire_storage.errors import CorruptLogError
 
 NICENESS = 10
-"""Loop a broker that wants the same core it has a tenth of it, and it still gets on where all cores are busy."""
+"""Beside a broker that needs the same core it gets a tenth of it, and it still progresses when all cores are busy."""
 
 WORK_S = 0.002
-"""So long it works before it looks whether the broker wants something."""
+"""The working time after which it checks for messages of the broker."""
 
 
 class BrokerGone(Exception):
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def _do(broker: _Broker, plan: Plan, folder: int) -> dict[str, Any]:
-    """The answer to a job."""
+    """Carries out a job, and returns the answer."""
     try:
         os.fchdir(folder)
         os.close(folder)

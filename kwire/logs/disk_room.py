@@ -13,7 +13,7 @@ from kwire_storage.disk.reserve import Reserve
 log = logging.getLogger(__name__)
 
 LOW_RESERVES, LOW_FRACTION = 8, 20
-"""It is said to run low when less is left than so many reserves, and less than one in so many bytes of the disk."""
+"""A disk runs low when less than this many reserves are left, and less than one in this many bytes of the disk."""
 
 
 @attrs.define(eq=False)
@@ -25,7 +25,7 @@ class DiskRoom:
     _is_low: bool = attrs.field(default=False, init=False)
 
     def watch(self) -> None:
-        """From now on logs when the disk is found full, and when it is no longer full."""
+        """Begins to log when the disk is found full, and when it is no longer full."""
         self.reserve.on_change = self._tell
         if self.reserve.is_full:
             self._tell()

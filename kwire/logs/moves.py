@@ -41,12 +41,12 @@ log = logging.getLogger(__name__)
 
 PIECE_BYTES = 1 << 20
 FINAL_BYTES = 64 << 10
-"""What may be left of a copy before the swap, since it is copied in the event loop. Each time that a busy producer has
-been quicker, twice as much may be."""
+"""The maximum number of bytes left to copy before the swap, since they are copied in the event loop. It doubles each
+time that a busy producer has been faster."""
 MOST_ROUNDS = 8
 CLEANING_POLL_S = 0.1
 LONGEST_REST_S = 1.0
-"""The throttle may be changed meanwhile."""
+"""The longest pause of a throttled copy, since the throttle may be changed meanwhile."""
 
 Key = tuple[str, int]
 
@@ -61,7 +61,7 @@ class LogMoves(Service):
         self._clock = clock
         self._moves: dict[Key, LogMove] = {}
         self._dropped: list[LogMove] = []
-        """Given up, with the copy still to be removed: a thread may be busy with it."""
+        """Moves that were given up, with the copy still to be removed: a thread may be busy with it."""
         self._wake = trio.Event()
         config = metadata.config
         self._quota = ReplicationQuota(
@@ -73,7 +73,7 @@ class LogMoves(Service):
     # -- at the start
 
     def finish_interrupted(self) -> None:
-        """Before logs are opened: swaps in copies that the metadata names as moved, if no other folder has the log."""
+        """Swaps in, before logs are opened, copies that the metadata names as moved, if no other folder has the log."""
         for folder, key, topic in self._copies():
             if topic is None or self._assigned(topic, key) != folder.meta.directory_id:
                 continue
@@ -81,11 +81,11 @@ class LogMoves(Service):
                 self._on_disk(folder, partial(finish_interrupted, folder, key))
 
     def begin_interrupted_anew(self) -> None:
-        """After logs are opened: restarts moves that were not decided."""
+        """Restarts, after logs are opened, moves that were not decided."""
         for folder, key, topic in self._copies():
             source = self._folders.find(*key)
             if topic is not None and (source is None or source.failed is not None):
-                continue  # Whatever there is of the copy may be all that is left one day.
+                continue  # The copy may turn out to be all that is left.
             self._on_disk(folder, partial(begin_anew, folder, key, self._clock.uuid()))
             # Of two copies one had been given up; it is not recorded which.
             is_wanted = topic is not None and source is not folder and key not in self._moves
@@ -94,7 +94,7 @@ class LogMoves(Service):
                 self._begin_if_there_is_room(self._partitions.find(*key), folder)
 
     def _begin_if_there_is_room(self, partition: Partition, target: LogDir) -> None:
-        """Like a full disk during a move: ends this move, and nothing else."""
+        """Begins a move. A full disk ends only this move, as it does during a move."""
         try:
             self._begin(partition, target)
         except OSError as error:
@@ -192,13 +192,13 @@ class LogMoves(Service):
             self.forget_partition(key, "the partition is out of service")
 
     def forget_partition(self, key: Key, why: str) -> None:
-        """The partition is out of service."""
+        """Ends the move of a partition, which is out of service."""
         move = self._moves.get(key)
         if move is not None:
             self._give_up(move, why)
 
     def forget_folder(self, folder: LogDir) -> None:
-        """The folder is out of service."""
+        """Ends the moves from and to a folder, which is out of service."""
         for move in self.moves:
             if folder in (move.source_folder, move.target_folder):
                 self._give_up(move, f"{folder.path} is out of service")
@@ -237,8 +237,8 @@ class LogMoves(Service):
     async def _carry_out(self, move: LogMove) -> None:
         is_decided = False
         try:
-            # What is copied is to be compacted as far as the log says, and its files are to stay as they are: the
-            # cleaner leaves alone what is on its way.
+            # The copy has to be compacted as far as the log says, and the files must not change, so the cleaner skips a
+            # log during its move.
             while self._partitions.find(*move.key).is_cleaning and self._is_under_way(move):
                 await trio.sleep(CLEANING_POLL_S)
             rounds = 0
@@ -310,7 +310,7 @@ class LogMoves(Service):
         await self._metadata.change(move_replicas, directories)
 
     def _swap(self, move: LogMove) -> None:
-        """Soon after `_copy`: copies what was appended in between."""
+        """Swaps the copy in, soon after `_copy`: first copies what was appended in between."""
         partition = self._partitions.find(*move.key)
         target = move.target_folder
         moved = move.finish(max_bytes=PIECE_BYTES, unique=self._clock.uuid(), now_ms=self._clock.now_ms())

@@ -33,16 +33,16 @@ from kwire.runtime import workers
 from kwire.runtime.workers import Worker
 
 END_TIMEOUT_S = 10.0
-"""A process that has not ended so long after it was told to is killed. It may be syncing."""
+"""The time after which a process that has to end, but may be syncing, is killed."""
 
 WORK_S = 0.002
-"""So long a thread works without a pause, which is as long."""
+"""The time that a thread works before a pause, which is as long."""
 
 MOST_SLEEP_S = 0.1
-"""So long it takes at most until a thread that pauses sees that it is to end."""
+"""The longest time until a thread that pauses detects that it has to end."""
 
 SWITCH_INTERVAL_S = 0.0001
-"""So long others wait for the interpreter, at most, while a thread works. Python's own 5 ms would be seen in the
+"""The longest time that others wait for the interpreter while a thread works. Python's own 5 ms would be seen in the
 latency of every request."""
 
 Rate = Callable[[], float]
@@ -72,7 +72,7 @@ class CleanerProcess:
         The caller has just made sure that the folder is the log's. Raises as `compaction_writing.write`, and
         CleanerDiedError.
         """
-        # Before anything is awaited: the log may lose its folder, and the name be another's.
+        # Before anything is awaited: the log may lose its folder, and another log may get the name.
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         is_well = False
         try:
@@ -97,7 +97,7 @@ class CleanerProcess:
         """Call it when the setting may have changed."""
         rate = self._most_bytes_per_s()
         if self._socket is not None and self._told_rate not in (None, rate):
-            # While it works it reads all the time: there is room for a line.
+            # While it works it reads continually, so there is room for a line.
             with suppress(OSError):
                 os.write(self._socket.fileno(), _line({"most_bytes_per_s": rate}))
             self._told_rate = rate
