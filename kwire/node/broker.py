@@ -104,7 +104,7 @@ class Broker:
     """The share coordinators of the whole cluster."""
     sharing: SharingService
     peers: Peers
-    """The other brokers, for questions of administration."""
+    """The other brokers, for administrative requests."""
     all_peers: Sequence[Peers]
     """These, and those of all services: every connection to other brokers, except the fetchers'."""
     fetch_sessions: FetchSessions
@@ -120,7 +120,7 @@ class Broker:
     member: ClusterMember | None = None
     """Its part in a cluster of several nodes; None without one."""
     fatal: str | None = None
-    """Why the broker cannot continue; None while it can."""
+    """The reason why the broker cannot continue; None while it can."""
     on_fatal: Callable[[], None] = ignore
     """Called when `fatal` is set, so that the caller stops the broker."""
 
@@ -379,8 +379,8 @@ class Broker:
         """Handles a failed disk: the partitions of its log dir return KAFKA_STORAGE_ERROR until a restart.
 
         Nothing is written to the folder after that. If it has the metadata log, or is the last folder, the broker stops
-        (`fatal`). In a cluster, others lead what they have replicas of. A second failure of the same folder changes
-        nothing.
+        (`fatal`). In a cluster, other brokers lead the partitions of which they have replicas. A second failure of the
+        same folder changes nothing.
         """
         if folder.failed is not None:
             return
@@ -410,7 +410,7 @@ class Broker:
             self.member.give_up_replicas([(it.topic_id, it.index) for it in closed])
 
     def end(self, reason: str) -> None:
-        """The broker cannot go on, and stops."""
+        """Stops the broker, because it cannot continue."""
         if self.fatal is None:
             self.fatal = reason
             self.on_fatal()
@@ -436,7 +436,7 @@ class Broker:
         return -1 if registered is None else registered.broker_epoch
 
     def abandon(self) -> None:
-        """Lets everything go as a kill of the process would; for tests."""
+        """Releases everything as a kill of the process would; for tests."""
         self.log_dirs.abandon()
         if self.member is not None:
             self.member.membership.leave()
@@ -470,7 +470,7 @@ class Broker:
         except OSError as error:
             if not is_passing(error):
                 raise
-            # The topic is there. Its clients try again until its logs are.
+            # The topic exists. Its clients try again until its logs exist, too.
             log.error("cannot make the logs of new partitions, and tries again within half a minute: %s", error)
         if changes.features and not self.metadata.feature_level(SHARE_VERSION):
             self.sharing.turn_off()
@@ -478,7 +478,7 @@ class Broker:
             self._report_log_dirs(changes)
 
     def _go_by_acls(self) -> None:
-        """From now on the ACLs of the metadata decide what clients may do."""
+        """Makes the ACLs of the metadata decide what clients may do."""
         from kwire.security.acls.acl import Acl  # most brokers need neither
         from kwire.security.acls.standard_authorizer import StandardAuthorizer
 
@@ -581,7 +581,7 @@ def _register(metadata: MetadataService, log_dirs: LogDirs, member: ClusterMembe
 
 
 def _begin_next_epochs(metadata: MetadataService) -> None:
-    """On a full disk the last epochs go on. Raises other OSErrors."""
+    """Begins the next leader epochs. On a full disk the last ones continue. Raises other OSErrors."""
     try:
         at_once(metadata.decide(Decision(next_epochs)))
     except OSError as error:

@@ -39,15 +39,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONGEST_REMOVAL_INTERVAL_MS, SHORTEST_REMOVAL_INTERVAL_MS = 30_000, 10
-"""How often the broker looks for files that may be removed: every log.segment.delete.delay.ms (as it was at the start),
-within these bounds."""
+"""The bounds of the interval at which files are removed: log.segment.delete.delay.ms, as it was at the start."""
 
 
 @attrs.define(eq=False)
 class Housekeeping(Service):
     """The chores of one broker. `rooms` has the disk room of each log dir, by its path.
 
-    One node of a cluster, its controller, does what has to be done once.
+    One node of a cluster, its controller, does the chores that one node has to do.
     """
 
     metadata: MetadataService
@@ -78,8 +77,8 @@ class Housekeeping(Service):
         return self.log_dirs.take_checkpoints(self._replicated_high_watermarks())
 
     def _replicated_high_watermarks(self) -> dict[tuple[str, int], int]:
-        """The high watermark of a partition without other replicas is recovered from its log, so it is not worth an
-        fsync while the broker runs."""
+        """Leaves out partitions without other replicas: their high watermark is recovered from the log, so it is not
+        worth an fsync while the broker runs."""
         return {(it.topic, it.index): it.high_watermark for it in self.partitions if not it.role.is_alone}
 
     async def write_checkpoints(self) -> None:
@@ -129,7 +128,7 @@ class Housekeeping(Service):
                 log.error("delegation tokens that have expired cannot be removed: %s", error.message)
 
     async def apply_retention(self) -> int:
-        """Rolls and deletes segments that are too old or too many; returns how many were deleted."""
+        """Rolls and deletes segments that are too old or too many; returns the number of deleted segments."""
         now_ms = self.clock.now_ms()
         deleted = 0
         time_slice = TimeSlice()
@@ -178,7 +177,7 @@ def _finish_deletions(folder: LogDir) -> OSError | None:
 
 
 async def _in_thread(worker: Worker, folder: LogDir, work: Callable[[], object]) -> bool:
-    """Runs blocking work, and returns whether it was done. Takes the folder out of service if its disk has failed.
+    """Runs blocking work, and returns True if it was done. Takes the folder out of service if its disk has failed.
     Raises OSError if it is full.
 
     A file that is not as kwire left it does not stop the broker: an unwritten offset checkpoint makes the next recovery
@@ -204,7 +203,7 @@ async def _in_thread(worker: Worker, folder: LogDir, work: Callable[[], object])
 
 
 def _maintain(partition: Partition, now_ms: int) -> int:
-    """Rolls the log, or deletes a segment; returns how many were deleted."""
+    """Rolls the log, or deletes a segment; returns the number of deleted segments."""
     if partition.closed:
         return 0
     try:

@@ -1,4 +1,4 @@
-"""Opens a broker and runs it: what `kwire serve` and `kwire.testing` share.
+"""Opens a broker and runs it, for `kwire serve` and `kwire.testing`.
 
     addresses -> cluster -> disk -> broker (replays its logs) -> server, until it is cancelled -> broker.close
 
@@ -50,21 +50,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Join = Callable[[ServerConfig, Clock, Loop], Membership | None]
-"""As `kwire.cluster.joining.join`."""
+"""Does what `kwire.cluster.joining.join` does."""
 
 SYNC_THREADS = 32
 """Threads that fsync during a stop. The disk combines concurrent fsyncs, so more threads make the stop faster."""
 
 
 PROGRESS_INTERVAL_S = 1.0
-"""How often a long start logs its progress."""
+"""The interval at which a long start logs its progress."""
 
 
 STDIN = 0
-"""Its descriptor."""
+"""The descriptor of the standard input."""
 
 HAND_OVER_TIMEOUT_S = 10.0
-"""A stop does not wait longer for a cluster whose metadata log cannot be written."""
+"""The longest time that a stop waits for a cluster whose metadata log cannot be written."""
 
 
 class StartError(Exception):
@@ -103,7 +103,7 @@ def _open(
 ) -> Broker:
     folder = config.metadata_log_dir
     loop = Loop()
-    # Other brokers are told these addresses, so a port 0 must not be among them.
+    # Other brokers get these addresses, so a port 0 must not be among them.
     ports = {listener.name: listener.port for listener in listeners}
     bound = attrs.evolve(
         config, listeners=tuple(attrs.evolve(it, port=ports.get(it.name, it.port)) for it in config.listeners)
@@ -188,7 +188,7 @@ def metrics_listener(config: ServerConfig) -> Iterator[BoundListener | None]:
 
 
 def listen_all(config: ServerConfig, listeners: Sequence[BoundListener]) -> None:
-    """From now on clients can connect. Raises StartError."""
+    """Begins to listen, so that clients can connect. Raises StartError."""
     try:
         for listener in listeners:
             listen(listener, config)
@@ -212,7 +212,7 @@ def serve(
     `beside` is a task that starts when clients can connect. `connect` connects to a leader that is followed. `metrics`
     is the listener of `metrics_listener`.
 
-    Raises StartError, and BrokerEnded if the broker stopped by itself.
+    Raises StartError, and BrokerEnded if the broker stopped because it could not continue.
     """
     processor = Processor(spin_s=broker.config.kwire_spin_us / 1e6)
     try:
@@ -266,7 +266,7 @@ async def run(
 
     `on_ready` is called when clients can connect; `connect` as in `serve`.
     """
-    # What goes on beside the requests has a nursery of its own, which is open until the last connection is closed: a
+    # The tasks beside the requests have a nursery of their own, which is open until the last connection is closed: a
     # request may come when all services have ended.
     async with trio.open_nursery() as tasks:
         broker.metadata.loop.host = Host(server.processor.call_soon, tasks.start_soon)
@@ -316,7 +316,7 @@ def _metrics_endpoint(broker: Broker, listener: BoundListener) -> MetricsEndpoin
 
 
 async def hand_over(broker: Broker) -> None:
-    """Before a stop: other brokers of the cluster lead what they can lead, so that clients need not wait for them."""
+    """Lets other brokers of the cluster lead what they can lead before a stop, so that clients need not wait."""
     if broker.member is not None:
         with trio.move_on_after(HAND_OVER_TIMEOUT_S):
             try:
@@ -326,7 +326,7 @@ async def hand_over(broker: Broker) -> None:
 
 
 def close_broker(broker: Broker) -> None:
-    """Stops it cleanly. Raises BrokerEnded."""
+    """Stops a broker cleanly. Raises BrokerEnded."""
     try:
         broker.close(_side_by_side)
     except OSError as error:
@@ -391,7 +391,7 @@ def _warn_of_strangers(listener: BoundListener, what: str) -> None:
 
 
 def _warn_of_clear_text(listener: BoundListener, config: ServerConfig) -> None:
-    """Of mechanisms other than SCRAM, where a listener does not encrypt."""
+    """Warns of mechanisms other than SCRAM on a listener without encryption."""
     names = [it.name for it in config.sasl[listener.name] if not it.name.startswith("SCRAM-")]
     if names and not _is_loopback(listener):
         log.warning(
@@ -407,7 +407,7 @@ def _is_loopback(listener: BoundListener) -> bool:
 
 
 async def _reason_to_stop(signals: AsyncIterator[int], *, stops_with_stdin: bool) -> str:
-    """Returns when it is time to stop."""
+    """Returns the reason when it is time to stop."""
     reasons: list[str] = []
     async with trio.open_nursery() as nursery:
 

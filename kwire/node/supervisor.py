@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
-"""Before a node is started again. Each time that it ends soon, twice as long."""
+"""The pauses before a node is started again. The pause doubles each time that the node ends soon."""
 SETTLED_S: Final = 60.0
-"""A node that has run for so long begins with the first pause again."""
+"""The time after which a running node begins with the first pause again."""
 LONGEST_LINE_BYTES: Final = 64 * 1024
 STOP_TIMEOUT_S: Final = 60.0
-"""The supervisor does not wait longer for nodes that it no longer needs."""
+"""The longest time that the supervisor waits for nodes that it no longer needs."""
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 Say = Callable[[str], None]
@@ -43,14 +43,14 @@ class _Node:
     node_id: int
     command: Sequence[str]
     is_up: trio.Event = attrs.field(factory=trio.Event)
-    """It has printed its address, at least once."""
+    """Set when it has printed its address at least once."""
     line: str = ""
-    """What it printed then."""
+    """The line that it printed then."""
     process: trio.Process | None = None
     has_ended: trio.Event = attrs.field(factory=trio.Event)
-    """Nothing starts it again."""
+    """Set when it has ended and is not started again."""
     stop: trio.Event = attrs.field(factory=trio.Event)
-    """It is not wanted any more."""
+    """Set when it has to stop."""
 
 
 async def supervise(commands: Sequence[Sequence[str]], *, announce: Callable[[list[str]], None], say: Say) -> None:
@@ -150,7 +150,7 @@ async def _run_once(node: _Node, say: Say) -> int:
             return await process.wait()
     finally:
         node.process = None
-        # Whatever ended this: the process must not be left.
+        # Whatever ended this, the process must not remain.
         with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_TIMEOUT_S):
             await process.stdin.aclose()
             await process.wait()
