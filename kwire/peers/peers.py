@@ -4,7 +4,7 @@
     outcome = await future    # in a handler; other code uses future.when_set
 
 Each other broker has one connection. It is opened by the first request, and closed when the broker has another address
-or is fenced, or when nothing was asked for connections.max.idle.ms. After a failure the next one is opened after a
+or is fenced, or when there was no request for connections.max.idle.ms. After a failure the next one is opened after a
 pause, which doubles with each failure; until then requests fail at once. A request is never sent twice: only the caller
 knows whether that is safe.
 
@@ -37,10 +37,10 @@ from kwire.runtime.futures import Future
 from kwire.runtime.loop import Loop
 
 MAX_ASKED: Final = 100
-"""Requests to one broker that are not answered yet. Further ones fail at once."""
+"""The maximum number of unanswered requests to one broker. Further ones fail at once."""
 
 CONNECT_TIMEOUT_S: Final = 10.0
-"""For the connection and its ApiVersions; a request with less time waits less."""
+"""The timeout of the connection and its ApiVersions; a request with less time waits less."""
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
@@ -57,7 +57,7 @@ class TooManyRequests(ClientError):
 
 
 def endpoint_of(image: MetadataImage, config: ServerConfig, node_id: int) -> Address | None:
-    """Where this broker reaches another one: the address of its inter-broker listener, as it is registered.
+    """The address at which this broker reaches another one: that of its inter-broker listener, as it is registered.
 
     None if the broker is not registered, is fenced, or has no such listener.
     """
@@ -69,7 +69,7 @@ def endpoint_of(image: MetadataImage, config: ServerConfig, node_id: int) -> Add
 
 
 def peer_security(metadata: MetadataService) -> ClientSecurity:
-    """How this broker reaches the others: as the settings of its own inter-broker listener say. Raises ConfigError."""
+    """The security of connections to the others, by the settings of the inter-broker listener. Raises ConfigError."""
     config = metadata.config
     listener = next(it for it in config.listeners if it.name == config.inter_broker_listener_name)
     if metadata.is_alone or listener.security_protocol == "PLAINTEXT":
@@ -115,7 +115,7 @@ class _Peer:
 
     node_id: int
     asked: int = 0
-    """Requests that are not answered yet."""
+    """The number of requests that are not answered yet."""
     used_at: float = -math.inf
     open: _Open | None = None
     opening: trio.Lock = attrs.field(factory=trio.Lock)
@@ -130,7 +130,7 @@ class _Peer:
         self.pause_s, self.paused_until = 0.0, -math.inf
 
     def close(self) -> None:
-        """The task that keeps the connection closes it."""
+        """Ends the connection: the task that keeps it closes it."""
         if self.open is not None:
             self.open.ended.set()
             self.open = None
@@ -149,10 +149,10 @@ class Peers:
     max_idle_ms: Callable[[], int]
     """connections.max.idle.ms; negative for no limit."""
     client_id: str
-    """What the other brokers' log lines call this one."""
+    """The name of this broker in the log lines of the others."""
     connect: AsyncConnect = connect_plain_text
     new_exchange: NewExchange | None = None
-    """Begins the authentication that the other brokers ask for."""
+    """Begins the authentication that the other brokers require."""
     _peers: dict[int, _Peer] = attrs.field(factory=dict)
 
     def ask_soon(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Future[Answer]:
@@ -189,14 +189,14 @@ class Peers:
         return future
 
     def follow(self, changes: Changes) -> None:
-        """The metadata have changed."""
+        """Follows a change of the metadata."""
         if not changes.brokers:
             return
         for peer in list(self._peers.values()):
             address = self.find(peer.node_id)
             if peer.open is not None and peer.open.address != address:
                 peer.close()
-            # Whatever has failed before, it may be well now.
+            # The reason of earlier failures may be gone now.
             peer.answered()
             if address is None and not peer.asked:
                 del self._peers[peer.node_id]
@@ -231,7 +231,7 @@ class Peers:
         return response
 
     async def _opened(self, peer: _Peer, timeout_s: float) -> _Open:
-        """The connection; opens it if there is none. One at a time does that, and the others wait."""
+        """Returns the connection, and opens it if there is none. One request at a time does that; the others wait."""
         with trio.move_on_after(timeout_s):
             async with peer.opening:
                 if peer.open is None or peer.open.connection.is_closed:
@@ -267,7 +267,7 @@ class Peers:
         return opened
 
     async def _keep(self, peer: _Peer, opened: _Open) -> None:
-        """Closes the connection at its end, whatever that is."""
+        """Keeps the connection until it has ended or is idle for too long, then closes it."""
         try:
             while not opened.ended.is_set():
                 max_idle_ms = self.max_idle_ms()

@@ -1,4 +1,4 @@
-"""Sends requests to other nodes, one at a time to each: the next has all that was wanted meanwhile."""
+"""Sends requests to other nodes, one at a time to each: the next one has all that was requested meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kwire.runtime.futures import Future
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 30.0
-"""For each request; request.timeout.ms in Kafka."""
+"""The timeout of each request; request.timeout.ms in Kafka."""
 
 T = TypeVar("T")
 
@@ -49,8 +49,8 @@ def _call(callback: Callable[[T], object], value: T) -> None:
 class Sender(Generic[S]):
     """`next_request` is the machine's; `answered` gets each request with its response, or None if there is none.
 
-    A request is made after other work has had a turn, so that it carries all that this turn wants. `at_least` is the
-    oldest version that will do.
+    A request is made after other work has had a turn, so that it carries all that this turn needs. `at_least` is the
+    oldest version that suffices.
     """
 
     peers: Peers
@@ -60,7 +60,7 @@ class Sender(Generic[S]):
     _scheduled: set[int] = attrs.field(factory=set)
 
     def send_soon(self, node_id: int) -> None:
-        """There is something for that node."""
+        """Sends a request to that node after this turn, as there is something for it."""
         if node_id not in self._scheduled:
             self._scheduled.add(node_id)
             on_set(self.peers.loop.next_turn(), lambda _: self._send(node_id))
