@@ -1,16 +1,18 @@
-"""What a connection of a SASL listener may do before it is authenticated, and once its authentication has ended.
+"""The requests that a SASL listener accepts before a connection is authenticated, and after its session has expired.
 
-It is a matter of which table of APIs its requests are decoded with, so that requests of a known peer cost nothing more:
+The state of the authentication selects the table of APIs that decodes the requests, so that requests of an
+authenticated peer cost nothing more:
 
-    not known     ApiVersions, SaslHandshake, SaslAuthenticate; few of them, small ones, and soon
-    known         everything
-    once more     the same as not known, from the SaslHandshake that begins another authentication (KIP-368)
-    ended         that SaslHandshake; anything else closes the connection
+    unauthenticated      ApiVersions, SaslHandshake, SaslAuthenticate; few of them, small ones, and soon
+    authenticated        everything
+    re-authenticating    the same as unauthenticated, from the SaslHandshake that begins it (KIP-368)
+    expired              that SaslHandshake; anything else closes the connection
 
-A connection that is known may authenticate again before its time ends. Which of the three requests may follow which is
-up to the `SaslSession`.
+An authenticated connection may re-authenticate before its session expires. The `SaslSession` decides the order in which
+the three requests may follow each other.
 
-After SaslHandshake v0 frames are bytes of the mechanism, until it is known: they become requests of SaslAuthenticate.
+After SaslHandshake v0, frames are tokens of the mechanism until the peer is authenticated: they are decoded as requests
+of SaslAuthenticate.
 """
 
 from __future__ import annotations
@@ -30,11 +32,12 @@ SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
 
 MAX_REQUESTS: Final = 16
-"""Of one authentication. The longest conversation of a client of Kafka has six: versions twice, a handshake, SCRAM."""
+"""The maximum number of requests of one authentication. The longest exchange of a Kafka client has six: ApiVersions
+twice, SaslHandshake, and SCRAM."""
 
 
 class Unauthenticated:
-    """Decodes the requests of a peer that is not known yet, or that authenticates once more."""
+    """Decodes the requests of a peer that is not authenticated yet, or that re-authenticates."""
 
     def __init__(self, apis: Mapping[int, Api], context: Context, session: SaslSession) -> None:
         allowed = {key: api for key, api in apis.items() if key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)}
@@ -45,7 +48,7 @@ class Unauthenticated:
         self._count = 0
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
-        """As `RequestDecoder.decode`. Raises ProtocolError for other requests, too, and for too many."""
+        """Returns what `RequestDecoder.decode` does. Raises ProtocolError for other requests too, and for too many."""
         self._count += 1
         if self._count > MAX_REQUESTS:
             raise ProtocolError(f"more than {MAX_REQUESTS} requests {self._when}")
@@ -69,7 +72,7 @@ class Unauthenticated:
 
 
 def _no_request(frame: memoryview, session: SaslSession) -> str:
-    """What to log of a frame that is none of Kafka's. The first byte of a token of GSSAPI (RFC 2743) is 0x60."""
+    """Returns the log message for a frame that is not a Kafka request. A GSSAPI token (RFC 2743) begins with 0x60."""
     if frame[:1].tobytes() == b"\x60":
         return f"a token of GSSAPI (Kerberos), which kwire does not have: use one of {', '.join(session.names)}"
     return (
@@ -79,10 +82,10 @@ def _no_request(frame: memoryview, session: SaslSession) -> str:
 
 
 class Lasting:
-    """Decodes the requests of a peer whose authentication ends: from then on it may only authenticate again.
+    """Decodes the requests of a peer whose session expires: after that, the peer may only re-authenticate.
 
-    The time is compared with each request. A timer would come late where the loop does, after the requests that came in
-    the meantime.
+    The time is checked at each request. If the event loop were late, a timer would fire after the requests that arrived
+    in the meantime.
     """
 
     def __init__(
@@ -96,7 +99,7 @@ class Lasting:
         self._has_ended = has_ended
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
-        """As `RequestDecoder.decode`. Raises ProtocolError for other requests after the end."""
+        """Returns what `RequestDecoder.decode` does. Raises ProtocolError for other requests after the expiry."""
         if not self._has_ended():
             return self._decode_known(frame)
         key = int.from_bytes(frame[:2], "big", signed=True)

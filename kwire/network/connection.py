@@ -5,13 +5,13 @@ together are handled together, and their replies leave in one send:
 
     Transport -> FrameBuffer -> RequestDecoder -> handler -> write -> Outbox -> Transport
 
-Its states (`states.py`) say what can hold it up, and what it does then. A handler that has to wait is a coroutine,
-which the connection drives from one `kwire.runtime.futures.Future` to the next.
+The states of a connection (`states.py`) define what can block it, and what it does then. A handler that has to wait is
+a coroutine, which the connection drives from one `kwire.runtime.futures.Future` to the next.
 
-Where the listener asks who is there, TLS is negotiated first, and requests are decoded by `authentication.py` until
-the peer is known. All of that has to be over within kwire.authentication.timeout.ms.
+If the listener requires authentication, TLS is negotiated first, and requests are decoded by `authentication.py` until
+the peer is authenticated. All of that must complete within kwire.authentication.timeout.ms.
 
-While anybody has a quota, handlers run through `throttling.py`, which makes them wait on behalf of their clients.
+While any client has a quota, handlers run through `throttling.py`, which makes them wait on behalf of their clients.
 
 An error of the peer (`ProtocolError`) closes this connection with one log line. A bug in a handler closes it with a
 traceback in the log. Neither affects other connections. This is the only place that has `except Exception`.
@@ -72,22 +72,24 @@ if TYPE_CHECKING:
     from kwire.network.throttling import Throttling
 
 MAX_FRAMES_PER_TURN = 64
-"""After this many requests a connection yields to the others, even if it has more."""
+"""The number of requests after which a connection yields to the others, even if it has more."""
 
 MAX_BYTES_PER_TURN = 4 << 20
-"""After this many bytes too, if the peer sends without a pause."""
+"""The number of bytes after which a connection yields, too, if the peer sends without a pause."""
 
 MAX_PENDING_REPLY_BYTES = 1 << 20
-"""Above this a connection sends its replies, and waits for the reader if it has to, before it handles more."""
+"""The size of unsent replies above which a connection sends them before it handles more requests. It waits if the peer
+does not read."""
 
 LONGEST_STARVED_S = 30.0
-"""After this time without memory for the rest of a request, those are closed that take it and send next to nothing."""
+"""The time in seconds without memory for the rest of a request after which stalled connections are closed: those whose
+unfinished requests take that memory, but that send next to nothing."""
 
 LEAST_PROGRESS_BYTES = 64 * 1024
-"""Less than that in LONGEST_STARVED_S is next to nothing."""
+"""The number of bytes below which the input in LONGEST_STARVED_S counts as next to nothing."""
 
 PeerAddress = tuple[str, int] | tuple[str, int, int, int]
-"""Host and port, as `accept` returns them. With IPv6 there is more."""
+"""Host and port, as `accept` returns them; for IPv6 also the flow info and the scope id."""
 
 CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, CloseConnection)
 """Errors of the peer that close its connection with one log line. All are raised before a reply is begun."""
@@ -138,7 +140,7 @@ class Connection:
         )
         self._decoder = RequestDecoder(apis, self._context, shapes)
         self._decode_known = self._decode = self._decoder.decode
-        """How requests of a peer that is known are decoded, and how those are that come now."""
+        """The decoder for requests of an authenticated peer, and the one that is used now."""
         self._throttling: Throttling | None = None
         if node.client_quotas.are_set:
             self.follow_quotas()
@@ -146,7 +148,7 @@ class Connection:
         self._handled_id = 0
         """The waiting handler, and the correlation id of its request."""
         self._future: Future[Any] | None = None
-        """What it waits for."""
+        """The future that the handler waits for."""
         self._timer = Timer(self._on_time_over)
         self._progress: tuple[int, int] | None = None
         """Completed requests and pending bytes at the last call of `has_stalled`; None if no memory was taken then."""
@@ -154,7 +156,7 @@ class Connection:
         """The processor's count of pauses when the socket was last full."""
         self._state = RECEIVING
         self._introduction: Timer | None = None
-        """The time that the peer has left to authenticate; None when it has, or need not."""
+        """The timer of kwire.authentication.timeout.ms; None if the peer is authenticated, or need not be."""
         if sasl is not None:
             self._frames.max_frame_bytes = min(
                 node.config.sasl_server_max_receive_size, node.config.socket_request_max_bytes
@@ -321,10 +323,10 @@ class Connection:
         )
         self.close()
 
-    # Who is there
+    # Authentication
 
     def _shake(self) -> None:
-        """Goes on with the transport's handshake. What the peer has sent after it is served at once."""
+        """Continues the transport's handshake. Input that the peer has sent after it is served at once."""
         handshake = self._transport.handshake
         assert handshake is not None
         try:
@@ -347,7 +349,7 @@ class Connection:
         self._serve()
 
     def _on_authenticated(self, lasts_s: float | None) -> None:
-        """The peer is known, perhaps for a time only."""
+        """Accepts all requests now that the peer is authenticated, for `lasts_s` seconds unless it is None."""
         self._forget_introduction()
         self._frames.max_frame_bytes = self._node.config.socket_request_max_bytes
         self._decode = self._decode_known
@@ -372,14 +374,14 @@ class Connection:
         self.close()
 
     def _on_authenticating_again(self) -> None:
-        """As Kafka does, it answers nothing else until the peer is known again."""
+        """Accepts no other requests until the peer has re-authenticated, as in Kafka."""
         assert self._context.sasl is not None
         self._decode = Unauthenticated(self._apis, self._context, self._context.sasl).decode
 
     # Quotas
 
     def follow_quotas(self) -> None:
-        """Somebody has a quota now, or nobody has one any more."""
+        """Turns throttling on if any client has a quota now, and off if none has."""
         are_set = self._node.client_quotas.are_set
         if are_set == (self._throttling is not None):
             return
@@ -403,7 +405,7 @@ class Connection:
     # Receiving and answering
 
     def _serve(self) -> None:
-        """Receives what is there, and answers it."""
+        """Receives the available input, and answers it."""
         transport, frames = self._transport, self._frames
         received = 0
         while True:
@@ -453,7 +455,7 @@ class Connection:
             self._ask_for_turn()
 
     def _ask_for_turn(self) -> None:
-        """The processor does not know what the transport has taken from the socket and not handed over."""
+        """Requests a turn if the transport has buffered input: the processor only watches the socket."""
         assert self._has_more is not None
         if self._state is RECEIVING and self._has_more():
             self._processor.call_soon(self._go_on_receiving)
@@ -463,7 +465,7 @@ class Connection:
             self._guarded(self._serve)
 
     def _answer_all(self) -> bool:
-        """Answers every whole frame in the buffer. Returns False if it has to stop earlier and go on later."""
+        """Answers every whole frame in the buffer. Returns False if it has to stop earlier and continue later."""
         frames, context, decode = self._frames, self._context, self._decode
         count = 0
         while (frame := frames.next_frame()) is not None:
@@ -513,7 +515,7 @@ class Connection:
         return False
 
     def _go_on_handling(self) -> None:
-        """The future that the handler waited for is set."""
+        """Resumes the handler, now that the future it waited for is set."""
         self._future = None
         self._timer.stop()
         self._enter(HANDLER_GOES_ON)
@@ -526,7 +528,7 @@ class Connection:
             self._go_on_answering()
 
     def _on_input_while_waiting(self) -> None:
-        """The peer has sent its next request, or closed the connection, before this one is answered."""
+        """Handles input before the current request is answered: the next request, or the end of the connection."""
         future = self._future
         assert future is not None
         if future.ends_on_input:
@@ -553,7 +555,7 @@ class Connection:
         return False
 
     def _go_on_sending(self) -> None:
-        """The socket has room again."""
+        """Continues to send, now that the socket has room again."""
         pauses = self._processor.pauses
         self._outbox.adapt(had_to_wait=pauses != self._pauses)
         self._pauses = pauses

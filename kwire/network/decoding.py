@@ -1,6 +1,6 @@
 """Decodes a frame into its request and its handler, and caches the result for requests that repeat.
 
-Clients send the same request again and again: consumers ask for the same offsets after every poll, members of a group
+Clients send the same request again and again: consumers request the same offsets after every poll, members of a group
 send the same heartbeat, and a producer's requests differ only in their records and in the sizes in front of them. So
 the decoded request is cached without its records, and a request with the same bytes is not decoded again:
 
@@ -10,7 +10,7 @@ the decoded request is cached without its records, and a request with the same b
 The head is the key of the cache; all other bytes except the sizes and the records are compared too. This is exact: a
 message is read from its first byte to its last, so equal bytes in front of a field mean that the same field follows.
 
-Connections share the cache (`Shapes`), since many clients send the same requests; each connection knows where the head
+Connections share the cache (`Shapes`), since many clients send the same requests; each connection stores where the head
 of its last request ended. Each API has a cache of its own, so that thousands of members, whose heartbeats are all
 different, do not take it from producers. From the cache, a request with records is a new object each time; one without
 is shared.
@@ -34,10 +34,11 @@ from kwire.handlers.apis import API_VERSIONS, Api, Handler, UnsupportedRequest
 from kwire.handlers.context import Context
 
 MAX_REQUEST_ELEMENTS = 250_000
-"""The most elements of all arrays of a request. The largest real request names every partition of a large cluster."""
+"""The maximum number of elements in all arrays of a request. The largest real request has every partition of a large
+cluster."""
 
 MAX_SHAPE_BYTES = 4096
-"""A request with more bytes than this besides its records is not cached."""
+"""The maximum number of bytes, besides its records, of a request that is cached."""
 
 MAX_BYTES = 4 << 20
 SHAPE_COST_BYTES = 512
@@ -68,7 +69,7 @@ class WholeRequest(_Shape):
     request: Any
 
     def read(self, frame: memoryview) -> Any:
-        """The request of a frame that begins with the head; None if the frame continues differently."""
+        """Returns the request of a frame that begins with the head, or None if the frame continues differently."""
         return self.request if len(frame) == self.head_stop else None
 
 
@@ -87,7 +88,7 @@ class ProduceShape(_Shape):
     topics: list[tuple[str, Uuid, list[tuple[int, bytes]]]]
 
     def read(self, frame: memoryview) -> ProduceRequest | None:
-        """The request of a frame that begins with the head; None if the frame continues differently."""
+        """Returns the request of a frame that begins with the head, or None if the frame continues differently."""
         position = self.head_stop
         topics = []
         try:
@@ -226,7 +227,7 @@ class RequestDecoder:
     def _shape(
         self, frame: memoryview, api: Api, handle: Handler, reader: _NotingReader, request: Any
     ) -> WholeRequest | ProduceShape | None:
-        """The cache entry for a request; None if it is not cached."""
+        """Returns the cache entry for a request, or None if it is not cached."""
         context = self._context
         known = api, handle, context.api_version, context.client_id
         size = len(frame)

@@ -1,4 +1,4 @@
-"""Keeps the keys of a listener's tokens fresh, beside the event loop: a thread fetches, `KeyRefresh` says when."""
+"""Keeps the keys of a listener's tokens fresh: a thread beside the event loop fetches them when `KeyRefresh` is due."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kwire.security.oauth.refresh import KeyRefresh
 log = logging.getLogger(__name__)
 
 LOOK_AT_FILE_MS: Final = 5_000
-"""How often a file is looked at. Kafka looks at each login, in the thread that answers it."""
+"""The maximum interval of checks of a file. Kafka checks it at each login, in the thread that answers the login."""
 SPACING_MS: Final = 10_000
-"""The least time between a fetch and one that an unknown key asks for."""
+"""The minimum time between a fetch and one that an unknown key causes."""
 FILE_SPACING_MS: Final = 1_000
 
 
 class FreshKeys:
-    """The keys of one listener. `refresh` has them; `run` keeps them fresh."""
+    """The keys of one listener. `refresh` holds them; `run` keeps them fresh."""
 
     def __init__(self, config: SignedTokenConfig, listener: str, fetch: KeyFetch | None = None) -> None:
         self._listener = listener
@@ -40,9 +40,9 @@ class FreshKeys:
         self._told = ""
 
     def check(self, now_ms: int) -> None:
-        """Before the loop begins: reads the keys if they are in a file. Raises ConfigError.
+        """Reads the keys if they are in a file, before the event loop starts. Raises ConfigError.
 
-        A server that does not answer yet is no reason not to start: it may be one that needs this broker.
+        The broker starts even if a server does not answer yet, because that server may need this broker.
         """
         try:
             self._fetch.check()
@@ -66,7 +66,7 @@ class FreshKeys:
                     await self._fetch_once(monotonic_ms)
 
     async def _cut_off_at_the_end(self) -> None:
-        """The end of the broker does not wait for a server that does not answer."""
+        """Cuts a fetch off at shutdown, so that the broker does not wait for a server that does not answer."""
         try:
             await trio.sleep_forever()
         finally:
@@ -78,7 +78,7 @@ class FreshKeys:
             keys = await workers.run(Worker.KEYS, self._fetch.fetch)
         except KeysUnavailable as error:
             refresh.failed(str(error), monotonic_ms())
-            # A server may be away for a week.
+            # A server may be unavailable for a week, so the same error is logged once.
             if str(error) != self._told:
                 has_keys = bool(refresh.keys.keys)
                 log.warning(

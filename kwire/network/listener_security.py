@@ -1,8 +1,8 @@
-"""How a listener's connections are secured: what carries their bytes, and whether they have to say who they are.
+"""The security of a listener's connections: their transport, and whether they have to authenticate by SASL.
 
-Both are ready before anybody connects, or else the broker does not start. Configurations of listeners that change at
+Both are ready before clients connect, or else the broker does not start. Configurations of listeners that change at
 run time (listener.name.NAME.ssl.keystore.location and others) are checked before they are accepted. New connections
-get what is in force then.
+use the configuration that is in force when they are accepted.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 StartSoon = Callable[..., object]
-"""That of a nursery: starts a task with an async function and its arguments."""
+"""The `start_soon` of a nursery: starts a task with an async function and its arguments."""
 
 
 @attrs.define(eq=False)
 class ListenerSecurity:
-    """`new_transport` makes the transport of an accepted socket. `new_session` begins its authentication by SASL; None:
-    there is none."""
+    """`new_transport` makes the transport of an accepted socket. `new_session` begins its authentication by SASL; it is
+    None if the listener has none."""
 
     new_transport: NewTransport = PlainTransport
     new_session: Callable[[], SaslSession] | None = None
     start: Callable[[StartSoon], None] | None = None
-    """Starts what it needs beside connections, once the loop runs."""
+    """Starts the tasks that it needs beside connections, once the event loop runs."""
 
 
 def securities_of(node: Node) -> dict[str, ListenerSecurity]:
-    """By listener name; listeners in plain text that ask nobody are left out. Raises ConfigError."""
+    """Returns the security of each listener, by name, without PLAINTEXT listeners. Raises ConfigError."""
     securities: dict[str, ListenerSecurity] = {}
     encrypted: dict[Listener, TlsListener] = {}
     secret = _secret(node)
@@ -64,20 +64,20 @@ def securities_of(node: Node) -> dict[str, ListenerSecurity]:
 
 
 def _secret(node: Node) -> bytes:
-    """32 bytes that nobody can guess: those of kwire.sasl.secret, or random ones."""
+    """Returns 32 bytes that nobody can guess: the hash of kwire.sasl.secret, or random bytes."""
     text = node.config.kwire_sasl_secret
     return secret_of(node.clock) if text is None else hashlib.sha256(text.encode()).digest()
 
 
 def _sasl_listener(node: Node, listener_name: str, secret: bytes) -> SaslListener:
-    # Here, so that a broker that asks nobody does not load what SASL needs.
+    # Imported here, so that a broker without authentication does not load the modules of SASL.
     from kwire.network.sasl_mechanisms import SaslListener
 
     return SaslListener(node, listener_name, secret)
 
 
 def _tls_listener(node: Node, listener: Listener) -> TlsListener:
-    # Here, so that a broker in plain text does not load what TLS needs.
+    # Imported here, so that a broker without TLS does not load its modules.
     from kwire.config.tls import tls_settings_of_listener
     from kwire.security.tls.listener import TlsListener
     from kwire.security.tls.settings import TlsError
@@ -91,7 +91,7 @@ def _tls_listener(node: Node, listener: Listener) -> TlsListener:
             settings,
             now_ms=clock.now_ms,
             monotonic_ms=clock.monotonic_ms,
-            # Kafka looks at this even where there are no other brokers.
+            # Kafka checks this even without other brokers.
             is_for_brokers=listener.name == node.config.inter_broker_listener_name and not node.metadata.is_alone,
         )
     except TlsError as error:

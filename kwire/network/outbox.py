@@ -17,8 +17,8 @@ from kwire.runtime.transport import Bytes, PeerLost, Transport
 Piece = Bytes | LogSlice
 
 SEND_CHUNK_BYTES = 128 * 1024
-"""The most that is sent of a file in one turn, so that a large answer does not hold up other connections. With half as
-much, a reader that keeps pace sleeps between the pieces, and waking it is the most expensive part of sending."""
+"""The maximum that is sent of a file in one turn, so that a large response does not hold up other connections. With
+half as much, a reader that keeps pace sleeps between the pieces, and waking it is the most costly part of sending."""
 
 
 SLOW_READER_FACTOR = 4
@@ -52,7 +52,7 @@ class Outbox:
         """Pieces taken from the writer that the socket has not taken yet, with the flags of each send."""
 
     def flush(self) -> bool:
-        """Sends what the socket takes, at most SEND_CHUNK_BYTES of a region. Returns whether nothing is left.
+        """Sends what the socket takes, at most SEND_CHUNK_BYTES of a region. Returns True if nothing is left.
 
         Raises PeerLost.
         """

@@ -17,10 +17,11 @@ log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
 MOST_LINES = 10
-"""In a period: about connections that were closed or refused."""
+"""The maximum number of lines in a period about connections that were closed or refused."""
 
 MOST_TRACEBACKS = 2
-"""In a period: one is some 3 KB, and those that come together are mostly of the same bug."""
+"""The maximum number of tracebacks in a period. One is about 3 KB, and tracebacks in the same period are mostly of the
+same bug."""
 
 
 class LineLimit:
@@ -30,12 +31,12 @@ class LineLimit:
         self.most = most
         self.period_s = period_s
         self.ends_at = -math.inf
-        """When the period that is counted is over."""
+        """The end of the current period, in seconds."""
         self._count = 0
         self._left_out = 0
 
     def admits(self, now: float) -> bool:
-        """Returns whether one more line may be written; if not, it counts as left out."""
+        """Returns True if one more line may be written; if not, it counts as left out."""
         if now >= self.ends_at:
             self.ends_at = now + self.period_s
             self._count = 0
@@ -46,7 +47,7 @@ class LineLimit:
         return False
 
     def take_left_out(self) -> int:
-        """Returns how many lines were left out since the last call."""
+        """Returns the number of lines that were left out since the last call."""
         count, self._left_out = self._left_out, 0
         return count
 
@@ -71,7 +72,7 @@ class PeerLog:
             self._processor.start_timer(self._timer, self._limit.ends_at)
 
     def tell_left_out(self) -> None:
-        """Called at the end of a period, and when the server stops."""
+        """Logs the number of lines left out, at the end of a period and when the server stops."""
         count = self._limit.take_left_out()
         if count:
             self._log.warning("left out %d more %s", count, self._what)

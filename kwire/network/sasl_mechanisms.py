@@ -32,14 +32,14 @@ Settings = tuple[MechanismSettings, ...]
 
 @attrs.frozen
 class Ingredients:
-    """What a mechanism is made of. `secret` is random, and the same for all mechanisms of this broker."""
+    """The arguments of a mechanism. `secret` is the same for all mechanisms of this broker, and cannot be guessed."""
 
     node: Node
     listener_name: str
     settings: MechanismSettings
     secret: bytes = attrs.field(repr=False)
     keys_for: Callable[[SignedTokenConfig], KeyHolder]
-    """The keys of tokens, which are kept fresh."""
+    """Returns the keys of tokens, which are kept fresh."""
 
 
 NewMechanism = Callable[[Ingredients], ServerMechanism]
@@ -89,7 +89,7 @@ MECHANISMS: Final[Mapping[str, NewMechanism]] = {
 
 
 def warnings_about(tokens: SignedTokenConfig | UnsecuredRules) -> Iterator[str]:
-    """What is allowed, as in Kafka, and seldom meant."""
+    """Yields a warning for each insecure setting that is allowed, as in Kafka, but seldom intended."""
     from kwire.config.oauth import SignedTokenConfig
 
     if not isinstance(tokens, SignedTokenConfig):
@@ -104,7 +104,7 @@ def warnings_about(tokens: SignedTokenConfig | UnsecuredRules) -> Iterator[str]:
 
 
 def credential_of_user(node: Node, name: str, mechanism: int) -> ScramCredential | None:
-    """As the metadata have it now, so a change is in force for the next login."""
+    """Returns the user's credential in the current metadata, so that a change applies to the next login."""
     from kwire.security.sasl.scram import ScramCredential
 
     record = node.metadata.image.access.scram_credentials.get((name, mechanism))
@@ -116,8 +116,8 @@ def credential_of_user(node: Node, name: str, mechanism: int) -> ScramCredential
 class SaslListener:
     """Begins the sessions of one listener, with the mechanisms that are configured at that time.
 
-    Raises ConfigError if the keys of OAUTHBEARER's tokens are in a file that is missing or of no use. `start` has to be
-    called when the loop runs: from then on keys are kept fresh.
+    Raises ConfigError if the keys of OAUTHBEARER's tokens are in a file that is missing or unusable. `start` has to be
+    called when the event loop runs: from then on keys are kept fresh.
     """
 
     def __init__(self, node: Node, name: str, secret: bytes) -> None:

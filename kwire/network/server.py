@@ -37,16 +37,16 @@ from kwire.runtime.transport import PlainTransport, Transport
 log = logging.getLogger(__name__)
 
 ACCEPTS_PER_TURN = 64
-"""After this many new connections the existing ones have a turn."""
+"""The number of new connections after which the existing ones have a turn."""
 
 MOST_REFUSED = 1000
-"""So many connections that are not served are kept open for a while. More are closed at once."""
+"""The maximum number of refused connections that are kept open for a while. More are closed at once."""
 
 RETRY_ACCEPT_S = 0.1
-"""The wait before accepting is tried again when the system lacks descriptors or memory. Existing connections go on."""
+"""The delay before accepting is retried when the system lacks descriptors or memory. Existing connections continue."""
 
 TELL_OF_WAITING_S = 60.0
-"""How often the log says that connections have to wait."""
+"""The minimum interval of log lines that report waiting connections."""
 
 _PASSING_ACCEPT_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -89,7 +89,7 @@ def bind(listener: Listener, config: ServerConfig) -> BoundListener:
 
 
 def listen(listener: BoundListener, config: ServerConfig) -> None:
-    """From now on clients can connect; `Server.serve` accepts them. Raises OSError with the address in its message."""
+    """Lets clients connect; `Server.serve` accepts them. Raises OSError with the address in its message."""
     try:
         listener.sock.listen(config.socket_listen_backlog_size)
     except OSError as error:
@@ -101,11 +101,11 @@ class Server:
     """Accepts and serves connections for one broker.
 
     As in Kafka, connections above max.connections wait in the listeners' backlogs until another one ends, and those
-    above max.connections.per.ip are closed at once. `kwire.quotas.connections` says what happens if they come too fast.
-    If there is a listener for other brokers only, those do not wait: the connection that has been idle for longest at
-    another listener is closed for them.
+    above max.connections.per.ip are closed at once. `kwire.quotas.connections` limits the rate of new connections.
+    If there is a listener for other brokers only, other brokers do not wait: the connection that has been idle for
+    longest at another listener is closed for them.
 
-    Those above what `descriptors` leaves for connections wait in the same way, so that files can always be opened.
+    Connections above the number that `descriptors` allows wait in the same way, so that files can always be opened.
     """
 
     node: Node
@@ -113,13 +113,13 @@ class Server:
     processor: Processor
     """Calls the connections. The code that runs the server runs the processor too."""
     new_transport: Callable[[socket.socket], Transport] = PlainTransport
-    """Makes the transport of an accepted socket, where its listener has none of its own."""
+    """Makes the transport of an accepted socket, if its listener is not in `securities`."""
     securities: Mapping[str, ListenerSecurity] = attrs.field(factory=dict)
-    """By listener name; the connections of other listeners are in plain text, and nobody asks who they are."""
+    """The security of listeners, by name. Connections of other listeners are in plain text, without authentication."""
     descriptors: Budget | None = None
-    """None: they are not limited."""
+    """The budget of file descriptors; None if they are not limited."""
     connections: dict[Connection, str] = attrs.field(factory=dict)
-    """Each with the name of its listener."""
+    """The open connections, each with the name of its listener."""
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _pool: BufferPool = attrs.field(init=False)
@@ -129,7 +129,7 @@ class Server:
     _logs: PeerLogs = attrs.field(init=False)
     _connection_quotas: ConnectionQuotas = attrs.field(init=False)
     _limits: tuple[ServerConfig, ConnectionLimits] | None = None
-    """Those of the configuration that was in force when they were read."""
+    """The limits, with the configuration from which they were read."""
     _looked_for_stalled_at: float = -math.inf
     _told_of_waiting: LineLimit = attrs.field(factory=lambda: LineLimit(1, TELL_OF_WAITING_S))
     _refused: dict[socket.socket, Timer] = attrs.field(factory=dict)
@@ -197,10 +197,10 @@ class Server:
                 await self._take(sock, peer, listener)
 
     async def _take(self, sock: socket.socket, peer: PeerAddress, listener: BoundListener) -> None:
-        """Serves a new connection, perhaps after a pause, or does not.
+        """Serves a new connection, perhaps after a pause, or refuses it.
 
-        The peer's address is the one from `accept`. A peer that has reset the connection by now has none any more, but
-        what it sent before is in the socket, and is served as in Kafka.
+        The peer's address is the one from `accept`. A socket that the peer has reset by now has no address any more,
+        but the requests that the peer sent before are in the socket, and are served as in Kafka.
         """
         quotas, now_ms = self._connection_quotas, self.node.clock.monotonic_ms
         pause_ms = quotas.pause_ms(listener.name, now_ms())
@@ -214,7 +214,7 @@ class Server:
             self._start(sock, peer, listener)
 
     async def _pause(self, sock: socket.socket, listener: BoundListener, pause_ms: int) -> None:
-        """Accepts no more for that time, and then until there is room."""
+        """Accepts no more connections for `pause_ms`, and after that until there is room."""
         self._logs.closings.write(
             logging.WARNING,
             "%s: connections come faster than max.connection.creation.rate allows, and wait",
@@ -228,7 +228,7 @@ class Server:
             is_over = True
         finally:
             if not is_over:
-                sock.close()  # nobody else knows it
+                sock.close()  # nothing else refers to it
 
     def _refuse(self, sock: socket.socket, host: str, refused_ms: int) -> None:
         self._logs.closings.write(
@@ -263,7 +263,7 @@ class Server:
 
     def _follow(self, changes: Changes) -> None:
         if changes.configs or changes.brokers:
-            # max.connections may have been raised, or a broker is gone that had connections of ours.
+            # max.connections may have been raised, or a broker has left, for which descriptors were reserved.
             self._waiting_for_room.unpark_all()
         if changes.access.quotas:
             self._connection_quotas.follow(self.node.metadata.image.access.quotas)
@@ -274,12 +274,12 @@ class Server:
 
     @property
     def _protected(self) -> str | None:
-        """The listener of other brokers; None if it is the clients' as well."""
+        """The listener of other brokers; None if clients share it."""
         return self.node.config.inter_broker_listener_name if len(self.listeners) > 1 else None
 
     @property
     def _taken(self) -> int:
-        """How many connections have a descriptor."""
+        """The number of connections that have a descriptor, refused ones included."""
         return len(self.connections) + len(self._refused)
 
     @property
@@ -290,14 +290,14 @@ class Server:
         return self.descriptors.connections(others, self.node.config.num_replica_fetchers)
 
     def _has_room(self, listener: BoundListener) -> bool:
-        """Whether one more connection may be accepted there."""
+        """Returns True if the listener may accept one more connection."""
         is_protected = listener.name == self._protected
         if self._taken >= self._most_for_descriptors:
             return is_protected and any(name != self._protected for name in self.connections.values())
         return is_protected or len(self.connections) < self.node.config.max_connections
 
     def _make_room(self) -> None:
-        """For a connection of another broker: closes the one that has been idle for longest at another listener."""
+        """If there is no room for another broker, closes the connection that has been idle for longest elsewhere."""
         is_full = len(self.connections) >= self.node.config.max_connections
         if not is_full and self._taken < self._most_for_descriptors:
             return
@@ -383,9 +383,9 @@ class Server:
         self._waiting_for_room.unpark_all()
 
     def _close_stalled(self) -> None:
-        """A connection has no memory for the rest of its request: closes those that take it and send next to nothing.
+        """Closes connections that take memory and send next to nothing, while another has no memory for its request.
 
-        Many connections may wait, and each of them calls this.
+        Many connections may wait for memory, and each of them calls this.
         """
         now = trio.current_time()
         if now < self._looked_for_stalled_at + LONGEST_STARVED_S:
@@ -412,7 +412,10 @@ class Server:
 
 
 def _addresses(host: str) -> list[str]:
-    """Those of a host in max.connections.per.ip.overrides. A name is looked up when it is configured, as in Kafka."""
+    """Returns the addresses of a host in max.connections.per.ip.overrides.
+
+    A name is looked up when it is configured, as in Kafka.
+    """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:

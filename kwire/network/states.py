@@ -2,22 +2,22 @@
 
 A connection does one thing at a time: it receives, answers, sends. Three things can hold it up, also two at once: a
 handler that waits, a peer that does not read its replies, and the end of its turn. While it is held up it receives
-nothing, and its buffer keeps what is there. A fourth holds it up alone: there is no memory for the rest of a request.
+nothing, and its buffer keeps its input. A fourth holds it up alone: there is no memory for the rest of a request.
 
     state             listens to   what it is
-    SHAKING           input        The transport needs to know the peer before it receives (TLS).
-    SHAKING_BLOCKED   room         The same, and the peer does not read what the transport says.
+    SHAKING           input        The transport's handshake is not complete (TLS).
+    SHAKING_BLOCKED   room         The same, and the peer does not read the bytes of the handshake.
     RECEIVING         input        Nothing holds it up.
-    YIELDING          input        Its turn ended before its frames were done. It goes on in the next turn.
+    YIELDING          input        Its turn ended before its frames were done. It continues in the next turn.
     WAITING           input        A handler waits. Input may end that wait: see `Future.ends_on_input`.
     MUTED             nothing      A handler waits, and the peer has sent more or closed. (Kafka mutes the channel of
                                    each request until it is answered.)
-    STARVED           nothing      The requests that are arriving take all of queued.max.request.bytes. It goes on when
-                                   there is memory for it.
+    STARVED           nothing      The requests that are arriving take all of queued.max.request.bytes. It continues
+                                   when there is memory for it.
     BLOCKED           room         The peer does not read its replies.
     BLOCKED_YIELDING  room         The same, and its turn has ended.
     BLOCKED_WAITING   room         The same, and a handler waits. When it resumes, it answers the frames in the buffer.
-    ENDING            room         The peer made an error, or was refused. What is unsent is still sent; then the
+    ENDING            room         The peer made an error, or was refused. Unsent replies are still sent; then the
                                    connection closes.
     CLOSED            nothing      Final. `close` leads here from any state.
 
@@ -63,7 +63,7 @@ CLOSED = State("CLOSED", NOTHING)
 SHAKE_NEEDS_ROOM = Event("SHAKE_NEEDS_ROOM")
 SHAKE_NEEDS_INPUT = Event("SHAKE_NEEDS_INPUT")
 SHAKEN = Event("SHAKEN")
-"""The transport may be used."""
+"""The transport's handshake is complete."""
 HANDLER_WAITS = Event("HANDLER_WAITS")
 HANDLER_GOES_ON = Event("HANDLER_GOES_ON")
 TURN_IS_OVER = Event("TURN_IS_OVER")

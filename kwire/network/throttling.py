@@ -1,20 +1,20 @@
 """Charges the requests of one connection to the quotas of its client, and makes it pause (KIP-13, KIP-124, KIP-219).
 
-While anybody has a quota, this decodes the requests of every connection, and handlers run through it:
+While any client has a quota, this decodes the requests of every connection, and handlers run through it:
 
     Produce                  the bytes of the request, and the time that its handler ran
-    Fetch of a consumer      the bytes of the answer, and that time. What exceeds the quota is not sent: the answer is
-                             empty, and the consumer asks again
-    ShareFetch               the same, but the answer is sent, since its records are acquired
-    other requests           that time, and for how long their handler says that the client has to pause
+    Fetch of a consumer      the bytes of the response, and that time. An answer that exceeds the quota is not sent: the
+                             response is empty, and the consumer fetches again
+    ShareFetch               the same, but the response is sent, since its records are acquired
+    other requests           that time, or the handler's own throttle time if it is longer
     those between brokers    nothing
 
-A client that has taken more than its quota is told so in the answer, which is sent at once. After that its connection
-is held up for that time as by a handler that waits: to the connection, the pause is a part of handling the request
-(`states.py`). So it receives nothing, and requests that have come already wait. That is what makes clients pause that
-do not care what they are told.
+The response to a client that has exceeded its quota has the throttle time, and is sent at once. After that the
+connection is held up for that time as by a handler that waits: to the connection, the pause is a part of handling the
+request (`states.py`). So it receives nothing, and requests that have arrived already wait. This also throttles clients
+that ignore the throttle time.
 
-Without quotas nothing of this is on a request's way.
+Without quotas, requests do not pass through this module.
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ FETCH: Final = 1
 SHARE_FETCH: Final = 78
 
 EXEMPT: Final = frozenset({17, 27, 36, 56, 83, 84, 85, 86, 87})
-"""Authentication, and what brokers send to each other: WriteTxnMarkers, AlterPartition, the share coordinator's."""
+"""The keys of exempt APIs: authentication, and requests between brokers (WriteTxnMarkers, AlterPartition, and those of
+the share coordinator)."""
 
 NS_PER_PERCENT: Final = 10_000_000
-"""Of a second."""
+"""One percent of a second, in nanoseconds."""
 
 Decode = Callable[[memoryview], tuple[Handler, Any, int]]
 Reply = Callable[[ApiMessage], None]
 
 
 class Throttling:
-    """`reply` writes the answer of the request that is being handled."""
+    """The throttling of one connection. `reply` writes the response to the request that is being handled."""
 
     def __init__(self, node: Node, context: Context, decode: Decode, reply: Reply) -> None:
         self._quotas = node.client_quotas
@@ -62,21 +63,21 @@ class Throttling:
         self._reply = reply
         self._handle: Handler
         self._client = Client("", "")
-        """Nobody has no quota: a handler may wait already when the first one is set."""
+        """A client without a quota, at first: a handler may be waiting already when the first quota is set."""
         self._size = 0
-        """Of the request, in bytes."""
+        """The size of the request in bytes."""
         self._began_ns = 0
         self._ran_ns = 0
-        """When its handler last went on, and for how long it ran before that."""
+        """The time at which its handler was last resumed, and the time that it ran before that."""
         self._is_fetch_charged = False
         context.fetch_throttle_ms = self._fetch_throttle_ms
 
     def end(self) -> None:
-        """There are no quotas any more."""
+        """Ends the throttling when no client has a quota any more."""
         self._context.fetch_throttle_ms = None
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
-        """As `RequestDecoder.decode`; the handler is one that charges for the request."""
+        """Returns what `RequestDecoder.decode` does, but with a handler that charges for the request."""
         self._began_ns, self._ran_ns = self._quotas.running_ns(), 0
         handle, request, correlation_id = self._decode(frame)
         context = self._context
@@ -89,7 +90,7 @@ class Throttling:
         return self._run, request, correlation_id
 
     def _limit(self, request: Any) -> None:
-        """One answer must not have more than the quota allows in a window, since that much is never sent.
+        """Limits a fetch to the bytes that the quota allows in a window, since a larger response is never sent.
 
         Whole batches seldom fill that to the byte, but always half of it: the client must not wait for more.
         """
@@ -119,7 +120,7 @@ class Throttling:
         await Pause(throttle_ms / 1000)
 
     def _telling(self, response: Any, throttle_ms: int) -> ApiMessage:
-        """The response with that throttle time, if it has a place for it. The broker may keep the other for others."""
+        """Returns a copy of the response with that throttle time, if it has the field. The original may be shared."""
         if isinstance(response, EncodedResponse):
             context = self._context
             told = MESSAGES[context.api_key].response_class.read(Reader(response.body), context.api_version)
@@ -130,7 +131,7 @@ class Throttling:
         return told
 
     def went_on(self) -> None:
-        """The handler goes on from where it waited."""
+        """Restarts the time that is charged, when the handler resumes."""
         self._began_ns = self._quotas.running_ns()
 
     def waits(self) -> None:
@@ -140,7 +141,7 @@ class Throttling:
         return self._ran_ns + self._quotas.running_ns() - self._began_ns
 
     def _charge(self, request: Any, response: Any) -> int:
-        """Charges for a request with that answer. Returns for how many milliseconds the client has to pause."""
+        """Charges for a request with that response. Returns the time in ms for which the client has to pause."""
         key = self._context.api_key
         told_ms = getattr(response, "throttle_time_ms", 0)
         if key == PRODUCE:
@@ -162,11 +163,11 @@ class Throttling:
         percentage = self._running_ns() / NS_PER_PERCENT
         quotas = self._quotas
         throttle_ms = quotas.request_percentage.record(self._client, percentage, self._now_ms())
-        # As in Kafka: a client that was slow once does not wait for minutes.
+        # As in Kafka, a client that was slow once does not wait for minutes.
         return min(throttle_ms, quotas.window.sample_ms)
 
     def _charge_answer(self, response: ApiMessage) -> int:
-        """Charges for its bytes; not its header's, but those of its size."""
+        """Charges for the bytes of a response, including its size field but not its header."""
         fetched = self._quotas.fetched
         if fetched.find(self._client, self._now_ms()) is None:
             return 0
@@ -175,14 +176,14 @@ class Throttling:
         return fetched.record(self._client, writer.size + 4, self._now_ms())
 
     def _fetch_throttle_ms(self, size: int) -> int:
-        """`Context.fetch_throttle_ms`. What is sent is charged later, when its size is known."""
+        """Implements `Context.fetch_throttle_ms`. The bytes of the response are charged later, when it is written."""
         self._is_fetch_charged = True
         return max(self._charge_time(), self._quotas.fetched.throttle_before(self._client, size, self._now_ms()))
 
 
 @attrs.frozen
 class _Timed:
-    """Awaits the rest of a handler. Only the time in which it runs is its client's."""
+    """Awaits the rest of a handler. The client is charged only for the time in which it runs."""
 
     throttling: Throttling
     handling: Coroutine[Future[Any], None, Any]
