@@ -1,11 +1,11 @@
-"""The audit log: who asked for what, from where, and whether that was allowed. One line for each decision.
+"""The audit log: the requester, the operation, the resource and the decision. One line for each decision.
 
     denied: User:alice from 10.0.0.7 may not WRITE to topic 'orders' (Produce)
     {"time": "2026-01-31T12:00:00.000Z", "event": "authorization", "allowed": false, "principal": "User:alice", ...}
 
-It has decisions on what a request names, as Kafka's log kafka.authorizer.logger has. Left out are questions that only
-decide what a list shows. Lines go to the logger `kwire.audit`. `write` may leave some out if there are too many, and
-tells how many.
+It has decisions on the resources that a request names, like Kafka's log kafka.authorizer.logger. Checks that only
+filter a list are left out. Lines go to the logger `kwire.audit`. `write` may leave some out if there are too many, and
+logs their number.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kwire.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kwire.security.principal import Principal, Requester
 
 MAX_TEXT_CHARS: Final = 300
-"""Of a name in JSON; a client may send longer ones."""
+"""The maximum length of a text in JSON; a client may send longer names."""
 
 LOGGER: Final = logging.getLogger("kwire.audit")
 
 
 class Audited(Enum):
-    """What is logged; the values are those of kwire.audit.log."""
+    """The decisions that are logged; the values are those of kwire.audit.log."""
 
     NOTHING = "none"
     DENIED = "denied"
@@ -43,14 +43,14 @@ def _log(level: int, line: str) -> None:
 
 @attrs.define(eq=False)
 class AuditLog:
-    """`write` takes a level of logging and a line."""
+    """Writes decisions to the audit log. `write` takes a logging level and a line."""
 
     audited: Audited
     as_json: bool
     now_ms: Callable[[], int]
     write: Callable[[int, str], None] = _log
     has_all: bool = attrs.field(init=False)
-    """Whether what is allowed is logged, too."""
+    """True if allowed operations are logged, too."""
 
     def __attrs_post_init__(self) -> None:
         self.has_all = self.audited is Audited.EVERYTHING
@@ -68,7 +68,7 @@ class AuditLog:
         api: str,
         allowed: bool,
     ) -> None:
-        """`api` is the request, as Kafka calls it."""
+        """Logs an authorization. `api` is Kafka's name of the request."""
         if not self.wants(allowed=allowed):
             return
         if self.as_json:
@@ -95,7 +95,7 @@ class AuditLog:
     def authenticated(
         self, host: str, *, mechanism: str, listener: str, principal: Principal | None, reason: str | None = None
     ) -> None:
-        """A client has said who it is. `principal`: None if it was not believed; `reason` says why."""
+        """Logs an authentication. `principal` is None if it failed, for the given `reason`."""
         allowed = principal is not None
         if not self.wants(allowed=allowed):
             return

@@ -1,4 +1,4 @@
-"""What principals may do: the interface that every handler asks, and an authorizer that allows everything.
+"""The permissions of principals: the interface that every handler uses, and an authorizer that allows everything.
 
 Operations and resource types are Kafka's (AclOperation, ResourceType), by their numbers on the wire. In Kafka the
 checks, and the responses to a refusal, are in `KafkaApis` and `ControllerApis`.
@@ -16,7 +16,7 @@ from kwire_protocol.wire import Uuid
 from kwire.security.principal import Requester
 
 CLUSTER_NAME: Final = "kafka-cluster"
-"""Of the one resource of type CLUSTER."""
+"""The name of the only resource of type CLUSTER."""
 
 
 class Operation(IntEnum):
@@ -79,7 +79,7 @@ SUPPORTED: Final = {
     ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
     ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }
-"""The operations that a resource of each type knows (AclEntry.supportedOperations)."""
+"""The operations that each resource type supports (AclEntry.supportedOperations)."""
 
 REFUSALS: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -89,32 +89,32 @@ REFUSALS: Final = {
     ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
     ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-"""The error for a refused operation, by type of resource. What may be done to users concerns their tokens."""
+"""The error for a refused operation, by resource type. Operations on users concern their delegation tokens."""
 
 
 class Authorizer(Protocol):
-    """Decides who may do what."""
+    """Decides which operations a requester may perform."""
 
     allows_all: bool
-    """Everything is allowed, so the hottest paths need not ask."""
+    """True if everything is allowed, so that the hottest paths need no check."""
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether the requester may do that to the resource."""
+        """Returns True if the requester may perform the operation on the resource."""
         ...
 
     def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether the requester may do that to some resource of the type (Authorizer.authorizeByResourceType)."""
+        """Returns True if the operation is allowed on some resource of the type (authorizeByResourceType)."""
         ...
 
     def granted(self, requester: Requester, operation: Operation) -> Set[str | Uuid]:
-        """Topics for which this is granted, by name or id, as far as that is remembered (`grant`).
+        """Returns the topics, by name or id, for which `grant` has recorded the operation.
 
-        For Produce and Fetch, which look here first. A change of permissions empties it.
+        Produce and Fetch check this set first. A change of permissions empties it.
         """
         ...
 
     def grant(self, requester: Requester, operation: Operation, topic: str | Uuid) -> None:
-        """Remembers that `allows` has allowed this. A topic's id stands for its name, which never changes."""
+        """Records that `allows` has allowed this. A topic's id stands for its name, which never changes."""
         ...
 
 
@@ -132,7 +132,7 @@ class AllowAll:
         return True
 
     def granted(self, requester: Requester, operation: Operation) -> Set[str | Uuid]:  # noqa: ARG002
-        """See `Authorizer`. Who looks at `allows_all` first need not ask."""
+        """See `Authorizer`. Not needed by callers that check `allows_all` first."""
         return frozenset()
 
     def grant(self, requester: Requester, operation: Operation, topic: str | Uuid) -> None:

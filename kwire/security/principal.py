@@ -1,4 +1,4 @@
-"""Who is behind a connection: Kafka's KafkaPrincipal, and where that connects from."""
+"""The principal of a connection (Kafka's KafkaPrincipal), and the host from which it connects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Principal:
     type: str
     name: str
     token_authenticated: bool = attrs.field(default=False, eq=False)
-    """Whether a delegation token was presented. Its owner may do the same, except ask for another token."""
+    """True if the client authenticated with a delegation token. It has its owner's permissions, but may not request
+    another token."""
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"
@@ -28,16 +29,16 @@ ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 
 @attrs.frozen(cache_hash=True)
 class Requester:
-    """Who asks for something, and the address of the host that asks: what permissions depend on."""
+    """The principal of a request, and the address of its host. Permissions depend on both."""
 
     principal: Principal
     host: str
 
 
 def parse_principals(text: str) -> frozenset[str]:
-    """The principals in a text like `User:alice; User:CN=node1,OU=ops`, which is how super.users lists them.
+    """Returns the principals in a text like `User:alice; User:CN=node1,OU=ops`, the format of super.users.
 
-    Raises ValueError for one that is without a type.
+    Raises ValueError for a principal without a type.
     """
     principals = frozenset(filter(None, map(str.strip, text.split(";"))))
     for principal in sorted(principals):

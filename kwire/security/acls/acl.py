@@ -1,7 +1,7 @@
-"""An ACL: who may, or may not, do what to which resources (Kafka's AclBinding).
+"""An ACL allows or denies a principal an operation on resources (Kafka's AclBinding).
 
-The numbers are those of requests and records. A record may have numbers that this version does not know. Such an ACL is
-kept, and concerns nobody.
+The numbers are those of requests and records. A record may have numbers that this version does not support. Such an ACL
+is kept, and applies to no requester.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from kwire_protocol.wire import Uuid
 from kwire.security.authorizer import Operation, ResourceType
 
 UNKNOWN: Final = 0
-"""In a request, of whatever kind: neither a resource type, nor an operation, and so on."""
+"""The number, in a request, of no valid resource type, pattern type, operation or permission."""
 
 ANY: Final = 1
-"""In a filter, of whatever kind: all of them."""
+"""The number, in a filter, of all resource types, pattern types, operations or permissions."""
 
 ALL: Final = 2
-"""Of an ACL: all operations."""
+"""The operation of an ACL for all operations."""
 
 WILDCARD: Final = "*"
 """As a literal resource name: all resources of the type. As a host: all hosts."""
@@ -35,7 +35,7 @@ RESOURCE_TYPES: Final = frozenset(ResourceType)
 
 
 class PatternType(IntEnum):
-    """How an ACL's resource name is meant; `MATCH` only in filters."""
+    """The way in which an ACL's resource name is matched; `MATCH` only in filters."""
 
     MATCH = 2
     LITERAL = 3
@@ -55,7 +55,7 @@ Enum = TypeVar("Enum", bound=IntEnum)
 
 @attrs.frozen(cache_hash=True)
 class Acl:
-    """Equal ACLs are one: a second one changes nothing."""
+    """An ACL. Adding an ACL that equals an existing one changes nothing."""
 
     resource_type: int
     resource_name: str
@@ -100,7 +100,7 @@ class Acl:
 
 
 def name_of(kind: type[Enum], number: int) -> str:
-    """The name of a number on the wire; UNKNOWN if it has none."""
+    """Returns the name of a number on the wire; UNKNOWN if it has none."""
     try:
         return kind(number).name
     except ValueError:

@@ -1,12 +1,12 @@
-"""Which ACLs are meant: Kafka's AclBindingFilter, in DescribeAcls and DeleteAcls.
+"""The filters for ACLs in DescribeAcls and DeleteAcls: Kafka's AclBindingFilter.
 
     pattern type   the ACL's name
     ANY            is the filter's name
-    MATCH          is the filter's name, or a prefix of it, or the wildcard: whatever concerns a resource of that name
+    MATCH          is the filter's name, or a prefix of it, or the wildcard: all that apply to a resource of that name
     LITERAL        is the filter's name, in a literal ACL
     PREFIXED       is the filter's name, in a prefixed ACL
 
-Without a name, principal or host, the ACL's may be any.
+A filter without a name, principal or host matches any.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class AclFilter:
 
     @property
     def has_unknown_pattern(self) -> bool:
-        """Whether it names a type of resources or patterns that there is not."""
+        """True if the filter has a resource type or a pattern type that does not exist."""
         return self.resource_type not in {ANY, *RESOURCE_TYPES} or self.pattern_type not in {ANY, *PatternType}
 
     @property
     def has_unknown_entry(self) -> bool:
-        """Whether it names an operation or a permission that there is not."""
+        """True if the filter has an operation or a permission that does not exist."""
         return self.operation not in {ANY, *OPERATIONS} or self.permission not in {ANY, *PERMISSIONS}
 
     def matches(self, acl: Acl) -> bool:

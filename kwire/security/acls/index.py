@@ -1,10 +1,10 @@
-"""ACLs, arranged so that a question costs a few look-ups, however many there are, and a change costs as little.
+"""An index of ACLs. A query or a change costs a few look-ups, regardless of the number of ACLs.
 
 A resource's name is looked up as it is, as the wildcard, and once for each length of prefixes that there are: at most
-as often as the name is long. Within a resource, an ACL is found by whom it is for, what it is about, and whether it
-denies. No list is searched.
+as often as the name is long. Within a resource, an ACL is found by its principal, host, operation and permission. No
+list is searched.
 
-`_kinds` finds them the other way round: all names for which somebody has a permission.
+`_kinds` is the reverse index: all names for which a principal has a permission.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Pattern = tuple[int, str]
 """The type and the text of a pattern for names."""
 
 Rights = Mapping[Who, Mapping[Right, Sequence[Acl]]]
-"""There are several ACLs for the same only if they spell the same host differently."""
+"""Several ACLs have the same principal, host, permission and operation only if they spell the host differently."""
 
 
 @attrs.define(eq=False)
 class AclIndex:
     _counts: dict[Acl, int] = attrs.field(factory=dict)
-    """The same ACL may be recorded under several ids. It goes with the last of them."""
+    """The number of records of each ACL. An ACL may be recorded under several ids; it is removed with the last one."""
     _patterns: dict[tuple[int, Pattern], dict[Who, dict[Right, list[Acl]]]] = attrs.field(factory=dict)
-    """By type of resource and pattern."""
+    """The ACLs by resource type and pattern."""
     _lengths: dict[int, Counter[int]] = attrs.field(factory=dict)
-    """By type of resource, how many prefixes of each length there are."""
+    """The number of prefixes of each length, by resource type."""
     _kinds: dict[tuple[int, Who, Right], dict[Pattern, None]] = attrs.field(factory=dict)
-    """By type of resource."""
+    """The patterns by resource type, principal, host, permission and operation."""
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -89,7 +89,7 @@ class AclIndex:
             del self._kinds[acl.resource_type, who, right]
 
     def concerning(self, resource_type: int, name: str) -> list[Rights]:
-        """The ACLs of a resource, by the pattern that it meets: its name, its prefixes, the longest first, and `*`."""
+        """Returns the ACLs of each pattern that matches a resource: its name, its prefixes, longest first, and `*`."""
         patterns = [(PatternType.LITERAL, name)]
         lengths = self._lengths.get(resource_type)
         if lengths:
@@ -100,7 +100,7 @@ class AclIndex:
         return [rights for rights in found if rights is not None]
 
     def patterns(self, resource_type: int, who: Who, right: Right) -> Collection[Pattern]:
-        """The patterns of all ACLs for that principal and host, with that permission for that operation."""
+        """Returns the patterns of all ACLs for that principal and host, with that permission for that operation."""
         return self._kinds.get((resource_type, who, right), {}).keys()
 
 
@@ -110,9 +110,9 @@ def _keys(acl: Acl) -> tuple[Who, Right, Pattern]:
 
 
 def canonical_host(text: str) -> str:
-    """One spelling for each IPv6 address: Java writes out all zeros, and Python and people leave them away.
+    """Returns the canonical form of an IPv6 address: Java writes all zeros, and Python and people omit them.
 
-    An IPv4 address in an IPv6 one is that IPv4 address. Anything else is what it is.
+    An IPv4-mapped IPv6 address becomes the IPv4 address. Any other text is unchanged.
     """
     if ":" not in text:
         return text

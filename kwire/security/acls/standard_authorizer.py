@@ -1,19 +1,19 @@
-"""The authorizer that goes by ACLs: Kafka's org.apache.kafka.metadata.authorizer.StandardAuthorizer.
+"""The authorizer that uses ACLs: Kafka's org.apache.kafka.metadata.authorizer.StandardAuthorizer.
 
-A question names a requester, an operation, and a resource. The first of these that applies answers it:
+A check has a requester, an operation, and a resource. The first rule that applies decides it:
 
     1  the requester's principal is a super user                     allowed
     2  an ACL of the resource denies it to the requester             denied
     3  an ACL of the resource allows it to the requester             allowed
-    4  the resource has ACLs, none of which is about this            denied
-    5  it has none                                                   as allow.everyone.if.no.acl.found says
+    4  the resource has ACLs, none of which applies                  denied
+    5  the resource has no ACLs                                      decided by allow.everyone.if.no.acl.found
 
-An ACL is of a resource by its literal name, by a prefix of it, or by the wildcard `*`. It is for a principal, or for
-`User:*`, from one host or from all. Its operation is the asked one or ALL. An ACL that allows allows more: who may
-READ, WRITE, DELETE or ALTER may DESCRIBE, and who may ALTER_CONFIGS may DESCRIBE_CONFIGS. One that denies denies only
-what it names.
+An ACL matches a resource by its literal name, by a prefix of it, or by the wildcard `*`. It is for a principal, or for
+`User:*`, from one host or from all. Its operation is the requested one or ALL. An ACL that allows READ, WRITE, DELETE
+or ALTER also allows DESCRIBE, and one that allows ALTER_CONFIGS also allows DESCRIBE_CONFIGS. An ACL that denies denies
+only its own operation.
 
-Answers are remembered for each requester until an ACL changes, or until there are too many of them.
+Decisions are cached for each requester until an ACL changes, or until there are too many of them.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Requester
 
 MAX_REMEMBERED: Final = 100_000
-"""So many answers are remembered, of all requesters together; then all are forgotten."""
+"""The maximum number of cached decisions of all requesters together. At the maximum the cache is cleared."""
 
 MAX_REMEMBERED_NAME_LENGTH: Final = 256
-"""Characters. A topic's name is shorter, and an answer about a longer name is found out each time."""
+"""The maximum length, in characters, of a name whose decision is cached. The name of a topic is shorter."""
 
 _IMPLYING: Final = {
     Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
     Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
 }
-"""Whoever is allowed one of these is allowed the key as well."""
+"""The operations that imply each key: a requester that is allowed one of them is allowed the key as well."""
 
 _ANY_NAME: Final = "hardcode"
-"""The name that Kafka asks for, before it looks for one that is allowed."""
+"""The resource name that Kafka checks first, before it searches for an allowed one."""
 
 
 class Rule(Enum):
-    """What decided."""
+    """The rule that decided."""
 
     SUPER_USER = "the principal is a super user"
     ACL = "an ACL says so"
@@ -58,7 +58,7 @@ class Rule(Enum):
 
 @attrs.frozen
 class Verdict:
-    """An answer, and why. `acl` is the one that decided."""
+    """A decision, and its reason. `acl` is the ACL that decided, if any."""
 
     allowed: bool
     rule: Rule
@@ -70,18 +70,18 @@ class Verdict:
 
 @attrs.define(eq=False)
 class _Memory:
-    """What is remembered of one requester. `who` are the principals and hosts of ACLs that are for it."""
+    """The cache of one requester. `who` are the principals and hosts of the ACLs that apply to it."""
 
     is_super: bool
     who: tuple[Who, ...]
     decisions: dict[tuple[Operation, ResourceType, str | None], bool] = attrs.field(factory=dict)
-    """The name None stands for any resource of the type."""
+    """The cached decisions. The name None stands for any resource of the type."""
     granted: dict[Operation, set[str | Uuid]] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
 class StandardAuthorizer:
-    """`super_users` are principals as text: User:admin."""
+    """An `Authorizer`. `super_users` are principals as text: User:admin."""
 
     super_users: frozenset[str]
     allows_if_no_acl: bool = False
@@ -93,11 +93,11 @@ class StandardAuthorizer:
     # -- ACLs
 
     def __len__(self) -> int:
-        """How many ACLs there are."""
+        """Returns the number of ACLs."""
         return len(self._acls)
 
     def change(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
-        """Those in both are gone afterwards. Raises KeyError if one is to be removed that is not there."""
+        """Adds ACLs, then removes ACLs: those in both are removed. Raises KeyError if one to remove does not exist."""
         for acl in added:
             self._acls.add(acl)
         for acl in removed:
@@ -107,7 +107,7 @@ class StandardAuthorizer:
     def matching(self, wanted: AclFilter) -> Iterator[Acl]:
         return (acl for acl in self._acls if wanted.matches(acl))
 
-    # -- questions
+    # -- checks
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """See `Authorizer`."""
@@ -141,7 +141,7 @@ class StandardAuthorizer:
         return decided
 
     def explain(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> Verdict:
-        """The same answer as that of `allows`, with its reason. Nothing is remembered."""
+        """Returns the decision of `allows`, with its reason. It is not cached."""
         return self._decide(self._new_memory(requester), operation, resource_type, name)
 
     def granted(self, requester: Requester, operation: Operation) -> Set[str | Uuid]:
@@ -178,7 +178,7 @@ class StandardAuthorizer:
         return Verdict(self.allows_if_no_acl, Rule.NO_ACL)
 
     def _allows_some(self, memory: _Memory, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether a pattern is allowed that no denied pattern covers."""
+        """Returns True if there is an allowed pattern that no denied pattern covers."""
         denied, allowed = (
             {
                 pattern
@@ -200,7 +200,7 @@ class StandardAuthorizer:
 
         return any(pattern not in denied and not is_covered(pattern[1]) for pattern in allowed)
 
-    # -- memory
+    # -- the cache
 
     def _new_memory(self, requester: Requester) -> _Memory:
         principal = str(requester.principal)
@@ -216,7 +216,7 @@ class StandardAuthorizer:
         return memory
 
     def _room_for(self, requester: Requester) -> _Memory:
-        """The memory of the requester, after room was made in it for one more answer."""
+        """Returns the cache of the requester, with room for one more decision."""
         self._room_for_one()
         memory = self._memories.get(requester)
         return self._remember(requester) if memory is None else memory
@@ -227,7 +227,10 @@ class StandardAuthorizer:
         self._remembered += 1
 
     def _forget(self) -> None:
-        """A request that waits may hold a set of granted topics, so it is emptied. Nothing is added to it any more."""
+        """Clears the cache. Sets of granted topics are emptied, too, since a request that waits may refer to one.
+
+        Nothing is added to such a set any more.
+        """
         for memory in self._memories.values():
             for topics in memory.granted.values():
                 topics.clear()

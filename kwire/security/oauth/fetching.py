@@ -1,11 +1,11 @@
-"""Fetches a set of keys, from a file or over HTTP: blocking calls, for a worker thread or before the loop begins.
+"""Fetches a set of keys, from a file or over HTTP: blocking calls, for a worker thread or before the event loop starts.
 
-An answer over HTTP is bounded in size and in time, whatever the server does, and `KeyFetch.cut_off` ends it at once.
-Redirects are not followed: the keys decide who comes in, so the address in the configuration is where they are.
+An HTTP response is bounded in size and in time, whatever the server does, and `KeyFetch.cut_off` ends it at once.
+Redirects are not followed: the keys decide which clients are authenticated, so they come only from the configured URL.
 
-Kafka reads only addresses that its system property org.apache.kafka.sasl.oauthbearer.allowed.urls lists, because
-some of its configurations come over the network (those of connectors). This one cannot be altered in a running broker,
-so only who writes the broker's own configuration chooses it, and there is no such list.
+Kafka reads only URLs that its system property org.apache.kafka.sasl.oauthbearer.allowed.urls lists, because some of its
+configurations come over the network (those of connectors). This one cannot be altered in a running broker, so only the
+author of the broker's own configuration chooses it, and there is no such list.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 FETCH_S: Final = 10.0
-"""For the whole answer, from the connection on."""
+"""The timeout in seconds of a whole fetch, including the connection."""
 
 
 class KeysUnavailable(Exception):
-    """The text says why the keys could not be fetched, and from where."""
+    """The keys could not be fetched. The message has the reason and the URL."""
 
 
 class KeyFetch:
@@ -42,7 +42,7 @@ class KeyFetch:
     """
 
     def __init__(self, url: str, tls: TlsSettings | None = None) -> None:
-        """`tls` are the settings for https; None: the machine's authorities are trusted."""
+        """`tls` are the settings for https. If it is None, the system's certificate authorities are trusted."""
         self.url = url
         self._tls = tls or TlsSettings()
         self._seen: tuple[int, int, int] | None = None
@@ -54,7 +54,7 @@ class KeyFetch:
         return self.url.lower().startswith("file:")
 
     def check(self) -> None:
-        """Whether all that is needed on this machine is there. Raises KeysUnavailable."""
+        """Checks that everything needed on this machine exists. Raises KeysUnavailable."""
         if self.url.lower().startswith("https:"):
             self._context()
 
@@ -65,7 +65,7 @@ class KeyFetch:
             raise KeysUnavailable(f"{self.url} cannot be asked: {error}") from None
 
     def fetch(self) -> KeySet | None:
-        """None if the file is the one that was read last. Raises KeysUnavailable."""
+        """Returns the keys, or None if the file has not changed since it was read last. Raises KeysUnavailable."""
         try:
             if self.is_file:
                 return self._read_file(unquote(urlsplit(self.url).path))
@@ -137,7 +137,7 @@ def _answer(sock: _Bounded, host: str, target: str) -> bytes:
 
 
 def _left(deadline: float) -> float:
-    """The seconds until the deadline. Raises TimeoutError when it is over."""
+    """Returns the seconds until the deadline. Raises TimeoutError if it is over."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError(f"no whole answer within {FETCH_S:.0f} s")
@@ -160,7 +160,7 @@ class _Bounded:
         return io.BufferedReader(_Received(self._sock, self._deadline))
 
     def close(self) -> None:
-        """Whoever connected it closes it."""
+        """Does nothing: the caller that connected the socket closes it."""
 
 
 class _Received(io.RawIOBase):
@@ -180,5 +180,5 @@ class _Received(io.RawIOBase):
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """A pipe in place of the file must not make anybody wait for a writer."""
+    """Opens a file without blocking: a pipe in its place must not make the caller wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,9 +1,9 @@
-"""The public keys that tokens are signed with: a JSON Web Key Set (RFC 7517), and which of its keys a token may name.
+"""The public keys that verify tokens: a JSON Web Key Set (RFC 7517), and the candidates among its keys for a token.
 
-Only asymmetric algorithms are known. A key is made from the public numbers in the set and belongs to one family of
-algorithms, so a token cannot have its signature checked in another way than the key is meant for: not with "none", and
-not with an HMAC whose secret would be the public key. Kafka takes symmetric keys in the set, too; kwire does not, since
-whoever can check a token then could make one.
+Only asymmetric algorithms are supported. A key is made from the public numbers in the set and belongs to one family of
+algorithms, so a token's signature is verified only in the way that the key is meant for: not with "none", and not with
+an HMAC whose secret would be the public key. Kafka accepts symmetric keys in the set, too; kwire does not, since a
+party that can verify a token with such a key could also issue one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kwire.security.oauth.token import parse_json
 MAX_SET_BYTES: Final = 1024 * 1024
 MAX_KEYS: Final = 256
 MAX_TRIED: Final = 16
-"""How many keys are tried for a token that does not say which one it is signed with."""
+"""The maximum number of keys that are tried for a token without a key id."""
 RSA_BITS: Final = range(2048, 16384 + 1)
 
 _FAMILIES: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -44,12 +44,12 @@ _PUBLIC_MEMBERS: Final = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y
 
 
 class UnusableKeys(Exception):
-    """The text says what is wrong with a set of keys."""
+    """A set of keys cannot be used. The message has the reason."""
 
 
 @attrs.frozen(eq=False)
 class Key:
-    """One public key. `alg` is the only algorithm it is for; None: every one of its family."""
+    """A public key. `alg` is the only algorithm it is for, or None if it is for every algorithm of its family."""
 
     kid: str | None
     family: tuple[str, str | None]
@@ -67,7 +67,7 @@ class KeySet:
 
     @classmethod
     def parse(cls, data: bytes) -> KeySet:
-        """Keys that are not for signatures, or of an unknown kind, are left out. Raises UnusableKeys."""
+        """Parses a key set. Keys of an unknown type, or not for signatures, are left out. Raises UnusableKeys."""
         if len(data) > MAX_SET_BYTES:
             raise UnusableKeys(f"it has more than {MAX_SET_BYTES} bytes")
         try:
@@ -88,17 +88,17 @@ class KeySet:
         return cls(keys)
 
     def candidates(self, alg: str, kid: str | None) -> Sequence[Key]:
-        """The keys that a token may be signed with by its header. `alg` is one of ALGORITHMS."""
+        """Returns the keys that a token may be signed with according to its header. `alg` is one of ALGORITHMS."""
         return [key for key in self.keys if key.suits(alg, kid)][:MAX_TRIED]
 
     def verifies(self, key: Key, alg: str, signed: bytes, signature: bytes) -> bool:
-        """`key` is one of the candidates for `alg`."""
+        """Returns True if the signature is valid. `key` is one of the candidates for `alg`."""
         algorithm = self._algorithms[alg]
         return bool(algorithm.verify(signed, algorithm.prepare_key(key.value), signature))
 
 
 def _key(member: object) -> Key | None:
-    """None for a key that is no use to us."""
+    """Returns None for a key that cannot be used."""
     if not isinstance(member, dict):
         return None
     kid, alg, kty, crv = (_text(member, name) for name in ("kid", "alg", "kty", "crv"))

@@ -1,9 +1,9 @@
-"""When the keys of a listener's tokens are fetched: a state machine without clock, network or thread.
+"""The schedule by which the keys of a listener's tokens are fetched: a state machine without clock, network or thread.
 
     at the start; then every refresh_ms (sasl.oauthbearer.jwks.endpoint.refresh.ms)
-    sooner, if a token names a key that is not known: it may be a new one. Once in ASK_AGAIN_MS for each name, of which
-        16 are remembered, as in Kafka's RefreshingHttpsJwks; and at most once in `spacing_ms` for all of them, since
-        anybody can send a token
+    sooner, if a token has an unknown key id: it may be of a new key. Once in ASK_AGAIN_MS for each id, of which 16 are
+        kept, as in Kafka's RefreshingHttpsJwks; and at most once in `spacing_ms` for all of them, since anybody can
+        send a token
     after a failure, with pauses from backoff_ms to backoff_max_ms, each twice the one before, until it succeeds
 
 While it fails, the keys of the last success stay in use.
@@ -28,9 +28,10 @@ def _nobody() -> None: ...
 
 @attrs.define(eq=False)
 class KeyRefresh:
-    """A `KeyHolder`. All times are milliseconds of one clock that never goes backwards.
+    """A `KeyHolder`. All times are milliseconds of one monotonic clock.
 
-    Whoever fetches calls `due_ms`, waits for that time or for `on_wanted`, fetches, and tells `succeeded` or `failed`.
+    The caller that fetches calls `due_ms`, waits for that time or for `on_wanted`, fetches, and calls `succeeded` or
+    `failed`.
     """
 
     refresh_ms: int
@@ -40,25 +41,25 @@ class KeyRefresh:
     keys: KeySet = attrs.field(factory=KeySet)
     trouble: str | None = "they have not been fetched yet"
     on_wanted: Callable[[], None] = _nobody
-    """Called when a token names an unknown key: the time of the next fetch may be another now."""
+    """Called when a token has an unknown key id, which may change the time of the next fetch."""
     _next_ms: int | None = None
     _failures: int = 0
     _fetched_ms: int | None = None
-    """When the last fetch ended."""
+    """The time at which the last fetch ended."""
     _wanted: dict[str, None] = attrs.field(factory=dict)
-    """Unknown keys that were named since `due_ms` was called."""
+    """The unknown key ids of tokens since `due_ms` was called."""
     _asked_ms: dict[str, int] = attrs.field(factory=dict)
-    """When the unknown keys were asked for that were asked for last, the latest at the end."""
+    """The time of the last fetch for each of the latest unknown key ids, the most recent at the end."""
 
     def note_unknown(self, kid: str | None) -> None:
-        """See `KeyHolder`. A token without the name of a key fits any, so it asks for none."""
+        """See `KeyHolder`. A token without a key id may match any key, so it does not cause a fetch."""
         if kid is None or len(kid) > MAX_KID_LENGTH or len(self._wanted) >= MAX_UNKNOWN:
             return
         self._wanted[kid] = None
         self.on_wanted()
 
     def due_ms(self, now_ms: int) -> int:
-        """When to fetch next; not later than `now_ms` means at once."""
+        """Returns the time of the next fetch, which is due at once if it is not later than `now_ms`."""
         if self._next_ms is None:
             self._next_ms = now_ms
         if self._take_wanted(now_ms):
@@ -67,7 +68,7 @@ class KeyRefresh:
         return self._next_ms
 
     def _take_wanted(self, now_ms: int) -> bool:
-        """Whether one of the keys that were named is worth a fetch."""
+        """Returns True if one of the unknown key ids justifies a fetch. Clears them."""
         is_wanted = False
         for kid in self._wanted:
             asked_ms = self._asked_ms.get(kid)
@@ -81,7 +82,7 @@ class KeyRefresh:
         return is_wanted
 
     def succeeded(self, keys: KeySet | None, now_ms: int) -> None:
-        """`keys` is None if they are still the same."""
+        """Takes the result of a fetch. `keys` is None if they have not changed."""
         if keys is not None:
             self.keys = keys
             for key in keys.keys:

@@ -1,6 +1,6 @@
-"""Signed tokens (KIP-768): who issued them is checked by their signature, and what they say by the listener's settings.
+"""Signed tokens (KIP-768): the signature is verified, and the claims are checked against the listener's settings.
 
-The rules are those of Kafka's BrokerJwtValidator, for which the library jose4j decides:
+The rules are those of Kafka's BrokerJwtValidator, which uses the library jose4j:
 
     signature     by a key of the set that the header names; see `keys.py` for the algorithms
     exp, iat      must be there; exp not in the past, and after iat and nbf
@@ -10,8 +10,8 @@ The rules are those of Kafka's BrokerJwtValidator, for which the library jose4j 
     sub           a text: the name of the principal; the claim's name is sasl.oauthbearer.sub.claim.name
     scope         may be absent; texts that are not empty, and none of them twice
 
-Times have sasl.oauthbearer.clock.skew.seconds of tolerance. In addition, iat must not be in the future: whoever issues
-a token then has a clock that is as wrong as one in the past.
+Times have sasl.oauthbearer.clock.skew.seconds of tolerance. In addition, iat must not be in the future: that shows that
+the issuer's clock is wrong.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from kwire.security.oauth.keys import ALGORITHMS, KeySet
 from kwire.security.oauth.token import AcceptedToken, CompactToken, TokenRejected, principal_name, shown
 
 MAX_TIME_S: Final = (1 << 53) - 1
-"""The largest whole number that every reader of JSON understands. A number with an exponent may be infinite."""
+"""The largest integer that every JSON parser represents exactly. A number with an exponent may be infinite."""
 
 
 class KeyHolder(Protocol):
-    """Has the keys that are known at the moment."""
+    """Holds the current keys."""
 
     @property
     def keys(self) -> KeySet: ...
 
     @property
     def trouble(self) -> str | None:
-        """Why there are no keys yet; None if there are."""
+        """The reason why there are no keys yet; None if there are keys."""
         ...
 
     def note_unknown(self, kid: str | None) -> None:
-        """A token is signed with a key that is not known. It may be a new one."""
+        """Records that a token is signed with an unknown key, which may be a new one."""
         ...
 
 
 @attrs.frozen
 class TokenRules:
-    """What a token must say. `expected_audience` may be empty, and `expected_issuer` None."""
+    """The rules for the claims of a token. `expected_audience` may be empty, and `expected_issuer` None."""
 
     clock_skew_s: int = 30
     expected_audience: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ def _accepted(claims: dict[str, Any], rules: TokenRules, now_s: float) -> Accept
 
 
 def _check_times(claims: dict[str, Any], skew_s: int, now_s: float) -> float:
-    """Returns when it expires."""
+    """Returns the time at which the token expires, in seconds since the epoch."""
     expires, issued, begins = (seconds(claims, name) for name in ("exp", "iat", "nbf"))
     if expires is None or issued is None:
         raise TokenRejected(f"the claim {'exp' if expires is None else 'iat'} is missing")
@@ -137,11 +137,11 @@ def _check_scope(claim: object, name: str) -> None:
 
 
 def seconds(claims: dict[str, Any], name: str) -> float | None:
-    """A time among the claims, in seconds since the epoch; None if it is absent. Raises TokenRejected."""
+    """Returns a time among the claims, in seconds since the epoch; None if it is absent. Raises TokenRejected."""
     value = claims.get(name)
     if value is None:
         return None
-    # A bool is an int to Python.
+    # In Python a bool is an int.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TIME_S:
         raise TokenRejected(f"the claim {name} is not a time: {shown(value)}")
     return value

@@ -1,7 +1,7 @@
-"""What a validator of bearer tokens says, and the compact form that all of them come in (RFC 7515, RFC 7519).
+"""The results of a validator of bearer tokens, and the compact form of tokens (RFC 7515, RFC 7519).
 
-A token is `header.payload.signature`, each in base64url without padding. Header and payload are JSON objects. Whoever
-presents one may be anybody, so everything here is bounded, and nothing is believed before its signature is checked.
+A token is `header.payload.signature`, each in base64url without padding. Header and payload are JSON objects. Anybody
+can send a token, so everything here is bounded, and nothing is trusted before the signature is verified.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any, Final, Protocol
 import attrs
 
 MAX_TOKEN_LENGTH: Final = 64 * 1024
-"""Kafka accepts what fits into sasl.server.max.receive.size. No HTTP server takes a token of half this size."""
+"""The maximum length of a token. In Kafka sasl.server.max.receive.size limits it. No HTTP server accepts a token of
+half this size."""
 MAX_HEADER_LENGTH: Final = 4 * 1024
-"""Of the encoded header, which is read before the signature is checked."""
+"""The maximum length of the encoded header, which is read before the signature is verified."""
 
 MAX_PRINCIPAL_LENGTH: Final = 1000
-"""Names of principals are in records, in answers, and in the log, many times."""
+"""The maximum length of a principal's name. Names are in records, in responses, and in the log, many times."""
 
 INVALID_TOKEN: Final = "invalid_token"
 INSUFFICIENT_SCOPE: Final = "insufficient_scope"
@@ -32,7 +33,7 @@ _SEGMENT: Final = re.compile(r"[A-Za-z0-9_-]*", re.ASCII)
 
 
 class TokenRejected(Exception):
-    """The text is for the log. The client gets only `status`, and `scope` if that is what the token lacks."""
+    """The message is for the log. The client receives only `status`, and `scope` if the token lacks it."""
 
     def __init__(self, reason: str, *, status: str = INVALID_TOKEN, scope: str | None = None) -> None:
         super().__init__(reason)
@@ -54,7 +55,7 @@ class TokenValidator(Protocol):
 
 @attrs.frozen
 class CompactToken:
-    """`signed` are the bytes that the signature is for. The payload is decoded by `claims`, once it can be believed."""
+    """A token in parts. `signed` are the bytes that the signature covers. `claims` decodes the payload after that."""
 
     header: dict[str, Any]
     payload: bytes = attrs.field(repr=False)
@@ -85,7 +86,7 @@ class CompactToken:
 
 
 def principal_name(claims: dict[str, Any], claim: str) -> str:
-    """The name of the principal. Kafka limits neither its length nor its characters. Raises TokenRejected."""
+    """Returns the principal's name. Kafka limits neither its length nor its characters. Raises TokenRejected."""
     value = claims.get(claim)
     if not isinstance(value, str) or not value.strip():
         raise TokenRejected(f"the claim {claim}, the name of the principal, is {shown(value)}")
@@ -97,13 +98,13 @@ def principal_name(claims: dict[str, Any], claim: str) -> str:
 
 
 def shown(value: object) -> str:
-    """What a token says, for the log: on one line, and not at any length."""
+    """Returns a value of a token for the log: on one line, and of limited length."""
     text = repr(value)
     return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
 
 
 def parse_json(data: bytes) -> Any:
-    """Raises ValueError, also for what JSON does not have (NaN), for a name given twice, and for too many levels."""
+    """Parses JSON. Raises ValueError, also for values outside JSON (NaN), duplicate names, and too many levels."""
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except RecursionError:

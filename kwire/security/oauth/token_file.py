@@ -1,7 +1,7 @@
 """The client's side of OAUTHBEARER with a token from a file, which another program keeps fresh.
 
-It is Kafka's FileJwtRetriever: sasl.oauthbearer.token.endpoint.url with a URL file:///path. The file is read for each
-login.
+It corresponds to Kafka's FileJwtRetriever: sasl.oauthbearer.token.endpoint.url with a URL file:///path. The file is
+read for each login.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TokenFileClient:
         self._client: OAuthBearerClient | None = None
 
     def respond(self, challenge: bytes | None) -> bytes | None:
-        """Raises ValueError: there is no token, or the server is none."""
+        """Raises ValueError if there is no token, or the server misbehaves."""
         if self._client is None:
             self._client = OAuthBearerClient(FirstMessage(self._read()))
         return self._client.respond(challenge)

@@ -1,4 +1,4 @@
-"""Unsigned tokens (KIP-255), which anybody can make: for tests and for development, and only if asked for by name.
+"""Unsigned tokens (KIP-255), which anybody can make: for tests and development, and only if configured by name.
 
 The rules are those of Kafka's OAuthBearerUnsecuredValidatorCallbackHandler, whose options in the listener's JAAS
 configuration begin with unsecuredValidator:
@@ -6,7 +6,7 @@ configuration begin with unsecuredValidator:
     PrincipalClaimName     the claim with the name of the principal; sub
     ScopeClaimName         the claim with the scopes, a text or a list of texts; scope
     RequiredScope          scopes that a token must have, with spaces between them
-    AllowableClockSkewMs   how much the clocks may differ; 0
+    AllowableClockSkewMs   the maximum difference of the clocks; 0
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class UnsecuredRules:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> UnsecuredRules:
-        """From the options of the JAAS configuration. Raises ValueError, whose text names the option."""
+        """Returns the rules in options of the JAAS configuration. Raises ValueError with the option in its message."""
 
         def option(name: str, default: str) -> str:
             return options.get(_PREFIX + name, "").strip() or default
@@ -80,7 +80,7 @@ class UnsecuredTokens:
 
 
 def _scopes(claim: Any) -> set[str]:
-    """A text is one scope, even if it has spaces, as in Kafka."""
+    """Returns the scopes of a claim. A text is one scope, even if it has spaces, as in Kafka."""
     if isinstance(claim, str):
         return {claim.strip()}
     if isinstance(claim, list):

@@ -1,1 +1,1 @@
-"""SASL, as Kafka has it (KIP-43, KIP-152): mechanisms, and the conversation of a connection about who it is."""
+"""Kafka's SASL (KIP-43, KIP-152): mechanisms, and the authentication of a connection."""

@@ -1,7 +1,7 @@
-"""The client's side of SASL: a mechanism and a line of JAAS make a machine that answers a broker's challenges.
+"""The client's side of SASL: a mechanism and a JAAS login module make an exchange that answers a broker's challenges.
 
-`respond(None)` returns the first bytes; after that each challenge is passed to it, until it returns None: there is
-nothing more to say, and the broker has shown what it had to. It raises ValueError for what only an impostor sends.
+`respond(None)` returns the first bytes; after that each challenge is passed to it, until it returns None: the exchange
+is complete, and the broker has proved itself if it had to. It raises ValueError for bytes that only an impostor sends.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class ClientExchange(Protocol):
     def mechanism(self) -> str: ...
 
     def respond(self, challenge: bytes | None) -> bytes | None:
-        """The first bytes, for None; then the answer to the broker's bytes. None: there is nothing more to say."""
+        """Returns the first bytes if `challenge` is None, then the answer to each challenge; None at the end."""
         ...
 
 
 def client_exchange(mechanism: str, module: LoginModule, *, nonce: str) -> ClientExchange:
-    """A machine for one login. `nonce` is random printable text without commas, another one for each.
+    """Returns the exchange of one login. `nonce` is random printable text without commas, a new one for each login.
 
-    Raises JaasError if the mechanism is not known, or the login module is another one's or lacks an option.
+    Raises JaasError if the mechanism is unknown, or the login module is for another one or lacks an option.
     """
     if mechanism not in CLIENT_MECHANISMS:
         raise JaasError(f"the mechanism {mechanism} is none of {', '.join(CLIENT_MECHANISMS)}")

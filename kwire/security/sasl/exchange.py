@@ -1,20 +1,20 @@
-"""One authentication by SASL: a client names a mechanism, then its bytes and the server's take turns until it is known.
+"""One authentication by SASL: a client selects a mechanism, then client and server exchange tokens until it is done.
 
 A mechanism (`plain.py`, `scram.py`, `oauthbearer.py`) is a pure state machine: bytes and the time in, a challenge or a
-principal out. `SaslSession` is what a connection has of it. The handlers of SaslHandshake and SaslAuthenticate drive
-it, and `kwire.network.authentication` says what a connection may ask before it is over.
+principal out. `SaslSession` is the authentication of a connection. The handlers of SaslHandshake and SaslAuthenticate
+drive it, and `kwire.network.authentication` restricts the requests of a connection until it is authenticated.
 
-                 handshake                    respond, to the end
-    not known -----------------> exchanging -----------------------> known
-                                     ^                                 |
-                                     +---------------------------------+
-                                                 handshake
+                       handshake                    respond, to the end
+    unauthenticated -----------------> exchanging -----------------------> authenticated
+                                           ^                                     |
+                                           +-------------------------------------+
+                                                         handshake
 
-A connection that is known may authenticate again, with the same mechanism and as the same principal (KIP-368), if its
-authentication ends at some time. A connection whose authentication failed is closed.
+An authenticated connection may re-authenticate, with the same mechanism and as the same principal (KIP-368), if its
+session expires. A connection whose authentication failed is closed.
 
-A client that is not known may also request the versions of the APIs, once and before its handshake. While it exchanges
-it may not, and the connection cannot go on after that, nor after any other request (Kafka's SaslServerAuthenticator).
+A client may also send ApiVersions, once and before its first handshake. During the exchange that request, and any other
+request, ends the connection (Kafka's SaslServerAuthenticator).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ import attrs
 from kwire.security.principal import Principal
 
 MIN_REAUTH_INTERVAL_MS: Final = 1000
-"""Kafka's: whoever authenticates again sooner is refused."""
+"""The minimum time between re-authentications, as in Kafka: an earlier one is refused."""
 
 TOKEN_VERSION: Final = -1
-"""Stands for the version of SaslAuthenticate where there is none: after SaslHandshake v0 each frame is the mechanism's
-bytes, without a header."""
+"""The version that stands for frames without a SaslAuthenticate request: after SaslHandshake v0 each frame is a token
+of the mechanism, without a header."""
 
 
 class AuthenticationFailed(Exception):
-    """The text is for the client. It is the same for a wrong name and a wrong password; `reason` is for the log.
+    """The message is for the client. It is the same for a wrong name and a wrong password; `reason` is for the log.
 
-    Without a text the client is told of invalid credentials, in Kafka's words.
+    If the message is empty, the client receives Kafka's message for invalid credentials.
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -47,14 +47,14 @@ class AuthenticationFailed(Exception):
 
 @attrs.frozen
 class Challenge:
-    """The exchange goes on: the client answers these bytes."""
+    """The exchange continues: the client answers these bytes."""
 
     data: bytes
 
 
 @attrs.frozen
 class Authenticated:
-    """The exchange is over. `data` still goes to the client. `expires_at_ms`: when the credentials end, if they do."""
+    """The exchange is over. `data` still goes to the client. `expires_at_ms`: the time when the credentials expire."""
 
     principal: Principal
     data: bytes = b""
@@ -63,12 +63,12 @@ class Authenticated:
 
 class ServerExchange(Protocol):
     def respond(self, data: bytes, *, now_ms: int) -> Challenge | Authenticated:
-        """Takes the client's next bytes. Raises AuthenticationFailed; then the exchange is over, too."""
+        """Processes the client's next bytes. Raises AuthenticationFailed, which ends the exchange."""
         ...
 
 
 class ServerMechanism(Protocol):
-    """A mechanism of one listener, with what it knows of users."""
+    """A mechanism of one listener, with its users."""
 
     name: str
 
@@ -80,9 +80,9 @@ class UnsupportedMechanism(Exception):
 
 
 class IllegalSaslState(Exception):
-    """The request does not come at its time.
+    """The request is not allowed in the current state.
 
-    `closes`: the connection cannot go on. `is_answered`: there is an answer in any case, with ILLEGAL_SASL_STATE.
+    `closes`: the connection is closed. `is_answered`: there is a response in any case, with ILLEGAL_SASL_STATE.
     """
 
     def __init__(self, message: str, *, closes: bool, is_answered: bool = True) -> None:
@@ -93,7 +93,7 @@ class IllegalSaslState(Exception):
 
 @attrs.frozen
 class Known:
-    """The client is known. `data` still goes to it. `lifetime_ms`: for so long; None: as long as it is connected."""
+    """The client is authenticated, for `lifetime_ms`, or until it disconnects if that is None. `data` goes to it."""
 
     principal: Principal
     data: bytes
@@ -104,24 +104,24 @@ class Known:
 class SaslSession:
     """The authentication of one connection. `mechanisms` are those of its listener, by name, in their order.
 
-    `exchange` is the one under way, with `mechanism`. `principal` and `authenticated_by` are those of the last one that
-    was completed. Times are of a clock that never goes backwards, if they are not `now_ms`.
+    `exchange` is the current one, with `mechanism`. `principal` and `authenticated_by` are those of the last completed
+    one. Times other than `now_ms` are of a monotonic clock.
     """
 
     mechanisms: Mapping[str, ServerMechanism]
     max_reauth_ms: Mapping[str, int]
-    """connections.max.reauth.ms of each mechanism; 0: an authentication lasts as long as the credentials do."""
+    """The connections.max.reauth.ms of each mechanism; with 0 a session lasts as long as the credentials."""
     mechanism: str | None = None
     exchange: ServerExchange | None = None
     principal: Principal | None = None
     authenticated_by: str | None = None
     takes_tokens: bool = False
-    """The client has named its mechanism with SaslHandshake v0: what follows are the mechanism's bytes."""
+    """True if the client has selected its mechanism with SaslHandshake v0: the next frames are tokens."""
     _ends: bool = False
-    """Whether the last authentication has an end, so that another one may follow."""
+    """True if the session expires, so that the client may re-authenticate."""
     _began_again_ms: int | None = None
     _has_versions: bool = False
-    """Whether the client has been answered which versions there are, before its first handshake."""
+    """True if the client has received the versions of the APIs before its first handshake."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -129,22 +129,22 @@ class SaslSession:
 
     @property
     def verb(self) -> str:
-        """For messages, in Kafka's words."""
+        """Kafka's word for the current exchange in messages."""
         return "authentication" if self.principal is None else "re-authentication"
 
     def check_versions(self) -> None:
-        """The client requests the versions of the APIs. Raises IllegalSaslState."""
+        """Checks that the client may send ApiVersions now. Raises IllegalSaslState."""
         if self.exchange is not None:
             raise IllegalSaslState("ApiVersions during an authentication", closes=True)
         if self.principal is None and self._has_versions:
             raise IllegalSaslState("ApiVersions twice before SaslHandshake", closes=True, is_answered=False)
 
     def versions_are_known(self) -> None:
-        """The client gets the versions now. It is not called when it has to ask again, in another version."""
+        """Called when the client receives the versions; not if it has to repeat the request in another version."""
         self._has_versions = True
 
     def handshake(self, name: str, *, version: int, monotonic_ms: int) -> None:
-        """The client names its mechanism. Raises UnsupportedMechanism, IllegalSaslState."""
+        """Begins an exchange with the mechanism `name`. Raises UnsupportedMechanism, IllegalSaslState."""
         if self.exchange is not None:
             raise IllegalSaslState("SaslHandshake during an authentication", closes=True)
         if self.principal is not None:
@@ -157,7 +157,7 @@ class SaslSession:
         self.takes_tokens = version == 0
         self.exchange = mechanism.begin()
         if self.authenticated_by not in (None, name):
-            # Kafka accepts it here, too, and refuses what comes next.
+            # Kafka accepts it here, too, and refuses the next request.
             self.exchange = _Refused(
                 f"SASL mechanism '{name}' requested by client is not supported for re-authentication of mechanism "
                 f"'{self.authenticated_by}'"
@@ -169,7 +169,7 @@ class SaslSession:
             raise IllegalSaslState("SaslHandshake after the authentication", closes=False)
 
     def respond(self, data: bytes, *, now_ms: int) -> Challenge | Known:
-        """Takes the client's next bytes. Raises AuthenticationFailed, IllegalSaslState."""
+        """Processes the client's next bytes. Raises AuthenticationFailed, IllegalSaslState."""
         exchange, mechanism = self.exchange, self.mechanism
         if exchange is None:
             raise IllegalSaslState(
@@ -216,7 +216,7 @@ class SaslSession:
 
 @attrs.frozen
 class _Refused:
-    """The exchange of a client that names another mechanism than before."""
+    """The exchange of a client that re-authenticates with another mechanism."""
 
     message: str
 

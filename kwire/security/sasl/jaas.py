@@ -6,8 +6,8 @@
 Words and quotes are those of Java's StreamTokenizer, as Kafka's JaasConfig sets it up:
 
 * a word is of letters, digits and `. - _ $`, and does not begin with a digit, a point or a minus;
-* anything else stands in quotes, double or single; there `\\n`, `\\t`, `\\"`, `\\\\` and octal `\\101` mean what they
-  mean in Java, and a backslash before another character means that character;
+* anything else is in quotes, double or single; in them `\\n`, `\\t`, `\\"`, `\\\\` and octal `\\101` are Java's
+  escapes, and a backslash before another character stands for that character;
 * a slash outside quotes begins a comment, up to the end of the line, or up to `*/` after `/*`.
 
 The text has passwords, so no message repeats a part of it, except names that are no secret.
@@ -39,7 +39,7 @@ MAX_TEXT_CHARS: Final = 1 << 20
 
 
 class JaasError(ValueError):
-    """The text is no line of JAAS; the message says what to write."""
+    """The text is not a valid JAAS configuration. The message describes the correct form."""
 
 
 @attrs.frozen
@@ -75,7 +75,7 @@ _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """The one login module of the text. Raises JaasError."""
+    """Returns the only login module of the text. Raises JaasError."""
     modules = parse_modules(text)
     if len(modules) != 1:
         raise JaasError(f"it has {len(modules)} login modules, and has to have 1")
@@ -83,7 +83,7 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def parse_modules(text: str) -> list[LoginModule]:
-    """All login modules of the text, of which there is at least one. Raises JaasError."""
+    """Returns all login modules of the text, at least one. Raises JaasError."""
     if len(text) > MAX_TEXT_CHARS:
         raise JaasError(f"it has {len(text)} characters, and may have {MAX_TEXT_CHARS}")
     if re.search("[\ud800-\udfff]", text):
@@ -98,7 +98,7 @@ def parse_modules(text: str) -> list[LoginModule]:
 
 
 def _module(tokens: list[_Token]) -> LoginModule:
-    """Takes the tokens of a module, the first of which is the last of the list."""
+    """Removes the tokens of a module from the end of the list, which is in reverse order, and returns the module."""
     name = tokens.pop()
     if name.kind is not _WORD:
         raise JaasError("it does not begin with the name of a login module")
@@ -127,7 +127,7 @@ def _module(tokens: list[_Token]) -> LoginModule:
 
 
 def _tokens(text: str) -> list[_Token]:
-    """In reverse, so that the next one is taken from the end."""
+    """Returns the tokens in reverse order, so that the next one is taken from the end."""
     tokens = []
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup
@@ -153,5 +153,5 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _short(name: str) -> str:
-    """A name, which is no secret unless quotes are missing: then it might be long, or have anything in it."""
+    """Shortens a name for a message. A name is no secret unless quotes are missing: then it may contain anything."""
     return name if len(name) <= 100 else f"{name[:100]}..."

@@ -1,4 +1,4 @@
-"""The mechanism OAUTHBEARER (RFC 7628, KIP-255): the client sends a token, and a validator says who has it.
+"""The mechanism OAUTHBEARER (RFC 7628, KIP-255): the client sends a token, and a validator returns its principal.
 
     client   n,a=NAME,^Aauth=Bearer TOKEN^Aextension=value^A^A        a=NAME may be absent; so may extensions
     server   nothing, and it is over; or {"status":"invalid_token"}
@@ -23,7 +23,7 @@ from kwire.security.sasl.exchange import Authenticated, AuthenticationFailed, Ch
 
 OAUTHBEARER: Final = "OAUTHBEARER"
 MAX_MESSAGE_BYTES: Final = 128 * 1024
-"""Of the client's first message: a token of the largest size, and extensions."""
+"""The maximum size of the client's first message: a token of the largest size, and extensions."""
 
 _SEPARATOR: Final = "\x01"
 _AUTH: Final = "auth"
@@ -35,12 +35,12 @@ _BEARER: Final = re.compile(r"(?i:bearer) +([-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
 _MALFORMED: Final = (
     "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
 )
-"""What Kafka tells a client whose message it does not understand."""
+"""Kafka's message for a client whose first message cannot be parsed."""
 
 
 @attrs.frozen
 class FirstMessage:
-    """`authzid` is who the client wants to be; "" leaves it to the token."""
+    """The client's first message. `authzid` is the requested authorization id; "" if the token alone decides."""
 
     token: str = attrs.field(repr=False)
     authzid: str = ""
@@ -48,7 +48,7 @@ class FirstMessage:
 
     @classmethod
     def parse(cls, data: bytes) -> FirstMessage:
-        """Raises ValueError; its text is for the log and has nothing of the message."""
+        """Raises ValueError, whose text is for the log and has no part of the message."""
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"the first message has {len(data)} bytes, more than {MAX_MESSAGE_BYTES}")
         try:
@@ -117,7 +117,7 @@ class OAuthBearer:
 
 @attrs.define(eq=False)
 class OAuthBearerExchange:
-    """One authentication. Kafka would take another token after it rejected one; its clients never send one."""
+    """One authentication. Kafka would accept another token after it rejected one; its clients never send one."""
 
     _validator: TokenValidator
     _failure: AuthenticationFailed | None = None
@@ -164,10 +164,10 @@ class OAuthBearerClient:
     message: FirstMessage
     mechanism: str = OAUTHBEARER
     rejection: str | None = None
-    """What the server said about the token, after it rejected it."""
+    """The server's error for a rejected token."""
 
     def respond(self, challenge: bytes | None) -> bytes | None:
-        """A rejected token is answered once more, and the server's answer to that is an error. Raises ValueError."""
+        """Answers a rejection, too; the server's response to that answer is an error. Raises ValueError."""
         if challenge is None:
             return self.message.encode()
         if not challenge:

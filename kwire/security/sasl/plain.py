@@ -1,10 +1,11 @@
-"""PLAIN (RFC 4616): the client says its name and its password, and that is all.
+"""PLAIN (RFC 4616): the client sends its name and its password in one message.
 
     [authorization id] NUL name NUL password
 
 The users are options of the login module (`kwire.security.sasl.jaas`): user_alice="secret". An authorization id other
-than the name is refused, or else a user could be another one (CVE-2017-12610). Passwords are compared by keyed hashes,
-so the time depends on what was sent, and neither on what is right nor on whether there is such a user.
+than the name is refused, or else a user could impersonate another one (CVE-2017-12610). Passwords are compared by keyed
+hashes, so the time depends on the bytes that were sent, and neither on the correct password nor on whether the user
+exists.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024
 
 
 def users_of(options: Mapping[str, str]) -> dict[str, str]:
-    """Passwords by name, from the options of a login module."""
+    """Returns the passwords by user name, from the options of a login module."""
     return {key.removeprefix(USER_PREFIX): value for key, value in options.items() if key.startswith(USER_PREFIX)}
 
 

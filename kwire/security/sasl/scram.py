@@ -1,17 +1,17 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): both sides show that they know a password, without saying it.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): both sides prove that they have a password, without sending it.
 
     client first    n,,n=NAME,r=NONCE                  and perhaps extensions, such as tokenauth=true
     server first    r=NONCE+MORE,s=SALT,i=ITERATIONS
     client final    c=HEADER,r=NONCE+MORE,p=PROOF
     server final    v=SIGNATURE
 
-The broker has a `ScramCredential`, from which a password cannot be had. Nonces and secrets are arguments.
+The broker has a `ScramCredential`, from which a password cannot be computed. Nonces and secrets are arguments.
 
-* A name that nobody has gets a salt all the same, always the same one, and fails at its proof, with the same answer and
-  after the same work as a wrong password. Kafka refuses it at its first message.
+* An unknown name still gets a salt, always the same one, and fails at its proof, with the same response and after the
+  same work as a wrong password. Kafka refuses it at its first message.
 * Passwords and names are the bytes of their text in UTF-8, as with every client of Kafka: none of them normalizes
-  (SASLprep, RFC 4013), so a broker or a tool that did would compute another proof. Kafka knows ASCII names only.
-* There is no channel binding: p= is refused, and y (the client has it) is as good as n.
+  (SASLprep, RFC 4013), so a broker or a tool that did would compute another proof. Kafka supports only ASCII names.
+* There is no channel binding: p= is refused, and y (the client supports it) is treated like n.
 * With tokenauth=true the name is the id of a delegation token, and its owner is authenticated (KIP-48).
 """
 
@@ -33,7 +33,7 @@ from kwire.security.sasl.exchange import Authenticated, AuthenticationFailed, Ch
 
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16_384
-"""Kafka's bounds. A client does not compute more either, whatever it is asked for."""
+"""Kafka's bounds on iterations. A client does not compute more either, whatever the server requests."""
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024
 MAX_NONCE_CHARS: Final = 1024
@@ -43,7 +43,7 @@ TOKEN_AUTH: Final = "tokenauth"
 
 @attrs.frozen
 class ScramMechanism:
-    """`number` is that of Kafka's messages and records."""
+    """A mechanism of SCRAM. `number` is its number in Kafka's messages and records."""
 
     name: str
     number: int
@@ -74,7 +74,7 @@ SCRAM_MECHANISMS_BY_NUMBER: Final = {it.number: it for it in (SCRAM_SHA_256, SCR
 
 @attrs.frozen
 class ScramCredential:
-    """What a broker knows of a user's password. `owner`: whom it authenticates, if not the user of that name."""
+    """The data that a broker stores for a password. `owner` is the authenticated user, if not the one of that name."""
 
     salt: bytes = attrs.field(repr=False)
     stored_key: bytes = attrs.field(repr=False)
@@ -98,7 +98,7 @@ def credential_of_salted_password(
 def credential_of_password(
     mechanism: ScramMechanism, password: str, *, salt: bytes, iterations: int = MIN_ITERATIONS
 ) -> ScramCredential:
-    """As Kafka's tools make it. Raises ValueError for too few or too many iterations."""
+    """Returns the credential that Kafka's tools make. Raises ValueError for too few or too many iterations."""
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise ValueError(f"{iterations} iterations: give a number from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
     salted = mechanism.salted_password(password, salt, iterations)
@@ -110,7 +110,7 @@ _BASE_36: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def salt_from(random_bytes: bytes) -> bytes:
-    """A salt as Java's clients make them: text in base 36. Give it 32 random bytes or more."""
+    """Returns a salt in the form of Java's clients: text in base 36. The argument has 32 random bytes or more."""
     number = int.from_bytes(random_bytes, "big")
     digits = bytearray()
     for _ in range(_SALT_CHARS):
@@ -121,19 +121,19 @@ def salt_from(random_bytes: bytes) -> bytes:
 
 class FindCredential(Protocol):
     def __call__(self, name: str, *, is_token: bool) -> ScramCredential | None:
-        """That of a user, or of the delegation token with that id; None if there is none."""
+        """Returns the credential of a user, or of the delegation token with that id; None if there is none."""
         ...
 
 
 class ScramNobody:
-    """Credentials for names that nobody has. `secret` is random, 32 bytes; the same name gets the same salt."""
+    """Makes credentials for unknown names. `secret` is random, 32 bytes; the same name gets the same salt."""
 
     def __init__(self, mechanism: ScramMechanism, secret: bytes) -> None:
         self._secret = hmac.digest(secret, mechanism.name.encode(), "sha512")
         self._key = mechanism.hmac(self._secret, b"")
 
     def credential(self, name: str) -> ScramCredential:
-        """Its salt looks like those of Java's clients and of kwire."""
+        """Returns a credential whose salt has the form of Java's clients and of kwire."""
         salt = salt_from(hmac.digest(self._secret, b"salt of " + name.encode(), "sha512"))
         return ScramCredential(salt, self._key, self._key, MIN_ITERATIONS)
 
@@ -147,7 +147,7 @@ _HEADER: Final = re.compile(r"([^,]*),(?:a=([^,]*))?,")
 
 @attrs.frozen
 class ClientFirst:
-    """`header` is what comes before `bare`, the part that is signed."""
+    """The client's first message. `header` is the part before `bare`, the part that is signed."""
 
     header: str
     bare: str
@@ -159,7 +159,7 @@ class ClientFirst:
 
 @attrs.frozen
 class ClientFinal:
-    """`without_proof` is the part that is signed."""
+    """The client's final message. `without_proof` is the part that is signed."""
 
     without_proof: str
     channel_binding: bytes
@@ -221,7 +221,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _name(sasl_name: str) -> str:
-    """A name in a message has =2C for a comma and =3D for an equals sign."""
+    """Decodes a name in a message, which has =2C for a comma and =3D for an equals sign."""
     if not sasl_name or re.search("=(?!2C|3D)", sasl_name):
         raise ValueError("a malformed name")
     return sasl_name.replace("=2C", ",").replace("=3D", "=")
@@ -262,8 +262,8 @@ def _xor(one: bytes, other: bytes) -> bytes:
 # The server's side
 
 _NONCE_TWICE: Final = ": librdkafka does so before version 2.6.1, use a newer one"
-"""The broker's nonce begins with the client's, and old clients put theirs in front once more. Brokers of Kafka took
-that for the broker's nonce until CVE-2024-56128, and refuse it since then, as RFC 5802 demands."""
+"""The broker's nonce begins with the client's, and old clients put theirs in front of it again. Kafka brokers accepted
+that as the broker's nonce until CVE-2024-56128, and have refused it since then, as RFC 5802 requires."""
 
 
 class Scram:
@@ -289,7 +289,7 @@ class Scram:
 
 @attrs.frozen
 class _Begun:
-    """After the first messages. `credential` is nobody's if `is_known` is False."""
+    """The state after the first messages. `credential` is made for an unknown name if `is_known` is False."""
 
     first: ClientFirst
     server_first: str
@@ -300,7 +300,7 @@ class _Begun:
 
     @property
     def whose(self) -> str:
-        """Whose login it is, for the log."""
+        """The user of the login, for the log."""
         return f"{'token' if self.is_token else 'user'} {quoted(self.first.name)}"
 
 
@@ -389,9 +389,9 @@ class ScramClient:
     password: str = attrs.field(repr=False)
     nonce: str = attrs.field(repr=False)
     is_token: bool = False
-    """Name and password are the id and the HMAC of a delegation token."""
+    """True if name and password are the id and the HMAC of a delegation token."""
     _signature: bytes | None = attrs.field(default=None, repr=False)
-    """What the broker has to show at the end."""
+    """The signature that the broker has to send at the end."""
     _steps: int = 0
 
     @property

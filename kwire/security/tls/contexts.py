@@ -1,12 +1,12 @@
-"""Makes `ssl.SSLContext`s of settings: what Kafka's DefaultSslEngineFactory does for Java.
+"""Makes `ssl.SSLContext`s from settings, like Kafka's DefaultSslEngineFactory for Java.
 
 A context is made once, and each new connection uses the one that is in force then. So certificates change without
-touching connections, and a session that was begun under another context cannot be resumed: it has other tickets' keys.
+touching connections, and a session that was begun under another context cannot be resumed: its ticket keys differ.
 
-What Python's `ssl` cannot do:
+The limitation of Python's `ssl`:
 
 * It cannot choose among the cipher suites of TLS 1.3 before Python 3.15. A list with none of them means TLS 1.2 only, a
-  list with nothing else means TLS 1.3 only, and which of the three of TLS 1.3 are named makes no difference.
+  list with nothing else means TLS 1.3 only, and it makes no difference which of the three suites of TLS 1.3 are listed.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _TLS_1_3_SUITES: Final = frozenset(
 )
 _SUITE: Final = re.compile(r"TLS_(\w+?)_WITH_(\w+?)(?:_(SHA\d*))?")
 _TICKETS: Final = 1
-"""Of TLS 1.3, for each handshake. A client needs one to resume its session at its next connection."""
+"""The number of session tickets of a TLS 1.3 handshake. A client needs one to resume its session when it reconnects."""
 _MOST_FLIGHTS: Final = 10
-"""Of messages in a handshake, from either side; TLS 1.2 has four."""
+"""The maximum number of flights of a handshake, from either side; TLS 1.2 has four."""
 _DAY_S: Final = 86_400.0
 _SOON_DAYS: Final = 14
 
 
 def server_context(settings: TlsSettings, stores: Stores | None = None) -> ssl.SSLContext:
-    """For a listener. `stores` are what `load_stores` has made of the settings. Raises TlsError."""
+    """Makes the context of a listener. `stores` is the result of `load_stores` for the settings. Raises TlsError."""
     stores = stores or load_stores(settings)
     if stores.key_store is None:
         raise TlsError(
@@ -65,7 +65,7 @@ def server_context(settings: TlsSettings, stores: Stores | None = None) -> ssl.S
 
 
 def client_context(settings: TlsSettings, stores: Stores | None = None) -> ssl.SSLContext:
-    """For connections to brokers. Raises TlsError."""
+    """Makes the context of connections to brokers. Raises TlsError."""
     stores = stores or load_stores(settings)
     context = _context(ssl.PROTOCOL_TLS_CLIENT, settings, stores)
     algorithm = settings.endpoint_identification_algorithm.lower()
@@ -81,7 +81,7 @@ def client_context(settings: TlsSettings, stores: Stores | None = None) -> ssl.S
 
 
 def check_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    """Lets the two talk in memory. Raises TlsError if one does not accept the other."""
+    """Runs a handshake of the two in memory. Raises TlsError if one does not accept the other."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     waiting = [
         client.wrap_bio(to_client, to_server, server_hostname="broker" if client.check_hostname else None),
@@ -105,7 +105,7 @@ def check_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
 
 
 def warnings_about(settings: TlsSettings, stores: Stores, *, now_ms: int) -> list[str]:
-    """A line for each certificate of the keystore that has expired, or soon will, and one for suites of TLS 1.3."""
+    """Returns a line for each certificate in the keystore that has expired or soon will, and one for TLS 1.3 suites."""
     warnings = []
     for certificate in stores.key_store.chain if stores.key_store is not None else ():
         ends = certificate.not_valid_after_utc
@@ -129,7 +129,7 @@ def warnings_about(settings: TlsSettings, stores: Stores, *, now_ms: int) -> lis
 def _context(kind: ssl._SSLMethod, settings: TlsSettings, stores: Stores) -> ssl.SSLContext:
     context = ssl.SSLContext(kind)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, whatever is in a truststore is trusted
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, every certificate in a truststore is trusted
     _set_protocols_and_suites(context, settings)
     if stores.key_store is not None:
         try:
@@ -190,7 +190,7 @@ def _openssl_names(suites: list[str]) -> list[str]:
 
 
 def _openssl_name(suite: str) -> str:
-    """TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ECDHE-RSA-AES128-GCM-SHA256; other names stay as they are."""
+    """Converts TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 to ECDHE-RSA-AES128-GCM-SHA256; other names are unchanged."""
     match = _SUITE.fullmatch(suite)
     if match is None:
         return suite

@@ -1,6 +1,6 @@
-"""Certificates for a laptop and for tests: an authority of one's own, and what it issues, by trustme.
+"""Certificates for development and tests: a private certificate authority, and its certificates, made by trustme.
 
-Nobody else trusts that authority, and its key lies in a file like any other: it is not for production.
+No other system trusts that authority, and its key is in an ordinary file: it is not for production.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNIT: Final = "dev"
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
 _NO_HOST: Final = "client.invalid"
-"""A client's certificate is for no host, but with an empty list of names Java does not read it."""
+"""The host of a client's certificate. It needs none, but Java cannot read a certificate with an empty list of names."""
 
 _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n?", re.DOTALL)
 _KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----\n?", re.DOTALL)
@@ -26,7 +26,7 @@ _KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]
 
 @attrs.define(eq=False)
 class DevAuthority:
-    """Issues certificates. What it returns is PEM, in the form that Kafka's keystores of the type PEM have."""
+    """Issues certificates. All results are in PEM, in the form of Kafka's keystores of type PEM."""
 
     _authority: trustme.CA
 
@@ -36,7 +36,7 @@ class DevAuthority:
 
     @classmethod
     def from_pem(cls, pem: bytes) -> Self:
-        """The one whose `pem` this is. Raises ValueError if it is not."""
+        """Returns the authority with that `pem`. Raises ValueError if it is not valid."""
         certificate, key = _CERTIFICATE.search(pem), _KEY.search(pem)
         if certificate is None or key is None:
             raise ValueError("there is no certificate and private key in PEM in it")
@@ -44,21 +44,21 @@ class DevAuthority:
 
     @property
     def certificate(self) -> bytes:
-        """For those who are to trust it: a truststore."""
+        """The authority's certificate: a truststore for programs that have to trust it."""
         return self._authority.cert_pem.bytes()
 
     @property
     def pem(self) -> bytes:
-        """Certificate and private key. Who has it can issue certificates."""
+        """The certificate and the private key, with which certificates can be issued."""
         return self.certificate + self._authority.private_key_pem.bytes()
 
     def server(self, hosts: Sequence[str] = LOCAL_HOSTS) -> bytes:
-        """A server's keystore: its private key, and its certificate for these host names and addresses."""
+        """Returns a server's keystore: its private key, and its certificate for these host names and addresses."""
         return self._issue(hosts[0], hosts)
 
     def client(self, name: str) -> bytes:
-        """A client's keystore. To a broker it is User:CN=name,OU=dev,O=kwire, or what the rules of
-        ssl.principal.mapping.rules make of that."""
+        """Returns a client's keystore. Its principal is User:CN=name,OU=dev,O=kwire, unless ssl.principal.mapping.rules
+        changes that."""
         return self._issue(name, (_NO_HOST,))
 
     def _issue(self, name: str, hosts: Sequence[str]) -> bytes:

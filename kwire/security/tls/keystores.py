@@ -3,8 +3,8 @@
 Kafka's default type is JKS. Java reads PKCS12 under that name, too, and so does kwire: the content decides which of the
 two a file is. A real JKS file is refused with the command that converts it, because only Java reads its format.
 
-A key stays in the process's memory. Python's `ssl` wants the name of a file for it; `key_file` lends it one that is in
-memory as well, has no name that another process could open, and is gone with its descriptor.
+A key stays in the process's memory. Python's `ssl` needs a file name; `key_file` provides a file that is in memory as
+well, has no name that another process could open, and is removed with its descriptor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
 MAX_FILE_BYTES: Final = 16 << 20
-"""A truststore with all authorities of a system has a quarter of a MiB."""
+"""The maximum size of a file. A truststore with all authorities of a system has a quarter of a MiB."""
 
 _PEM: Final = "PEM"
 _BINARY_TYPES: Final = ("JKS", "PKCS12")
@@ -53,7 +53,7 @@ _PRIVATE_KEY: Final = re.compile(_BLOCK % ((r"PRIVATE\s+KEY",) * 2))
 
 @attrs.frozen(repr=False)
 class KeyStore:
-    """A private key, and the chain of its certificate, that one first."""
+    """A private key, and its certificate chain, beginning with its own certificate."""
 
     key: PrivateKeyTypes
     chain: tuple[x509.Certificate, ...]
@@ -65,7 +65,7 @@ class KeyStore:
 
 @attrs.frozen(repr=False)
 class Stores:
-    """What the settings name. None: they name none."""
+    """The keystore and the truststore of settings; each is None if it is not configured."""
 
     key_store: KeyStore | None
     trusted: tuple[x509.Certificate, ...] | None
@@ -78,7 +78,7 @@ def load_stores(settings: TlsSettings) -> Stores:
 
 @attrs.frozen
 class FileState:
-    """What shows that a file is another one than before; all 0 if it cannot be looked at."""
+    """The values that show that a file has changed; all 0 if `stat` fails."""
 
     modified_ns: int = 0
     size: int = 0
@@ -86,7 +86,7 @@ class FileState:
 
 
 def file_states(settings: TlsSettings) -> tuple[FileState, ...]:
-    """Of the files that the settings name. Never raises: who loads them finds out what is wrong."""
+    """Returns the states of the configured files. Never raises: loading the files reports the errors."""
     return tuple(
         _file_state(path) for path in (settings.keystore_location, settings.truststore_location) if path is not None
     )
@@ -102,10 +102,10 @@ def _file_state(path: str) -> FileState:
 
 @contextmanager
 def key_file(store: KeyStore) -> Iterator[str]:
-    """The path of a PEM file with key and chain, for `SSLContext.load_cert_chain`.
+    """Yields the path of a PEM file with key and chain, for `SSLContext.load_cert_chain`.
 
-    The file is in memory (memfd_create): it never is on a disk, other users cannot open it, and it does not outlive the
-    block. Encrypting it would protect nobody, since this process has the key in its memory anyway.
+    The file is in memory (memfd_create): it is never on a disk, other users cannot open it, and it exists only within
+    the block. Encryption would not help, since this process has the key in its memory anyway.
     """
     content = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     content += b"".join(certificate.public_bytes(Encoding.PEM) for certificate in store.chain)
@@ -204,7 +204,7 @@ def _checked(what: str, key: PrivateKeyTypes, chain: tuple[x509.Certificate, ...
 
 
 def _in_order(certificate: x509.Certificate, others: Sequence[x509.Certificate]) -> tuple[x509.Certificate, ...]:
-    """The certificate, its issuer, and so on: PKCS12 has a set of them."""
+    """Returns the certificate, its issuer, and so on: in PKCS12 they are an unordered set."""
     chain = [certificate]
     left = list(others)
     while chain[-1].issuer != chain[-1].subject:

@@ -1,8 +1,8 @@
-"""TLS of one listener: which certificate new connections get, and how that changes without losing a connection.
+"""TLS of one listener: the certificate of new connections, which changes without closing existing ones.
 
-It changes when the configuration does, and when a file of the keystore or truststore does. Files are looked at when a
-connection comes, at most once a second, so that a listener without connections does nothing. A change that cannot be
-used leaves everything as it was, and one log line says so.
+It changes when the configuration does, and when a file of the keystore or truststore does. Files are checked when a
+client connects, at most once a second, so that a listener without connections does nothing. A change that cannot be
+used leaves everything unchanged, and is logged in one line.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ LOOK_AGAIN_MS: Final = 1000
 class TlsListener:
     """Makes the transports of a listener's connections.
 
-    label: the listener, for log lines. `now_ms` is the time of day, and `monotonic_ms` never goes back. With
-    `is_for_brokers` other brokers connect to it, and have the same settings: then they must get along with themselves,
-    and with those that they follow on, because not all brokers change at once. Raises TlsError if the settings cannot
-    be used.
+    label: the listener, for log lines. `now_ms` is the time of day, and `monotonic_ms` a monotonic clock. With
+    `is_for_brokers` other brokers connect to it, and have the same settings: then the settings must be compatible with
+    themselves, and with the previous ones, because not all brokers change at once. Raises TlsError if the settings
+    cannot be used.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class TlsListener:
         self._use(settings)
 
     def new_transport(self, sock: socket.socket) -> TlsTransport:
-        """For an accepted socket, which is non-blocking."""
+        """Returns the transport of an accepted socket, which is non-blocking."""
         if self._monotonic_ms() >= self._next_look_ms:
             self._look_at_files()
         return TlsTransport(sock, self._context, principal_of=self._rules.principal_of)
 
     def check(self, settings: TlsSettings) -> None:
-        """Raises TlsError unless a running listener may go over to these settings, as Kafka does.
+        """Raises TlsError unless a running listener may change to these settings, as in Kafka.
 
-        Another certificate must have the same distinguished name, and all of the former's alternative names, unless
-        ssl.allow.dn.changes and ssl.allow.san.changes say otherwise. A keystore or truststore cannot be added.
+        A new certificate must have the same distinguished name, and all alternative names of the previous one, unless
+        ssl.allow.dn.changes and ssl.allow.san.changes permit otherwise. A keystore or truststore cannot be added.
         """
         if settings == self.settings and file_states(settings) == self._files:
             return
@@ -89,7 +89,7 @@ class TlsListener:
             _check_brokers(self.settings, self._stores, settings, stores)
 
     def change(self, settings: TlsSettings) -> None:
-        """New connections get these. If they cannot be used, which is logged, all stays as it was."""
+        """Applies the settings to new connections. If they cannot be used, this is logged, and nothing changes."""
         if settings == self.settings:
             return
         try:
@@ -100,7 +100,7 @@ class TlsListener:
             log.info("%s has new TLS settings: new connections use them", self.label)
 
     def _use(self, settings: TlsSettings) -> None:
-        files = file_states(settings)  # before they are read: what changes meanwhile is seen at the next look
+        files = file_states(settings)  # before they are read: a change in between is detected at the next check
         stores = load_stores(settings)
         context, rules = server_context(settings, stores), MappingRules.parse(settings.principal_mapping_rules)
         if self._is_for_brokers:
@@ -116,7 +116,7 @@ class TlsListener:
         files = file_states(self.settings)
         if files == self._files:
             return
-        self._files = files  # a broken one is told of once
+        self._files = files  # a broken file is logged once
         try:
             self._use(self.settings)
         except TlsError as error:

@@ -1,8 +1,8 @@
 """The distinguished name of a certificate, as Java's X500Principal.getName() writes it (RFC 2253).
 
-Permissions are granted to this text, so it has to be the same to the last backslash. It differs from what libraries for
-certificates write: Java takes the bytes of every kind of string as UTF-8, knows nine attributes by name, and escapes
-more than it has to. So the bytes are read here. They come from a certificate that OpenSSL has verified.
+Permissions are granted to this text, so it has to be the same to the last backslash. It differs from the output of
+certificate libraries: Java decodes every kind of string as UTF-8, has names for nine attributes, and escapes more than
+necessary. So the bytes are parsed here. They come from a certificate that OpenSSL has verified.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _ESCAPED_AT_THE_ENDS: Final = " \r"
 
 
 class MalformedName(ValueError):
-    """These bytes are no certificate, or its subject is no name."""
+    """The bytes are not a certificate, or its subject is not a valid name."""
 
 
 def subject_of(certificate: bytes) -> str:
-    """The name of whom the certificate, in DER, is for. Raises MalformedName."""
+    """Returns the distinguished name of the subject of a certificate in DER. Raises MalformedName."""
     try:
         _, signed, _ = _element(_element(certificate)[1])
         position = 0
@@ -47,7 +47,7 @@ def subject_of(certificate: bytes) -> str:
 
 
 def distinguished_name(content: bytes) -> str:
-    """`content` are the relative names, as DER has them in a name. The last one comes first."""
+    """Returns the text of a name. `content` are its relative names in DER; the text begins with the last one."""
     return ",".join(reversed(["+".join(map(_attribute, _elements(names))) for names in _elements(content)]))
 
 
@@ -94,7 +94,7 @@ def _elements(content: bytes) -> Iterator[bytes]:
 
 
 def _element(data: bytes, start: int = 0) -> tuple[int, bytes, int]:
-    """Tag, content and end of the element in DER that begins there."""
+    """Returns the tag, the content and the end of the DER element that begins at `start`."""
     tag, size, position = data[start], data[start + 1], start + 2
     if size & 0x80:
         count = size & 0x7F

@@ -1,4 +1,4 @@
-"""Whom a client's certificate makes of a client: ssl.principal.mapping.rules (KIP-371).
+"""The principal of a client's certificate, by ssl.principal.mapping.rules (KIP-371).
 
 Rules are separated by commas. The first that matches the whole distinguished name gives the principal's name:
 
@@ -6,11 +6,11 @@ Rules are separated by commas. The first that matches the whole distinguished na
     RULE:pattern/replacement/      the pattern is a regular expression; $1 is its first group, \\/ a slash
     RULE:pattern/replacement/L     the same in lower case, or with U in upper case
 
-Text between rules that is none is refused. A `$` and a number that no group has stands for itself, as in Kafka, if
-there are groups at all. If there are none it is refused here, where Kafka refuses each client.
+Text between rules that is not a rule is refused. If the pattern has groups, a `$` with a number that no group has
+stands for itself, as in Kafka. If it has none, the rule is refused here, while Kafka refuses each client.
 
-Patterns are Java's there, and Python's here. What operators write is the same in both, save named groups, `(?<name>)`,
-which are translated. Character classes such as \\p{Alpha} are refused with an error.
+Kafka's patterns are Java's, and those here are Python's. Common patterns are the same in both, except named groups,
+`(?<name>)`, which are translated. Character classes such as \\p{Alpha} are refused with an error.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _NAMED_GROUP: Final = re.compile(r"((?:^|[^\\])(?:\\\\)*)\(\?<(?=[A-Za-z])")
 _JAVA_WHITESPACE: Final = "".join(map(chr, range(0x21)))
 
 Part = str | int
-"""Of a replacement: text, or the number of a group."""
+"""A part of a replacement: text, or the number of a group."""
 
 
 class NoMatchingRule(Exception):
-    """No rule applies to a name. The text says which rules there are."""
+    """No rule applies to a name. The message lists the rules."""
 
 
 @attrs.frozen
@@ -68,11 +68,11 @@ _CASES: Final[dict[str, Callable[[str], str]]] = {"": _as_it_is, "L": str.lower,
 
 @attrs.frozen
 class MappingRules:
-    """Made by `parse`."""
+    """The parsed value of ssl.principal.mapping.rules, made by `parse`."""
 
     text: str
     _rules: tuple[_Rule | None, ...]
-    """None is DEFAULT."""
+    """The rules in order; None is DEFAULT."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -112,7 +112,7 @@ def _rule(text: str, pattern: str, replacement: str, case: str) -> _Rule:
 
 
 def _parts(text: str, replacement: str, pattern: re.Pattern[str]) -> tuple[Part, ...]:
-    """What Java's Matcher.appendReplacement makes of it."""
+    """Splits a replacement as Java's Matcher.appendReplacement does."""
     parts: list[Part] = []
     position, length = 0, len(replacement)
     while position < length:
@@ -135,7 +135,7 @@ def _parts(text: str, replacement: str, pattern: re.Pattern[str]) -> tuple[Part,
                 raise _invalid(
                     text, f"the replacement {quoted(replacement)} has a $ without a number: write \\$ for the character"
                 )
-            # As many digits as make the number of a group.
+            # As in Java, the number has as many digits as make the number of a group.
             taken = 1
             while taken < len(digits[0]) and int(digits[0][: taken + 1]) <= pattern.groups:
                 taken += 1

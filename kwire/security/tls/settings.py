@@ -1,6 +1,6 @@
-"""What TLS is configured with, for a listener or for a client: Kafka's ssl.* configurations as values.
+"""The TLS settings of a listener or of a client: Kafka's ssl.* configurations as values.
 
-Errors name configurations as they are here. Who reads them for a listener says which listener it is.
+Error messages use the names of configurations without a listener's prefix. The caller adds the listener.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ DEFAULT_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 
 
 class TlsError(Exception):
-    """The settings cannot be used. One line says which, why, and what to do."""
+    """The settings cannot be used. The message, on one line, has the setting, the reason, and the remedy."""
 
 
 @attrs.frozen(kw_only=True)
 class TlsSettings:
     """Each field has the name of a configuration after its ssl., with underscores for dots, and its meaning.
 
-    None: not set. Without a truststore the system's authorities are trusted, as Java trusts its own.
+    None means not set. Without a truststore the system's authorities are trusted, as Java trusts its own.
     """
 
     keystore_type: str = "JKS"
@@ -35,13 +35,13 @@ class TlsSettings:
     truststore_certificates: str | None = attrs.field(default=None, repr=False)
     enabled_protocols: tuple[str, ...] = DEFAULT_PROTOCOLS
     cipher_suites: tuple[str, ...] = ()
-    """Java's names. Empty: what OpenSSL thinks is safe."""
+    """Java's names of cipher suites. If it is empty, OpenSSL's defaults are used."""
     client_auth: str = "none"
-    """none, requested or required. For servers."""
+    """The client authentication of servers: none, requested or required."""
     endpoint_identification_algorithm: str = "https"
-    """https: the server's certificate has to be for the host that was dialled. Empty: for any. For clients."""
+    """The check of the server's certificate by clients. https: it has to be for the requested host. Empty: for any."""
     principal_mapping_rules: str = "DEFAULT"
     allow_dn_changes: bool = False
-    """Whether another certificate may have another distinguished name, when it is changed at run time."""
+    """True if a certificate that is changed at run time may have another distinguished name."""
     allow_san_changes: bool = False
-    """Whether another certificate may lack some of the former's alternative names."""
+    """True if the new certificate may lack some of the alternative names of the previous one."""

@@ -1,12 +1,12 @@
 """The transport of a connection with TLS (`kwire.runtime.transport.Transport`), for servers and for clients.
 
-OpenSSL works in memory here (`SSLObject`), and the bytes of the socket are handed to it. With a socket of its own it
-would go on reading for as long as a peer sends messages without data, such as requests for new keys, and one client
-could keep the whole broker busy. The time that both take of the CPU, for each request and for each GiB, is the same.
+OpenSSL works in memory here (`SSLObject`), and the bytes of the socket are passed to it. With a socket of its own it
+would continue to read for as long as a peer sends messages without data, such as requests for new keys, and one client
+could keep the whole broker busy. The CPU time of both, for each request and for each GiB, is the same.
 
-What is sent goes out in pieces. If the socket does not take all of a piece, the rest of its encrypted bytes is kept,
-and the piece counts as sent once they are out. Until then the sender comes with the same bytes again, which it does
-anyway. So a connection has at most one piece in memory, for sending, and one for receiving.
+Data is sent in pieces. If the socket does not take all of a piece, the rest of its encrypted bytes is kept, and the
+piece counts as sent once they are sent. Until then the sender passes the same bytes again, which it does anyway. So a
+connection has at most one piece in memory for sending, and one for receiving.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ from kwire.security.tls.names import MalformedName
 from kwire.security.tls.principals import NoMatchingRule
 
 PIECE_BYTES: Final = 64 * 1024
-"""What is encrypted and sent at once: four of TLS's records. With a quarter of it, sending takes a quarter longer."""
+"""The size of the data that is encrypted and sent at once: four TLS records. With a quarter of it, sending takes a
+quarter longer."""
 
 RECEIVED_BYTES: Final = 32 * 1024
-"""What is received and decrypted at once. It may be a thousand requests for new keys, which take some 50 ms."""
+"""The size of the data that is received and decrypted at once. It may be a thousand requests for new keys, which take
+about 50 ms."""
 
 MOST_SILENT_BYTES: Final = 128 * 1024
-"""The most that may come of a handshake, and after it without any data. A record has 16 KiB, and of a client's
-certificates OpenSSL takes 100 KiB."""
+"""The maximum number of bytes that a peer may send in a handshake, and later without any data. A record has 16 KiB, and
+OpenSSL accepts 100 KiB of client certificates."""
 
 NOTHING: Final = 0
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 
 PrincipalOf = Callable[[bytes], Principal]
-"""Whom a certificate, in DER, is for. Raises NoMatchingRule, MalformedName."""
+"""Returns the principal of a certificate in DER. Raises NoMatchingRule, MalformedName."""
 
 
 class TlsTransport:
-    """Encrypts what goes over `sock`, which is non-blocking.
+    """Encrypts the traffic of `sock`, which is non-blocking.
 
-    server_hostname: for clients: which host was dialled. `principal_of` is for servers that ask for a certificate.
+    server_hostname: for clients, the requested host. `principal_of` is for servers that request a certificate.
     """
 
     __slots__ = (
@@ -88,7 +90,7 @@ class TlsTransport:
         self._unsent = b""
         """Encrypted bytes that the socket has not taken."""
         self._owed = 0
-        """So many bytes that the caller has to send are among them. They do not count as sent yet."""
+        """The number of the caller's bytes in the piece that `_unsent` belongs to. They do not count as sent yet."""
         self._silent_bytes = 0
 
     def recv_into(self, room: memoryview, /) -> int:
@@ -102,7 +104,7 @@ class TlsTransport:
                 count = self._tls.read(len(room), room)  # type: ignore[assignment]
             except ssl.SSLWantReadError:
                 self._say()
-                raise BlockingIOError from None  # there may be more, but others have their turn first
+                raise BlockingIOError from None  # there may be more input, but other connections have their turn first
         self._silent_bytes = 0
         if self._outgoing.pending:
             self._say()
@@ -131,7 +133,7 @@ class TlsTransport:
         return sent
 
     def close(self) -> None:
-        """Says that nothing more will come, if there is room for that, and does not wait for an answer."""
+        """Sends the end of the TLS session (close_notify) if there is room for it, and does not wait for the peer's."""
         if self._is_shaken and not self._unsent:
             with suppress(OSError):
                 self._tls.unwrap()
@@ -144,7 +146,7 @@ class TlsTransport:
         return self._incoming.pending > 0 or self._tls.pending() > 0
 
     def _receive(self) -> int:
-        """Hands bytes of the socket to OpenSSL. Returns how many; 0 at the end. Raises BlockingIOError."""
+        """Passes bytes of the socket to OpenSSL. Returns their number; 0 at the end. Raises BlockingIOError."""
         data = self.sock.recv(RECEIVED_BYTES)
         self._silent_bytes += len(data)
         if self._silent_bytes > MOST_SILENT_BYTES:
@@ -153,7 +155,7 @@ class TlsTransport:
         return len(data)
 
     def _say(self) -> bool:
-        """Sends what TLS has to say by itself. Returns whether all of it is out; if not, the rest goes before data."""
+        """Sends the bytes that TLS produces on its own. Returns True if all were sent; the rest goes before data."""
         self._unsent += self._outgoing.read()
         if self._flush():
             return True
@@ -234,7 +236,7 @@ _CERTIFICATE_WANTED: Final = frozenset(("TLSV13_ALERT_CERTIFICATE_REQUIRED",))
 
 
 def _why_not(error: ssl.SSLError, server_side: bool) -> str:
-    """Why there is no TLS with the peer, for a log line that begins with who it is."""
+    """Returns the reason why TLS with the peer failed, for a log line that begins with the peer."""
     reason = error.reason or ""
     said = reason.partition("_ALERT_")[2].replace("_", " ").lower()
     if reason in _NO_TLS:
