@@ -52,7 +52,7 @@ async def handle(
         # Only brokers send these versions, for producers that they have checked.
         if not authorization.allows(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        # All are begun before the first is waited for, so that they wait for the replicas together.
+        # All are started before the first is awaited, so that they wait for the replicas together.
         answers = [
             (each, begun(_add(metadata, authorization, transactions, each, context))) for each in request.transactions
         ]
@@ -105,8 +105,8 @@ async def _add(
 def _unfit(
     metadata: MetadataService, authorization: Authorization, topics: Iterable[AddPartitionsToTxnTopic], context: Context
 ) -> Errors:
-    """Each partition once, with its error: NONE, UNKNOWN_TOPIC_OR_PARTITION, or TOPIC_AUTHORIZATION_FAILED for a client
-    that wants to write to an internal topic.
+    """Returns each partition once, with its error: NONE, UNKNOWN_TOPIC_OR_PARTITION, or TOPIC_AUTHORIZATION_FAILED for
+    a client that may not write to the topic. No client may write to an internal topic.
     """
     errors: Errors = {}
     for topic in topics:
@@ -126,7 +126,7 @@ def _unfit(
 
 
 def _results(topics: Iterable[AddPartitionsToTxnTopic], errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
-    """The error of each partition, as often as the request has it."""
+    """Returns the error of each partition, repeated as often as the request has the partition."""
     return [
         AddPartitionsToTxnTopicResult(
             topic.name,

@@ -1,4 +1,4 @@
-"""AlterConfigs: v0-2. Configurations that it does not name are reset, so prefer IncrementalAlterConfigs.
+"""AlterConfigs: v0-2. Configurations that are not in the request are reset, so prefer IncrementalAlterConfigs.
 
 * v2: flexible
 

@@ -1,10 +1,10 @@
 """AlterPartition: v2-3 (KIP-497).
 
-* v2: topic ids; all earlier versions are gone from Apache Kafka
+* v2: topic ids; Apache Kafka has removed all earlier versions
 * v3: new_isr_with_epochs (KIP-903)
 
-A leader asks for another ISR. Brokers of this cluster do not ask, because each can decide by itself. The rules are in
-`kwire.metadata.controller.partitions.isr_requests`.
+A leader requests a change of the ISR. Brokers of a kwire cluster do not send it, because each leader can change the ISR
+on its own. The rules are in `kwire.metadata.controller.partitions.isr_requests`.
 """
 
 from __future__ import annotations

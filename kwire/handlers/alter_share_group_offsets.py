@@ -1,6 +1,6 @@
 """AlterShareGroupOffsets: v0, flexible (KIP-932).
 
-Only of groups without members. A group that does not exist is made.
+Only offsets of groups without members can be altered. A group that does not exist is created.
 """
 
 from __future__ import annotations

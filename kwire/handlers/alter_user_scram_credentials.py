@@ -1,7 +1,7 @@
 """AlterUserScramCredentials: v0, flexible (KIP-554).
 
-The rules are in `kwire.metadata.controller.access.scram_users`. A change is in force for the next login; connections of
-the user go on.
+The rules are in `kwire.metadata.controller.access.scram_users`. A change applies to the next login; existing
+connections of the user are unaffected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def handle(
         authorization.check(context, Operation.ALTER, ResourceType.CLUSTER)
         return await metadata.change(alter_scram_credentials, request)
     except KafkaError as error:
-        # There is no error for the whole request.
+        # The response has no top-level error.
         names = dict.fromkeys([*(it.name for it in request.deletions), *(it.name for it in request.upsertions)])
         return AlterUserScramCredentialsResponse(
             results=[AlterUserScramCredentialsResult(name, error.code, error.message) for name in names]

@@ -3,12 +3,12 @@
 * v1: throttle_time_ms
 * v3: flexible; the client's software name and version; features (KIP-584)
 * v4: features whose lowest version is 0 are listed as supported (KAFKA-17011); v3 has them finalized only, as Kafka
-* v5: cluster_id and node_id of the broker the client thinks it reached (KIP-1242)
+* v5: cluster_id and node_id of the broker that the client expects (KIP-1242)
 
 A version that is not served is answered in v0 with UNSUPPORTED_VERSION and the list, so that a newer client can retry
 with an older version. Such a request cannot be decoded, so `request` is None.
 
-During an authentication the answer is ILLEGAL_SASL_STATE, and the connection is closed.
+During an authentication the response is ILLEGAL_SASL_STATE, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def _answer(metadata: MetadataService, request: ApiVersionsRequest | None, conte
 
 
 def _listed(served_versions: Mapping[int, range]) -> list[ApiVersion]:
-    """Produce is listed from 0, though 0 to 2 are refused, as Kafka does (KAFKA-18659: librdkafka reads a missing v0 as
-    a broker without compression)."""
+    """Returns the list of versions. As in Kafka, Produce is listed from v0, though v0 to v2 are refused (KAFKA-18659:
+    librdkafka takes a missing v0 for a broker without compression)."""
     return [
         ApiVersion(key, 0 if key == PRODUCE else versions.start, versions.stop - 1)
         for key, versions in served_versions.items()

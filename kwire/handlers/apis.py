@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 Read = Callable[[Reader, int], Any]
 Handler = Callable[[Any, "Context"], Any]
-"""Returns the response to a request, or None if there is none. One that has to wait returns a coroutine that does so.
+"""Returns the response to a request, or None if there is none. A handler that has to wait returns a coroutine.
 
 Raises CloseConnection if the request can have no response. The handler of ApiVersions is called with None for a request
 in a version that is not served."""
@@ -86,7 +86,7 @@ APIS: dict[int, Api] = dict(
     (
         _api(0, "produce", 3, 13, repeats=True),
         _api(1, "fetch", 4, 18),
-        _api(2, "list_offsets", 1, 11, repeats=True),  # what consumers and Spark ask after every poll
+        _api(2, "list_offsets", 1, 11, repeats=True),  # consumers and Spark send it after every poll
         _api(3, "metadata", 0, 13),
         _api(8, "offset_commit", 2, 10),
         _api(9, "offset_fetch", 1, 10),
@@ -164,18 +164,18 @@ APIS: dict[int, Api] = dict(
 
 @lru_cache
 def served_apis(*, unstable: bool) -> dict[int, Api]:
-    """The table. Without `unstable` it lacks the versions that Kafka serves only with unstable.api.versions.enable."""
+    """Returns the table. Versions that Kafka serves only with unstable.api.versions.enable are in it if `unstable`."""
     return dict(APIS) if unstable else {key: _stable(api) for key, api in APIS.items()}
 
 
 def bound_apis(node: object, *, unstable: bool) -> dict[int, Api]:
-    """The same table with handlers that use this node's services."""
+    """Returns the same table with handlers that use this node's services."""
     return {key: attrs.evolve(api, node=node) for key, api in served_apis(unstable=unstable).items()}
 
 
 @lru_cache
 def served_versions(*, unstable: bool) -> Mapping[int, range]:
-    """The answer of ApiVersions: the versions of each API in the table, by API key."""
+    """Returns the versions in the response of ApiVersions, by API key."""
     return MappingProxyType({key: api.versions for key, api in served_apis(unstable=unstable).items()})
 
 

@@ -1,7 +1,7 @@
 """Checks whether the client of a request is authorized, and reports its authorized operations (KIP-430).
 
-A client that may not see a resource does not learn whether it exists: a name is checked before it is looked up. Ids
-are not secret, so an unknown id is answered as unknown.
+Responses do not reveal to an unauthorized client whether a resource exists: a name is checked before it is looked up.
+Ids are not secret, so an unknown id is reported as unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kwire.security.audit import AuditLog
 
 NOT_ASKED: Final = -(1 << 31)
-"""The value of authorized operations for a client that did not ask for them."""
+"""The value of authorized operations if the request does not include them."""
 
 MAY_NOT_READ: Final = "The client is not authorized to read the topic."
 
@@ -56,7 +56,7 @@ class Authorization:
             raise refusal(operation, resource_type)
 
     def _decides(self, context: Context, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """As `allows`, for what the request is about: the audit log has the decision."""
+        """Returns what `allows` does, and writes the decision to the audit log."""
         allowed = self.authorizer.allows(context.requester, operation, resource_type, name)
         if not allowed or self.audit.has_all:
             api = APIS[context.api_key].name
@@ -76,12 +76,12 @@ class Authorization:
             case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER | ConfigResourceType.CLIENT_METRICS:
                 self.check(context, operation, ResourceType.CLUSTER)
             case _:
-                pass  # there is no such type, which the client will be told
+                pass  # the type does not exist, which is reported to the client later
 
     def divided(
         self, context: Context, operation: Operation, topics: list[T], name_of: Callable[[T], str | None]
     ) -> tuple[list[T], list[T]]:
-        """The topics that the client is authorized for, and the others. An unknown id has no name, and passes."""
+        """Returns the topics that the client is authorized for, and the others. Unknown ids have no name, and pass."""
         if self.authorizer.allows_all:
             return topics, []
         allowed: list[T] = []
@@ -96,7 +96,7 @@ class Authorization:
         """Like `PartitionTable.find`, with the client's authorization: raises TOPIC_AUTHORIZATION_FAILED as well."""
         if self.authorizer.allows_all:
             return self._partitions.find
-        # With every decision in the audit log, none is remembered.
+        # If every decision is in the audit log, none is cached.
         granted = frozenset() if self.audit.has_all else self.authorizer.granted(context.requester, operation)
         return partial(self._find, granted, context, operation)
 
@@ -120,7 +120,7 @@ class Authorization:
     def operations(
         self, context: Context, resource_type: ResourceType, name: str = CLUSTER_NAME, *, wanted: bool
     ) -> int:
-        """The client's operations on the resource, as a bit field of operation codes."""
+        """Returns the client's operations on the resource, as a bit field of operation codes."""
         if not wanted:
             return NOT_ASKED
         return sum(
@@ -130,19 +130,19 @@ class Authorization:
         )
 
     def cluster_operations(self, context: Context, *, wanted: bool) -> int:
-        """The client's operations on the cluster; 0 if it may not describe the cluster."""
+        """Returns the client's operations on the cluster; 0 if it may not describe the cluster."""
         if wanted and not self.allows(context, Operation.DESCRIBE, ResourceType.CLUSTER):
             return 0
         return self.operations(context, ResourceType.CLUSTER, wanted=wanted)
 
 
 def refusal(operation: Operation, resource_type: ResourceType) -> KafkaError:
-    """The error that is sent to the client. Its message is in Kafka's words, without the name: it may be a secret."""
+    """Returns the error for the client. Its message is Kafka's, without the resource name, which may be a secret."""
     resource = resource_type.name.lower().replace("_", " ")
     message = f"{resource.capitalize()} authorization failed. It needs {operation.name} on the {resource}."
     return KafkaError(REFUSALS[resource_type], message)
 
 
 def named_once(names: Iterable[str]) -> Set[str]:
-    """A request that names something twice is wrong, and that is said before anybody asks whether it is allowed."""
+    """Returns the names that occur once. Duplicates are an error, which is reported before authorization is checked."""
     return {name for name, count in Counter(names).items() if count == 1}

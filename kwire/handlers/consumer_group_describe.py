@@ -2,7 +2,7 @@
 
 * v1: member_type (KIP-1099)
 
-Groups of other kinds are unknown to it: GROUP_ID_NOT_FOUND.
+Groups of other types are GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 * v1: subscribed_topic_regex; new members choose their member id (KIP-1082)
 
-Members join, stay, change their subscription and leave with it. `groups/consumer/heartbeats.py` has the rules.
+Members use it to join, stay, change their subscription and leave. `groups/consumer/heartbeats.py` has the rules.
 """
 
 from __future__ import annotations

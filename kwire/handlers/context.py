@@ -1,4 +1,4 @@
-"""What a handler knows about the connection of a request, and how it closes that connection."""
+"""The context of a request: the connection's state for handlers, and the errors by which they close the connection."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ class Context:
     sasl: SaslSession | None = None
     """The authentication by SASL on this connection; None on a listener without SASL."""
     on_authenticated: Callable[[float | None], None] | None = None
-    """SaslAuthenticate calls it when the requester is known, with the seconds for which that lasts (None: for good)."""
+    """Called by SaslAuthenticate when the client is authenticated, with the session's lifetime in seconds (None: it
+    does not expire)."""
     on_authenticating_again: Callable[[], None] | None = None
-    """SaslHandshake calls it when a requester that is known begins to authenticate again."""
+    """Called by SaslHandshake when an authenticated client begins to re-authenticate."""
     fetch_throttle_ms: Callable[[int], int] | None = None
-    """While anybody has a quota: for how many milliseconds a consumer has to pause before it gets so many bytes."""
+    """Returns the throttle time in ms before a consumer may get that many bytes; None while no client has a quota."""
     on_closed: Callable[[], None] | None = None
     """Called once the connection is closed; a handler sets it."""
 

@@ -4,7 +4,7 @@
 * v2: flexible
 * v3: resources of the type user (KIP-373)
 
-Once it is answered, this broker goes by the new ACLs. The rules are in `kwire.metadata.controller.access.acls`.
+This broker uses the new ACLs when the response is sent. The rules are in `kwire.metadata.controller.access.acls`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreateDelegationToken: v1-3.
 
 * v2: flexible
-* v3: tokens of other owners, and who asked for the token (KIP-373)
+* v3: tokens of other owners, and the requester of the token (KIP-373)
 
 The rules are in `kwire.metadata.controller.access.delegation_tokens`.
 """
@@ -45,7 +45,7 @@ async def handle(
         if owner != requester:
             authorization.check(context, Operation.CREATE_TOKENS, ResourceType.USER, str(owner))
         check_renewers(request)
-        # As in Kafka, where the controller refuses the rest.
+        # As in Kafka, where the controller makes the remaining checks.
         response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = 0
         tokens = tokens_of(metadata)
         record = await metadata.change(create_token, request, owner=owner, requester=requester)

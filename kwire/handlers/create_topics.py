@@ -73,7 +73,7 @@ async def handle(
 
 
 def _hide_configs(created: CreatableTopicResult) -> None:
-    """As in Kafka, for a client that may create the topic but may not see its configurations."""
+    """Hides the configurations, as in Kafka, from a client that may create the topic but may not describe them."""
     if not created.error_code:
         created.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         created.num_partitions = created.replication_factor = -1

@@ -2,8 +2,8 @@
 
 * v2: flexible
 
-An offset of -1 means the high watermark. The answer waits until the leader has deleted the records, and all other live
-replicas too, for at most timeout_ms. The low watermark in it is the lowest of their log start offsets.
+An offset of -1 means the high watermark. The response waits until the leader and all other live replicas have deleted
+the records, for at most timeout_ms. Its low watermark is the lowest of their log start offsets.
 """
 
 from __future__ import annotations

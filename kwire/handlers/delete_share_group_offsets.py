@@ -1,6 +1,6 @@
 """DeleteShareGroupOffsets: v0, flexible (KIP-932).
 
-Only of groups without members, and of whole topics.
+Only offsets of groups without members, and of whole topics, can be deleted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DeleteShareGroupState: v0 (KIP-932).
 
-The coordinator of a share group sends it when the group, or its offsets, are deleted. A state that is not there is
-deleted already.
+The coordinator of a share group sends it when the group, or its offsets, are deleted. A state that does not exist is
+treated as deleted.
 """
 
 from __future__ import annotations

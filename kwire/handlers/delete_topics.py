@@ -63,9 +63,9 @@ async def handle(
 def _take_denied(
     metadata: MetadataService, authorization: Authorization, context: Context, request: DeleteTopicsRequest
 ) -> list[DeletableTopicResult]:
-    """Takes the topics out of the request that the client may not delete, and returns the answers to them.
+    """Removes the topics that the client may not delete from the request, and returns their results.
 
-    Topics that are named wrongly stay in it.
+    Topics that are not named correctly, for example twice, stay in the request.
     """
     if not metadata.config.delete_topic_enable or authorization.allows(context, Operation.DELETE, ResourceType.CLUSTER):
         return []
@@ -80,7 +80,7 @@ def _take_denied(
         topic = image.topics_by_id.get(topic_id) if name is None else image.topics.get(name)
         shown = name if topic is None else topic.name
         if shown is None:
-            return False  # unknown ids are no secret
+            return False  # unknown ids are not secret
         is_visible = authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, shown)
         if name is not None and (topic is None or not is_visible):
             needed, is_refused = Operation.DESCRIBE, not is_visible
@@ -88,7 +88,7 @@ def _take_denied(
             needed = Operation.DELETE
             is_refused = not authorization.allows(context, needed, ResourceType.TOPIC, shown)
         if is_refused:
-            # Whoever asks by id is told the name, if it is allowed to see it.
+            # A topic that is requested by id has its name in the response if the client may describe it.
             told = shown if name is not None or is_visible else None
             error = refusal(needed, ResourceType.TOPIC)
             denied.append(DeletableTopicResult(told, topic_id, error.code, error.message))

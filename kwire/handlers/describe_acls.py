@@ -4,7 +4,7 @@
 * v2: flexible
 * v3: resources of the type user (KIP-373)
 
-The ACLs that the filter matches, by resource. With a number in the filter that means nothing, none does.
+Returns the ACLs that the filter matches, by resource. A filter with a number that has no meaning matches none.
 """
 
 from __future__ import annotations

@@ -53,5 +53,5 @@ def handle(
 
 
 def _loggers() -> dict[str, str]:
-    """Kafka's tools expect a logger named root; everything that kwire logs is below one logger."""
+    """Returns the levels of loggers. Kafka's tools expect a logger named root; all of kwire's are below one logger."""
     return {"root": logging.getLevelName(logging.getLogger("kwire").getEffectiveLevel())}

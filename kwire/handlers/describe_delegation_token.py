@@ -1,10 +1,10 @@
 """DescribeDelegationToken: v1-3.
 
 * v2: flexible
-* v3: who asked for a token (KIP-373)
+* v3: the requester of a token (KIP-373)
 
-A client sees the tokens that it owns, asked for, or may renew, and those that it may describe: by their ids, or by
-their owners. It gets their secrets. Tokens that have expired are seen until they are removed.
+The response has the tokens that the client owns, requested, or may renew, and those that it may describe: by their ids,
+or by their owners. It has their secrets. Expired tokens are in it until they are removed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def handle(
 def _found(
     metadata: MetadataService, authorization: Authorization, request: DescribeDelegationTokenRequest, context: Context
 ) -> Iterator[DelegationTokenRecord]:
-    """`request.owners` are whose tokens are asked for; None: everybody's."""
+    """Yields the tokens that the client may see. `request.owners` restricts them to those that one of these principals
+    owns, has requested, or may renew; None: no restriction."""
     wanted = None
     if request.owners is not None:
         wanted = {f"{it.principal_type}:{it.principal_name}" for it in request.owners}

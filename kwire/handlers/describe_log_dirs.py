@@ -71,7 +71,7 @@ def _describe(
 
 
 Row = tuple[str, int, int, int, bool]
-"""Topic, partition, size (bytes), lag (offsets), and whether it is the copy of a move in progress."""
+"""Topic, partition, size (bytes), lag (offsets), and True if it is the copy of a move in progress."""
 
 
 def _partitions(

@@ -1,8 +1,8 @@
 """DescribeProducers: v0 (KIP-664).
 
 Lists every producer with state in this broker's replica, leader or not, including those without transactions. A
-producer with an open transaction has the transaction's first offset. If the coordinator does not know the transaction,
-or has ended it, it is hanging.
+producer with an open transaction has the transaction's first offset. A transaction that its coordinator does not have,
+or has ended, is hanging.
 """
 
 from __future__ import annotations

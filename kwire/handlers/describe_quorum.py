@@ -1,10 +1,10 @@
 """DescribeQuorum: v0-2.
 
-* v1: when a replica fetched last, and had caught up last
+* v1: the times when a replica last fetched, and was last caught up
 * v2: error messages, directory ids, addresses of the controllers (KIP-853)
 
 kwire has no quorum: its nodes share one ordered log. In the terms of Kafka's tools, the controller (the node that
-reacts to the life and death of others) is the leader and the only voter. All other nodes are observers.
+reacts when other nodes start or fail) is the leader and the only voter. All other nodes are observers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def handle(
         return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
     asked = [(topic.topic_name, [it.partition_index for it in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
-        # Kafka has this one partition, too, and answers for others like this.
+        # Kafka also has only this partition, and responds to others like this.
         return DescribeQuorumResponse(
             error_message=None,
             topics=[
@@ -73,7 +73,7 @@ def handle(
     live = metadata.image.live_brokers()
     states = {it.broker_id: ReplicaState(it.broker_id, log_end_offset=end_offset) for it in live}
     for state in states.values():
-        # Everybody in service reads the log as it grows; how far each has come, only it knows.
+        # Every node in service reads the log as it grows; only the node itself has its position.
         state.last_fetch_timestamp = state.last_caught_up_timestamp = now_ms
     answer = DescribeQuorumResponsePartitionData(
         partition_index=0,

@@ -2,7 +2,8 @@
 
 * v1: lag (KIP-1226)
 
-Without topics, of all partitions that the group has initialized. A partition without a state has start offset -1.
+A request without topics is for all partitions that the group has initialized. A partition without a state has start
+offset -1.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _wanted(
     context: Context,
     asked: DescribeShareGroupOffsetsRequestGroup,
 ) -> tuple[dict[Uuid, tuple[str, Collection[int]]], list[DescribeShareGroupOffsetsResponseTopic]]:
-    """Name and partitions of the topics that may be described, and the answers for the others."""
+    """Returns the name and the partitions of the topics that may be described, and the results of the others."""
     wanted: dict[Uuid, tuple[str, Collection[int]]] = {}
     if asked.topics is None:
         for topic_id, indexes in groups.initialized_share_partitions(asked.group_id).items():
@@ -146,7 +147,8 @@ def _has_a_lag(summary: ShareStateSummary) -> bool:
 def _partition(
     partition: int, summary: ShareStateSummary, end_offset: int | ErrorCode | None
 ) -> DescribeShareGroupOffsetsResponsePartition:
-    """As in Kafka, a state that cannot be read has no offset and no error, but an unknown end is an error."""
+    """Returns a partition's result. As in Kafka, an unreadable state has no offset and no error, but an unknown end
+    offset is an error."""
     if summary.error:
         return DescribeShareGroupOffsetsResponsePartition(partition, NO_OFFSET)
     if isinstance(end_offset, ErrorCode):

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials: v0, flexible (KIP-554).
 
-Says which mechanisms a user has, with how many iterations; a client needs the latter anyway.
+Returns a user's mechanisms with their iterations, which a client needs anyway.
 """
 
 from __future__ import annotations

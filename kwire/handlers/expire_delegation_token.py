@@ -26,7 +26,7 @@ async def handle(
     expires_ms = NO_TIME
     try:
         check_connection(context)
-        expires_ms = 0  # As in Kafka, where the controller refuses the rest.
+        expires_ms = 0  # as in Kafka, where the controller makes the remaining checks
         tokens = tokens_of(metadata)
         expires_ms = await metadata.change(
             expire_token,

@@ -95,7 +95,7 @@ def handle(
 
 
 def _nearness(metadata: MetadataService, context: Context, rack: str) -> Callable[[int], bool] | None:
-    """Says of brokers whether a consumer in that rack should read from them. None if this one is as good as any."""
+    """Returns a test for brokers from which a consumer in `rack` should read; None if this broker is as good as any."""
     if metadata.config.replica_selector_class is None or metadata.config.broker_rack == rack:
         return None
 
@@ -121,15 +121,15 @@ def _answer(
     response = to_response(fetch, result)
     if limits.follower is not None:
         limits.follower.sent()
-    elif result.leader_moved:  # followers know the brokers' own addresses
+    elif result.leader_moved:  # followers have the brokers' own addresses
         response.node_endpoints = node_endpoints(nodes, context, NodeEndpoint)
     return response
 
 
 def _throttled(fetch_sessions: FetchSessions, fetch: FetchContext, throttle_ms: int) -> FetchResponse:
-    """Nothing of what was found: the consumer has to pause, and asks again.
+    """Returns an empty response with the throttle time: the consumer has to pause, and fetches again.
 
-    As in Kafka, a session that would have begun with this answer does not exist.
+    As in Kafka, a session that would have begun with this response does not exist.
     """
     session = fetch.session
     if session is None:
@@ -137,7 +137,7 @@ def _throttled(fetch_sessions: FetchSessions, fetch: FetchContext, throttle_ms: 
     if not fetch.incremental:
         fetch_sessions.close(session.session_id)
         return FetchResponse(throttle_time_ms=throttle_ms)
-    # The session was told nothing, so it reads the same partitions again.
+    # The response has no partitions, so the session reads the same ones again.
     return FetchResponse(throttle_time_ms=throttle_ms, session_id=session.session_id)
 
 
@@ -173,7 +173,7 @@ def _begin(
         for partition in topic.partitions
     ]
     if request.session_id == NO_SESSION and request.session_epoch == FINAL_EPOCH:
-        if len(wanted) > 1:  # a partition that is named twice is read once, as the last one wants it
+        if len(wanted) > 1:  # a duplicate partition is read once, with the values of its last entry
             wanted = list({(it.topic, it.index): it for it in wanted}.values())
         return FetchContext(wanted, None, incremental=False)
     forgotten = [
@@ -190,7 +190,7 @@ def _begin(
 
 
 def _reader(authorization: Authorization, request: FetchRequest, replica_id: int, context: Context) -> Hashable:
-    """What the answers to a session's requests depend on, beside its partitions."""
+    """Returns the values on which the responses to a session depend, besides its partitions."""
     consumer = context.requester, request.isolation_level, request.rack_id
     if replica_id == CONSUMER:
         return context.api_version, consumer
@@ -227,7 +227,7 @@ async def _wait_for_data(
             if session is not None and session.parked is parked:
                 session.parked = None
         if not woken and not result.size:
-            break  # nothing has changed
+            break  # there is no new data
         if limits.follower is not None:
             limits.follower.read_again(clock.monotonic_ms())
         result = read_partitions(find, fetch.partitions, limits)

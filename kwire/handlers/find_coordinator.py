@@ -7,7 +7,8 @@
 * v6: share-partitions (KIP-932), for brokers: the key is `group:topic id:partition`
 
 The first lookup of a group creates `__consumer_offsets`, the first of a transactional id `__transaction_state`, and the
-first of a share-partition `__share_group_state`. No other request creates them. Before that, they have no coordinator.
+first of a share-partition `__share_group_state`. No other request creates these topics. Before that there are no
+coordinators.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 * v4: states_filter, group_state (KIP-518)
 * v5: types_filter, group_type (KIP-848)
 
-Lists the groups that this broker coordinates; a client asks every broker. While one of the broker's partitions is being
-loaded the list would be incomplete, so the answer is COORDINATOR_LOAD_IN_PROGRESS.
+Lists the groups that this broker coordinates; a client sends it to every broker. While one of the broker's partitions
+is being loaded the list would be incomplete, so the response is COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations

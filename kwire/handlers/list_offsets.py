@@ -12,8 +12,8 @@
 
 Spark requests -2 and -1 after every poll, so these two only read integers.
 
-Replica id -1 is a consumer, and -2 the debugging consumer of Kafka's tools: it may ask any replica, and sees all that
-this one has. Followers have their own ids.
+Replica id -1 is a consumer, and -2 the debugging consumer of Kafka's tools: it may query any replica, and gets offsets
+up to the replica's log end. Followers have their own ids.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def handle(authorization: Authorization, request: ListOffsetsRequest, context: C
 
 
 def _not_known_yet(version: int) -> KafkaError:
-    """A new leader does not know yet what the one before it has committed, and an end that clients have seen must not
-    go back (KIP-207)."""
+    """Returns the error of a new leader that does not have the high watermark yet: an end offset that clients have seen
+    must not go back (KIP-207)."""
     return KafkaError(
         ErrorCode.OFFSET_NOT_AVAILABLE
         if version >= FIRST_VERSION_WITH_NOT_AVAILABLE
@@ -128,7 +128,7 @@ def _earliest(partition: Partition, index: int) -> ListOffsetsPartitionResponse:
 
 
 def _search(partition: Partition, wanted: ListOffsetsPartition, end: int, version: int) -> ListOffsetsPartitionResponse:
-    """Finds an offset below `end` by timestamp, or answers one of the rarer negative timestamps."""
+    """Finds an offset below `end` by timestamp, or handles one of the rarer negative timestamps."""
     index, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < EARLIEST_PENDING_UPLOAD or version < FIRST_VERSION_OF.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

@@ -1,6 +1,6 @@
 """ListPartitionReassignments: v0 (KIP-455).
 
-The reassignments in progress, of all topics or of some partitions. Partitions that do not exist are left out.
+Lists the reassignments in progress, of all topics or of some partitions. Partitions that do not exist are left out.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ async def _create_and_describe(
     request: MetadataRequest,
     context: Context,
 ) -> MetadataResponse:
-    """The response as it is before the topics exist; the next request gets the topics."""
+    """Creates topics, and returns the response without them; they are in the next response."""
     created: dict[str, ErrorCode] = {}
     for name in dict.fromkeys(topic.name for topic in request.topics or ()):
         if name is None or name in metadata.image.topics:
@@ -93,7 +93,7 @@ async def _create_and_describe(
 async def _create(
     authorization: Authorization, auto_topic_creation: AutoTopicCreation, context: Context, name: str
 ) -> ErrorCode:
-    """Creates a topic that did not exist, if it can be created, and returns the error to answer."""
+    """Creates a topic that did not exist, if it can be created, and returns the error for the response."""
     try:
         if not authorization.allows(context, Operation.CREATE, ResourceType.CLUSTER):
             authorization.check(context, Operation.CREATE, ResourceType.TOPIC, name)
@@ -113,7 +113,7 @@ def _describe(
     context: Context,
     created: Mapping[str, ErrorCode],
 ) -> MetadataResponse:
-    """`created` has the errors to answer for topics that did not exist when the request arrived."""
+    """Returns the response. `created` has the errors of topics that did not exist when the request arrived."""
     try:
         topics = _topics(metadata, authorization, request, context, created)
     except KafkaError as error:
@@ -153,7 +153,7 @@ def _key(request: MetadataRequest, context: Context) -> Hashable:
 
 
 def _creates_topics(metadata: MetadataService, request: MetadataRequest) -> bool:
-    """Whether the request asks for a topic that does not exist and that the request may create."""
+    """Returns True if the request has a topic that does not exist and that the request may create."""
     known = metadata.image.topics
     return (
         request.allow_auto_topic_creation
@@ -217,7 +217,7 @@ def _topics(
 
 
 def _unknown(name: str) -> ErrorCode:
-    """The error for a topic that does not exist."""
+    """Returns the error for a topic that does not exist."""
     try:
         check_topic_name(name)
     except KafkaError as error:

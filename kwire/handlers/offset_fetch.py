@@ -1,6 +1,6 @@
 """OffsetFetch: v1-10.
 
-* v2: error_code; topics of null ask for all of the group's offsets
+* v2: error_code; null instead of topics requests all of the group's offsets
 * v3: throttle_time_ms
 * v5: committed_leader_epoch (KIP-320)
 * v6: flexible
@@ -51,7 +51,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 @attrs.define(eq=False)
 class _Answer:
-    """A group's answer. `held` is set when its offsets are committed; None if they are already."""
+    """A group's response. `held` is set when its offsets are committed, and None if they are already."""
 
     group: OffsetFetchResponseGroup
     held: Future[KafkaError | None] | None = None

@@ -4,7 +4,7 @@
 * v3: replica_id
 * v4: flexible
 
-Returns where a leader epoch ended, which tells a reader whether the log was truncated.
+Returns the end offset of a leader epoch, by which a reader detects that the log was truncated.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 * v13: topic ids instead of names (KIP-516)
 
 `kwire.replicas.append` decides whether a batch is appended, and when that is acknowledged. With acks=0 there is no
-response, so an error closes the connection; the producer cannot learn more.
+response, so an error closes the connection; it cannot be reported in another way.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_IDS = 13
 MAX_TOLD_NAME_LENGTH = 249
-"""The most characters of a topic's name in a log line: a client may send a name that is longer than allowed."""
+"""The maximum length of a topic's name in a log line: a client may send a name that is longer than allowed."""
 
 
 def handle(
@@ -101,7 +101,7 @@ def _answer(nodes: Nodes, response: ProduceResponse, appends: Appends, context: 
 
 
 def _is_transactional(request: ProduceRequest) -> bool:
-    """Whether one of its batches is. The others need no transactional id, even if the request has one."""
+    """Returns True if a batch is transactional. Others need no transactional id, even if the request has one."""
     return any(_has_flag(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
 
 
@@ -121,9 +121,9 @@ def _has_flag(batch: bytes | bytearray | memoryview) -> bool:
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """Each partition once, even if it is named several times.
+    """Returns each partition once, even if the request has it several times.
 
-    As in Kafka, the last one counts, unless an earlier one is no batch, which is the error of the partition then.
+    As in Kafka, the last entry counts, unless the records of one are not a batch, which is the partition's error then.
     """
     if len(topics) == 1 and len({data.index for data in topics[0].partition_data}) == len(topics[0].partition_data):
         return topics
@@ -139,7 +139,7 @@ def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
 
 
 def _unacknowledged(response: ProduceResponse) -> CloseConnection:
-    """The error that closes the connection of a producer with acks=0: the first of the response."""
+    """Returns the error that closes the connection of a producer with acks=0: the first one in the response."""
     topic, answer = next(
         (topic, answer) for topic in response.responses for answer in topic.partition_responses if answer.error_code
     )

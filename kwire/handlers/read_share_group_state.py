@@ -1,6 +1,6 @@
 """ReadShareGroupState: v0 (KIP-932).
 
-The leader of a share-partition sends it when it begins. Its leader epoch fences the leaders before it.
+The leader of a share-partition sends it when it becomes leader. Its leader epoch fences earlier leaders.
 """
 
 from __future__ import annotations

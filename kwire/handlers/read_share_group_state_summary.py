@@ -2,8 +2,8 @@
 
 * v1: delivery_complete_count (KIP-1226)
 
-The coordinator of a share group sends it to describe the group's offsets. A state that is not there is no error: its
-start offset is -1.
+The coordinator of a share group sends it to describe the group's offsets. A missing state is not an error: its start
+offset is -1.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """SaslAuthenticate: v0-2.
 
-* v1: session_lifetime_ms, after which the client has to authenticate again (KIP-368)
+* v1: session_lifetime_ms, after which the client has to re-authenticate (KIP-368)
 * v2: flexible
 
 Passes the client's bytes to the exchange that SaslHandshake began (`kwire.security.sasl.exchange`). When the client is
-known its connection is told. A failure is answered after connection.failed.authentication.delay.ms, and closes the
-connection.
+authenticated, its connection is notified. The response to a failure is sent after
+connection.failed.authentication.delay.ms, and closes the connection.
 
-After SaslHandshake v0 there is no request around the mechanism's bytes (`TOKEN_VERSION`), and no answer to failures.
+After SaslHandshake v0 the mechanism's bytes are sent without a request (`TOKEN_VERSION`), and failures get no response.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AFTER_AUTHENTICATION = "SaslAuthenticate request received after successful authe
 
 @attrs.define
 class Token:
-    """The mechanism's bytes, as all that a frame has."""
+    """The mechanism's bytes, as the whole content of a frame."""
 
     data: bytes
 

@@ -2,9 +2,9 @@
 
 * v1: SaslAuthenticate follows; after v0 the mechanism's bytes follow, in frames without a header (KIP-152)
 
-The client names its mechanism, for its first authentication or for the next one (KIP-368). On a listener without SASL,
-and when there is nothing to authenticate, the answer is ILLEGAL_SASL_STATE, and the connection goes on. A mechanism
-that is not enabled ends it; as in Kafka there is an answer the first time only.
+The client selects its mechanism, for its first authentication or for re-authentication (KIP-368). On a listener without
+SASL, and when re-authentication is not possible, the response is ILLEGAL_SASL_STATE, and the connection stays open. A
+mechanism that is not enabled closes it; as in Kafka, there is a response only at the first authentication.
 """
 
 from __future__ import annotations

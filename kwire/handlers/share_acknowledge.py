@@ -2,8 +2,8 @@
 
 * v2: is_renew_ack, acquisition_lock_timeout_ms (KIP-1222)
 
-The request belongs to a share session, which a ShareFetch has opened. It says what became of delivered records, and is
-answered when the share coordinator has recorded that.
+The request belongs to a share session, which a ShareFetch has opened. It acknowledges delivered records, and the
+response is sent when the share coordinator has recorded that.
 """
 
 from __future__ import annotations

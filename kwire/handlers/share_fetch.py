@@ -2,13 +2,13 @@
 
 * v2: share_acquire_mode (KIP-1206), is_renew_ack (KIP-1222)
 
-A request belongs to a share session (`kwire.share.leader.sessions`). It may bring acknowledgements. Both halves are
-begun at once, and the response has the outcome of both. One that renews locks fetches nothing.
+A request belongs to a share session (`kwire.share.leader.sessions`). It may have acknowledgements. Fetching and
+acknowledging start together, and the response has the results of both. A request that renews locks fetches nothing.
 
 As in Fetch, records are ranges of segment files with whole batches, which the connection sends from the page cache. The
-acquired offsets say which of their records the member has. `kwire.share.leader.fetching` reads and acquires them.
+acquired offsets are those of the records that the member has. `kwire.share.leader.fetching` reads and acquires them.
 
-An unknown topic id is an error of its partitions, as KIP-932 says, and an unknown acquire mode is INVALID_REQUEST.
+An unknown topic id is an error of its partitions, as in KIP-932, and an unknown acquire mode is INVALID_REQUEST.
 Kafka 4.3.1 fails with UNKNOWN_SERVER_ERROR in both cases.
 """
 
@@ -77,7 +77,7 @@ async def handle(
     except KafkaError as error:
         sharing.counts.failed_fetches += 1
         if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED and request.max_wait_ms > 0:
-            await ParkedFetch(request.max_wait_ms / 1000)  # as in Kafka: it would ask again at once
+            await ParkedFetch(request.max_wait_ms / 1000)  # as in Kafka: the member would fetch again at once
         return ShareFetchResponse(error_code=error.code, error_message=error.message)
     if session.is_first:
         context.on_closed = partial(sharing.disconnected, context)

@@ -1,6 +1,6 @@
 """ShareGroupDescribe: v1, flexible (KIP-932).
 
-Groups of other kinds are unknown to it: GROUP_ID_NOT_FOUND.
+Groups of other types are GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations

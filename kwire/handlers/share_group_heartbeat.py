@@ -1,6 +1,6 @@
 """ShareGroupHeartbeat: v1, flexible (KIP-932).
 
-Members join, stay, change their subscription and leave with it. `groups/share/heartbeats.py` has the rules.
+Members use it to join, stay, change their subscription and leave. `groups/share/heartbeats.py` has the rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kwire.metadata.service import MetadataService
 
 MAX_MEMBER_ID_LENGTH: Final = 36
-"""That of a UUID as text."""
+"""The maximum length of a member id: that of a UUID as text."""
 
 
 def handle(

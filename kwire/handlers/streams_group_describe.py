@@ -2,7 +2,7 @@
 
 * v1: assignor_name; include_topology_description, topology_description and its status (KIP-1331)
 
-Groups of other kinds are unknown to it: GROUP_ID_NOT_FOUND.
+Groups of other types are GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations

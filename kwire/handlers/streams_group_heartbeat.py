@@ -2,8 +2,8 @@
 
 * v1: topology_description_required (KIP-1331); acceptable_recovery_lag, and tasks that warm up
 
-Members join, stay, report their tasks and leave with it. `groups/streams/heartbeats.py` has the rules. Internal topics
-that are missing are created beside it (`groups/streams_topics.py`).
+Members use it to join, stay, report their tasks and leave. `groups/streams/heartbeats.py` has the rules. Missing
+internal topics are created in the background (`groups/streams_topics.py`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _with_topics(
     context: Context,
     answer: Answer,
 ) -> StreamsGroupHeartbeatResponse:
-    """Creates what is missing, and tells the member why it is still missing."""
+    """Starts to create missing internal topics, and reports to the member why they are missing."""
     if answer.to_create:
         denied = _denied(authorization, context, answer.to_create)
         if denied:
@@ -121,7 +121,7 @@ def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
     statuses.append(Status(StatusCode.MISSING_INTERNAL_TOPICS, detail))
 
 
-# What is refused
+# Checks
 
 
 def _check_topics(authorization: Authorization, context: Context, topology: Topology) -> None:
@@ -161,9 +161,9 @@ def _is_valid(name: str) -> bool:
 
 
 def _check_supported(request: StreamsGroupHeartbeatRequest, api_version: int) -> None:
-    """Raises KafkaError(INVALID_REQUEST) for what Apache Kafka 4.3.1 does not support yet.
+    """Raises KafkaError(INVALID_REQUEST) for features that Apache Kafka 4.3.1 does not support yet.
 
-    From v1 on members tell how far their tasks are, and so have tasks that warm up.
+    From v1 on, members report the progress of their tasks, and so can have warm-up tasks.
     """
     if request.instance_id is not None:
         raise _invalid("Static membership is not yet supported.")

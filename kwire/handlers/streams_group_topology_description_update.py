@@ -1,6 +1,6 @@
 """StreamsGroupTopologyDescriptionUpdate: v0, flexible (KIP-1331).
 
-A member that was asked for it describes its topology. `groups/streams/descriptions.py` has the rules.
+A member sends it to describe its topology on request. `groups/streams/descriptions.py` has the rules.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def handle(
 
 
 def _check(groups: GroupService, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
-    """Raises KafkaError: UNSUPPORTED_VERSION if topologies are not described here, INVALID_REQUEST."""
+    """Raises KafkaError: UNSUPPORTED_VERSION if the broker stores no descriptions of topologies, INVALID_REQUEST."""
     if not groups.describes_topologies:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,

@@ -81,10 +81,10 @@ async def handle(
 async def _enlist(
     groups: GroupService, transactions: TransactionService, request: TxnOffsetCommitRequest, version: int
 ) -> None:
-    """Makes sure that the group's partition is part of the transaction: the offsets are to be committed at once.
+    """Makes sure that the group's partition is part of the transaction, so that the offsets can be committed at once.
 
-    Raises KafkaError. Offsets behind the transaction's marker would stay pending for ever, so a marker that comes while
-    this waits makes it ask again.
+    Raises KafkaError. Offsets after the transaction's marker would stay pending for ever, so if a marker arrives while
+    this waits, the request to the transaction's coordinator is repeated.
     """
     producer = (request.producer_id, request.producer_epoch)
     topic, index = groups.find_partition(request.group_id)
@@ -103,14 +103,14 @@ async def _enlist(
 
 
 def _known(error: ErrorCode, version: int) -> ErrorCode:
-    """The error in the form that this version's clients know, as in Kafka's AddPartitionsToTxnManager and KafkaApis."""
+    """Returns the error that clients of this version support, as in Kafka's AddPartitionsToTxnManager and KafkaApis."""
     match error:
         case ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         case ErrorCode.TRANSACTION_ABORTABLE if version < FIRST_VERSION_WITH_ABORTABLE:
             return ErrorCode.INVALID_TXN_STATE
         case ErrorCode.NETWORK_EXCEPTION:
-            # The transaction's coordinator did not answer. With this one clients retry without looking for the group's.
+            # The transaction's coordinator did not respond. With this error clients retry without FindCoordinator.
             return _known(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)
         case ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if version < FIRST_VERSION_THAT_WAITS_FOR_LOADING:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

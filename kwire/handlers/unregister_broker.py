@@ -1,6 +1,6 @@
 """UnregisterBroker: v0.
 
-Forgets a broker that does not come back (KIP-631). One that is in service is not forgotten: it has to be stopped first.
+Removes a broker that will not return (KIP-631). A broker in service cannot be removed: it has to be stopped first.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 * v1: delivery_complete_count (KIP-1226); -1 before
 
-The leader of a share-partition sends it before it acknowledges what its members have acknowledged.
+The leader of a share-partition sends it before it responds to the acknowledgements of members.
 """
 
 from __future__ import annotations

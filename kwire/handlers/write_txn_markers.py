@@ -4,7 +4,7 @@
 * v2: transaction_version (KIP-1228): from 2 on a marker's epoch is above that of the transaction's records
 
 A coordinator sends it to the leaders of a transaction's partitions, and an admin client to end a hanging transaction
-(KIP-664). Each partition has its own answer. As with acks=-1, the response waits until the marker is committed. As in
+(KIP-664). Each partition has its own result. As with acks=-1, the response waits until the marker is committed. As in
 Kafka, a partition of `__consumer_offsets` that is being loaded is NOT_LEADER_OR_FOLLOWER, and the sender retries.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kwire.runtime.clock import Clock
 
 Results = dict[int, dict[str, dict[int, WritableTxnMarkerPartitionResult]]]
-"""By producer id, topic and partition. Several markers for the same one have one result, the last one's."""
+"""The results by producer id, topic and partition. Several markers for the same key have one result, the last one's."""
 Pending = list[tuple[WritableTxnMarkerPartitionResult, Acknowledgement]]
 
 

@@ -1,4 +1,4 @@
-"""What the three APIs about ACLs have in common."""
+"""Helpers of the three APIs for ACLs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def check_known(*numbers: int) -> None:
-    """Closes the connection if one is the number for what is unknown. As in Kafka, that is no valid request.
+    """Closes the connection if one of the numbers is UNKNOWN. As in Kafka, such a request is not valid.
 
-    Other numbers without a meaning are refused by themselves.
+    Other numbers without a meaning are refused elsewhere, each with an error.
     """
     if UNKNOWN in numbers:
         raise CloseConnection(
@@ -27,7 +27,7 @@ def check_known(*numbers: int) -> None:
 
 
 def standard_authorizer(authorization: Authorization) -> StandardAuthorizer:
-    """The broker's authorizer. Raises KafkaError(SECURITY_DISABLED) if it goes by no ACLs."""
+    """Returns the broker's authorizer. Raises KafkaError(SECURITY_DISABLED) if it does not use ACLs."""
     if isinstance(authorization.authorizer, StandardAuthorizer):
         return authorization.authorizer
     raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")

@@ -1,4 +1,4 @@
-"""What OffsetCommit and TxnOffsetCommit share: offsets are committed only for partitions that exist.
+"""Helpers of OffsetCommit and TxnOffsetCommit: offsets are committed only for partitions that exist.
 
 Each other partition gets its own error; the rest of the request is carried out.
 """
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer", OffsetCommitResponseTopic, TxnOffsetCommitResponseTop
 
 @attrs.frozen
 class Missing:
-    """The partitions of a topic that do not exist, and the error that says so."""
+    """The partitions of a topic that do not exist, and their error."""
 
     name: str
     topic_id: Uuid
@@ -31,7 +31,7 @@ class Missing:
 
 
 def committed_name(image: MetadataImage, topic: Topic, *, by_id: bool) -> str | None:
-    """The topic's name; None if no topic has this id."""
+    """Returns the topic's name; None if no topic has this id."""
     if not by_id:
         return topic.name
     found = image.topics_by_id.get(topic.topic_id)

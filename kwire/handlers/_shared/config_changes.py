@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: each resource's change succeeds or fails independently."""
+"""A helper of AlterConfigs and IncrementalAlterConfigs: each resource's change succeeds or fails independently."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def alter(
     named = Counter((it.resource_type, it.resource_name) for it in changes)
     for number, it in enumerate(changes):
         if named[it.resource_type, it.resource_name] > 1:
-            continue  # which is wrong, whoever asks for it
+            continue  # such a change is an error, with or without authorization
         try:
             authorization.check_configs(context, Operation.ALTER_CONFIGS, it.resource_type, it.resource_name)
         except KafkaError as error:

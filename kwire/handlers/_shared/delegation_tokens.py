@@ -1,4 +1,4 @@
-"""What the APIs of delegation tokens have in common: which connections may ask, and whether there are tokens at all."""
+"""Checks of the APIs of delegation tokens: the connection may use them, and delegation tokens are enabled."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from kwire.metadata.service import MetadataService
 
 NO_TIME: Final = -1
-"""The timestamps in the answer to a request that is not allowed."""
+"""The timestamps in the response to a request that is not allowed."""
 
 
 def check_connection(context: Context) -> None:
-    """Raises KafkaError(DELEGATION_TOKEN_REQUEST_NOT_ALLOWED) for a client that is not known for certain.
+    """Raises KafkaError(DELEGATION_TOKEN_REQUEST_NOT_ALLOWED) unless the client is authenticated without a token.
 
-    A token must not be had for nothing, nor for another token: that would make it live for ever. So a client must have
-    logged in by SASL, without a token, or have shown a certificate.
+    A client must not get a token without authentication, nor with another token, which would make tokens live for ever.
+    So it must have authenticated by SASL, without a token, or with a certificate.
     """
     is_known = context.sasl is not None or context.principal != ANONYMOUS
     if not is_known or context.principal.token_authenticated:
@@ -30,7 +30,7 @@ def check_connection(context: Context) -> None:
 
 
 def tokens_of(metadata: MetadataService) -> DelegationTokens:
-    """Raises KafkaError(DELEGATION_TOKEN_AUTH_DISABLED): delegation.token.secret.key is not set."""
+    """Raises KafkaError(DELEGATION_TOKEN_AUTH_DISABLED) if delegation.token.secret.key is not set."""
     tokens = metadata.delegation_tokens
     if tokens is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)

@@ -1,4 +1,4 @@
-"""What ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe have in common: who may see which groups."""
+"""A helper of ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe: authorization to describe groups."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def described_groups(
     topics_of: Callable[[D], Collection[str]],
     empty: Callable[[], D],
 ) -> list[D]:
-    """The groups that the request names. `describe` is for groups of this protocol, and raises KafkaError for others.
+    """Returns the groups of a request. `describe` is for groups of this protocol, and raises KafkaError for others.
 
-    A client that may not describe one of the topics that members have or will have is not shown the group.
+    A group is not described to a client that may not describe one of the topics that members have or will have.
     """
 
     def refused(group_id: str, error: ErrorCode, message: str | None) -> D:

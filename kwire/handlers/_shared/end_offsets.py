@@ -1,6 +1,6 @@
-"""The ends of partitions, wherever in the cluster their leaders are.
+"""The end offsets of partitions, wherever in the cluster their leaders are.
 
-The leaders on other brokers are asked with ListOffsets, each once. Kafka's `NetworkPartitionMetadataClient`.
+Each other broker with leaders gets one ListOffsets request (Kafka's `NetworkPartitionMetadataClient`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ TIMEOUT_S: Final = 30.0
 LATEST: Final = -1
 ANY_EPOCH: Final = -1
 CLIENT: Final = -1
-"""As a replica id: it is not a follower that asks."""
+"""The replica id of a requester that is not a follower."""
 
 
 async def end_offsets(
     metadata: MetadataService, partitions: PartitionTable, peers: Peers, places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int | ErrorCode]:
-    """The high watermark of each partition, or why it is not known."""
+    """Returns the high watermark of each partition, or the error if it is unknown."""
     found: dict[TopicPartition, int | ErrorCode] = {}
     elsewhere: dict[int, list[TopicPartition]] = {}
     for name, index in places:
@@ -48,7 +48,7 @@ async def end_offsets(
             found[name, index] = partition.high_watermark
         except KafkaError as error:
             found[name, index] = error.code
-    # All are asked before the first is waited for.
+    # All requests are sent before the first response is awaited.
     asked: list[tuple[list[TopicPartition], Future[Answer]]] = [
         (theirs, peers.ask_soon(leader_id, _question(theirs), timeout_s=TIMEOUT_S))
         for leader_id, theirs in elsewhere.items()

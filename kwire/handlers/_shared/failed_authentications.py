@@ -1,4 +1,4 @@
-"""The wait before a failed authentication is answered, which makes trying passwords slow."""
+"""The delay before a failed authentication is answered, which makes it slow to guess passwords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kinds of groups the broker serves: group.coordinator.rebalance.protocols, and the levels of features."""
+"""The group protocols that the broker serves: group.coordinator.rebalance.protocols, and the levels of features."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FEATURES: Final = {CONSUMER: GROUP_VERSION, SHARE: SHARE_VERSION, STREAMS: STRE
 
 
 def check_protocol(metadata: MetadataService, protocol: str) -> None:
-    """Raises KafkaError(UNSUPPORTED_VERSION) if the broker's configuration or the cluster has it turned off."""
-    # As in Kafka, the feature alone turns share groups on: they are not in the default of the configuration.
+    """Raises KafkaError(UNSUPPORTED_VERSION) if the broker's configuration or the cluster disables the protocol."""
+    # As in Kafka, only the feature enables share groups: they are not in the default of the configuration.
     if protocol != SHARE and protocol not in metadata.config.group_coordinator_rebalance_protocols:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,

@@ -13,5 +13,5 @@ E = TypeVar("E")
 
 
 def node_endpoints(nodes: Nodes, context: Context, endpoint: Callable[[int, str, int, str | None], E]) -> list[E]:
-    """The addresses of all brokers. `endpoint(node_id, host, port, rack)` makes the message's own type."""
+    """Returns the addresses of all brokers. `endpoint(node_id, host, port, rack)` makes the message's own type."""
     return [endpoint(node.node_id, node.host, node.port, node.rack) for node in nodes.endpoints(context)]

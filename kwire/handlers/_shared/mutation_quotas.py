@@ -1,4 +1,4 @@
-"""How many partitions the client of a request may create and delete (KIP-599)."""
+"""The quota of partitions that the client of a request may create and delete (KIP-599)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def mutation_quota(
     client_quotas: ClientQuotas, clock: Clock, context: Context, *, strict_since: int
 ) -> MutationQuota | NoMutationQuota:
-    """The quota of the request. `strict_since` is the first version that may be answered THROTTLING_QUOTA_EXCEEDED."""
+    """Returns the quota of a request. THROTTLING_QUOTA_EXCEEDED may be returned from version `strict_since` on."""
     return quota_of(
         client_quotas.mutations,
         Client(context.principal.name, context.client_id or ""),

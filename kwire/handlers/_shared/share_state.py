@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 async def answer(
     authorization: Authorization, share_state: ShareStateService, context: Context, kind: Kind, request: Any
 ) -> Any:
-    """The response: for each partition CLUSTER_AUTHORIZATION_FAILED, or what the share coordinator says."""
+    """Returns the response: for each partition CLUSTER_AUTHORIZATION_FAILED, or the share coordinator's result."""
     try:
         authorization.check(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     except KafkaError as error:

@@ -1,6 +1,6 @@
-"""What ShareFetch and ShareAcknowledge share: who asks, and acknowledgements.
+"""Helpers of ShareFetch and ShareAcknowledge: the member of the request, and its acknowledgements.
 
-What a partition has to say of its acknowledgements is known when the share coordinator has recorded them.
+The result of a partition's acknowledgements is known when the share coordinator has recorded them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from kwire.share.leader.service import SharingService
 
 MAX_MEMBER_ID_LENGTH: Final = 36
-"""Member ids are UUIDs, as text."""
+"""The maximum length of a member id: that of a UUID as text."""
 
 
 class AskedBatch(Protocol):
-    """An acknowledgement as both requests have it."""
+    """An acknowledgement in either request."""
 
     first_offset: int
     last_offset: int
@@ -43,7 +43,7 @@ Asked = Sequence[tuple[SharedPartition, Sequence[AskedBatch]]]
 def asking_member(
     metadata: MetadataService, authorization: Authorization, context: Context, request: Any
 ) -> SessionKey:
-    """The group and the member.
+    """Returns the group and the member.
 
     Raises KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED.
     """
@@ -58,7 +58,7 @@ def asking_member(
 
 
 class Acknowledging:
-    """The acknowledgements of one request: begun at once, and waited for later."""
+    """The acknowledgements of one request: started at once, and awaited later."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Acknowledging:
             )
 
     async def outcomes(self) -> Mapping[SharedPartition, KafkaError | None]:
-        """The error of each partition; None without one."""
+        """Waits, and returns the error of each partition, or None if it has none."""
         errors: dict[SharedPartition, KafkaError | None] = {}
         for shared, outcome in self._outcomes.items():
             if isinstance(outcome, KafkaError):
@@ -101,7 +101,7 @@ class Acknowledging:
 
 
 async def close_session(sharing: SharingService, member: SessionKey) -> None:
-    """After a member's last request: returns when what it had is available again."""
+    """Closes a member's session after its last request. Returns when its acquired records are available again."""
     try:
         session = sharing.sessions.close(*member)
     except KafkaError:
@@ -111,7 +111,7 @@ async def close_session(sharing: SharingService, member: SessionKey) -> None:
 
 
 def by_topic(partitions: Sequence[tuple[SharedPartition, Any]], topic: Any) -> list[Any]:
-    """The partitions' data as the response has them: `topic(topic_id, partitions)` for each topic, in order."""
+    """Groups the partitions' data by topic: returns `topic(topic_id, partitions)` for each topic, in order."""
     topics: dict[Uuid, list[Any]] = {}
     for shared, data in partitions:
         topics.setdefault(shared.topic_id, []).append(data)
@@ -119,7 +119,7 @@ def by_topic(partitions: Sequence[tuple[SharedPartition, Any]], topic: Any) -> l
 
 
 def tell_leader(data: Any, error: KafkaError) -> bool:
-    """Sets the current leader in a partition's data, if the error has it (KIP-951). Returns whether it has."""
+    """Sets the current leader in a partition's data, if the error has it (KIP-951). Returns True if it does."""
     if not isinstance(error, NotLeaderError):
         return False
     data.current_leader.leader_id, data.current_leader.leader_epoch = error.leader_id, error.leader_epoch
