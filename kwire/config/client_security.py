@@ -1,11 +1,11 @@
-"""How a client's connections are secured, from Kafka's settings: those of a client, or of a broker for its peers.
+"""The security of a client's connections, from Kafka's settings: those of a client, or of a broker for its peers.
 
-A client has its own names for what it is to do (security.protocol, sasl.mechanism, sasl.jaas.config), and the same
-ssl.* as a broker. A broker reaches its peers at their inter-broker listener. There it is a client with the settings of
-its own listener of that name: its keystore is what it shows, its truststore says whom it trusts, and the login module
-of sasl.mechanism.inter.broker.protocol has its username and password.
+A client has settings of its own (security.protocol, sasl.mechanism, sasl.jaas.config), and the same ssl.* as a broker.
+A broker connects to its peers at their inter-broker listener. There it is a client with the settings of its own
+listener of that name: it presents the certificate of its keystore, it trusts the authorities of its truststore, and the
+login module of sasl.mechanism.inter.broker.protocol has its username and password.
 
-With OAUTHBEARER both have a token instead, in a file that sasl.oauthbearer.token.endpoint.url names.
+With OAUTHBEARER both have a token instead, in the file of sasl.oauthbearer.token.endpoint.url.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 
 NewNonce = Callable[[], str]
-"""Makes text that nobody can guess, another one each time."""
+"""Returns a random text that nobody can guess, a new one each time."""
 
 
 def client_security(properties: Mapping[str, str], new_nonce: NewNonce) -> ClientSecurity:
-    """That of a client with these settings, as the file of --command-config has them. Raises ConfigError.
+    """Returns the security of a client with these settings, which come from the file of --command-config.
 
-    Settings that do not concern security are left alone.
+    Settings that do not concern security are ignored. Raises ConfigError.
     """
     protocol = properties.get(PROTOCOL, "PLAINTEXT").strip().upper()
     if protocol not in SECURITY_PROTOCOLS:
@@ -64,8 +64,8 @@ def client_security(properties: Mapping[str, str], new_nonce: NewNonce) -> Clien
 def inter_broker_security(
     properties: Callable[[], Mapping[str, str]], listener: Listener, new_nonce: NewNonce
 ) -> ClientSecurity:
-    """That of a broker towards its peers. `properties` returns what is in force now, `listener` is its own inter-broker
-    listener. Raises ConfigError."""
+    """Returns the security of a broker as a client of its peers. `properties` returns the current settings, and
+    `listener` is the broker's own inter-broker listener. Raises ConfigError."""
     protocol = listener.security_protocol
     return ClientSecurity(
         _new_context(lambda: tls_settings_of_listener(properties(), listener)) if protocol.endswith("SSL") else None,
@@ -74,7 +74,7 @@ def inter_broker_security(
 
 
 def _new_context(settings: Callable[[], TlsSettings]) -> NewContext:
-    settings()  # which says now what is wrong with them
+    settings()  # raises the errors of the settings now
 
     def new_context() -> ssl.SSLContext:
         from kwire.security.tls.contexts import client_context
@@ -117,7 +117,7 @@ def _exchange_of_broker(
 
 
 def _own_login(properties: Mapping[str, str], listener: Listener, new_nonce: NewNonce) -> NewExchange:
-    """As it is configured now. Raises ConfigError."""
+    """Returns the broker's own login by the current configuration. Raises ConfigError."""
     read = ConfigReader(properties)
     mechanism = read.of_listener(listener.name).text(INTER_BROKER_MECHANISM)
     enabled = {it.name: it.module for it in sasl_settings(read, listener)}
@@ -153,5 +153,5 @@ def _token_exchange(url: str | None) -> NewExchange:
 
 def _exchange(mechanism: str, module: LoginModule, new_nonce: NewNonce) -> NewExchange:
     """Raises JaasError."""
-    client_exchange(mechanism, module, nonce=new_nonce())  # which says now what is wrong
+    client_exchange(mechanism, module, nonce=new_nonce())  # raises errors now
     return lambda: client_exchange(mechanism, module, nonce=new_nonce())

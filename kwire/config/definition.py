@@ -7,7 +7,7 @@ Parsing follows Kafka's ConfigDef:
 * a boolean is `true` or `false` in any case, nothing else;
 * a list is split at commas, its elements are trimmed, duplicates count once, and the empty text is the empty list.
 
-An invalid value raises `ConfigError`, with a one-line message for the person who typed it.
+An invalid value raises `ConfigError`, with a one-line message for the user.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 
 class ConfigError(Exception):
-    """A name or a value is invalid; the text says which and why (Kafka's INVALID_CONFIG)."""
+    """A name or a value is invalid; the message has it, and the reason (Kafka's INVALID_CONFIG)."""
 
 
 class ConfigType(IntEnum):
@@ -43,7 +43,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from. The numbers are those of DescribeConfigs and CreateTopics responses."""
+    """The source of a value. The numbers are those of DescribeConfigs and CreateTopics responses."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -57,7 +57,7 @@ class ConfigSource(IntEnum):
 
 
 class Scope(Enum):
-    """Whether a broker's configuration can change at run time, and for which brokers."""
+    """The scope of changes at run time to a broker's configuration (Kafka's dynamic update mode)."""
 
     READ_ONLY = "read-only"
     PER_LISTENER = "per-listener"
@@ -117,12 +117,12 @@ _PLAIN: Final = re.compile(r"[\w.,:/*=+-]{1,200}", re.ASCII)
 
 
 def shown(text: object) -> str:
-    """A name or a value for a message, in quotes if it is not obvious where it ends."""
+    """Returns a name or a value for a message, in quotes if its end is not obvious."""
     return str(text) if _PLAIN.fullmatch(str(text)) else quoted(text)
 
 
 def invalid(name: str, value: object, why: str) -> ConfigError:
-    """Starts with the words of Kafka's ConfigException, because tools print them and scripts look for them."""
+    """Returns the error for a value. Its message begins like Kafka's ConfigException, because scripts search for it."""
     return ConfigError(f"Invalid value {shown(value)} for configuration {name}: {why}")
 
 
@@ -131,7 +131,7 @@ _INTEGER: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?", re.ASCII)
 _COMMA: Final = re.compile(r"\s*,\s*")
 _INTEGER_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
-# More digits than any of them can have. Python refuses to convert thousands of digits.
+# More digits than any valid number has. Python refuses to convert thousands of digits.
 _MOST_DIGITS: Final = 40
 
 
@@ -164,7 +164,7 @@ def parse_text(name: str, type_: ConfigType, text: str) -> Value:
 
 
 def to_text(value: Value) -> str | None:
-    """The value as text, in Kafka's format."""
+    """Returns the value as text, in Kafka's format."""
     match value:
         case None | str():
             return value
@@ -179,7 +179,7 @@ def to_text(value: Value) -> str | None:
 
 
 def _double_text(value: float) -> str:
-    """Java's Double.toString: plain between 10^-3 and 10^7, else one digit, the rest, and an exponent."""
+    """Returns Java's Double.toString: plain between 10^-3 and 10^7, else one digit, the rest, and an exponent."""
     mantissa, _, exponent = repr(abs(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     point = len(whole) + int(exponent or 0)

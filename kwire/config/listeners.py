@@ -51,7 +51,7 @@ class Listener:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """Listener name -> security protocol. Raises ConfigError."""
+    """Returns the security protocol of each listener name. Raises ConfigError."""
     protocols = {protocol: protocol for protocol in SECURITY_PROTOCOLS}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = pair.partition(":")
@@ -66,7 +66,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_address(configuration: str, text: str) -> Listener:
-    """The address host:port, as a listener that has the configuration's name. Raises ConfigError."""
+    """Parses the address host:port. Returns a listener with the configuration's name. Raises ConfigError."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or int(match[2]) > MAX_PORT:
         raise ConfigError(
@@ -78,7 +78,7 @@ def parse_address(configuration: str, text: str) -> Listener:
 def parse_listeners(
     configuration: str, texts: Iterable[str], protocols: Mapping[str, str], controllers: Iterable[str] = ()
 ) -> tuple[Listener, ...]:
-    """The listeners that `texts`, the value of `configuration`, describe. Raises ConfigError."""
+    """Returns the listeners in `texts`, the value of `configuration`. Raises ConfigError."""
     left_out = {name.upper() for name in controllers}
     listeners: list[Listener] = []
     for text in texts:
@@ -129,7 +129,7 @@ def check_advertisable(advertised: tuple[Listener, ...], listeners: tuple[Listen
 
 
 def inter_broker_listener(name: str | None, protocol: str | None, advertised: tuple[Listener, ...]) -> str:
-    """The name of the advertised listener at which other brokers reach this one. Raises ConfigError.
+    """Returns the name of the advertised listener at which other brokers reach this one. Raises ConfigError.
 
     `name` is inter.broker.listener.name, and `protocol` is security.inter.broker.protocol; None if they are not set.
     """
@@ -141,7 +141,7 @@ def inter_broker_listener(name: str | None, protocol: str | None, advertised: tu
     if wanted in known:
         return wanted
     if name is None and protocol is None:
-        # Kafka refuses this. A broker without others does not need the listener, and here one listener is enough.
+        # Kafka refuses this. A broker without peers does not need the listener, and here one listener is enough.
         return known[0]
     raise ConfigError(
         f"{configuration} is {quoted(name or protocol or '')}, and the advertised listeners are {', '.join(known)}: "

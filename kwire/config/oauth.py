@@ -1,4 +1,4 @@
-"""The settings of OAUTHBEARER on one listener: who checks the tokens that clients present, and by which rules.
+"""The settings of OAUTHBEARER on one listener: the validator of clients' tokens, and its rules.
 
 Kafka's own default for a listener without a callback handler is to accept unsigned tokens, which anybody can make.
 kwire accepts them only where that handler is configured by its name; its default is the handler for signed tokens.
@@ -34,7 +34,7 @@ _VALIDATOR: Final = "sasl.oauthbearer.jwt.validator.class"
 
 @attrs.frozen
 class SignedTokenConfig:
-    """Tokens that are signed with one of the keys at `jwks_url`."""
+    """The settings for tokens that are signed with one of the keys at `jwks_url`."""
 
     jwks_url: str
     refresh_ms: int
@@ -42,14 +42,15 @@ class SignedTokenConfig:
     retry_backoff_max_ms: int
     rules: TokenRules
     tls: TlsSettings = attrs.field(factory=TlsSettings)
-    """For https: the options of the login module that begin with ssl."""
+    """The settings for https: the options of the login module that begin with ssl."""
 
 
 def read_oauth_config(
     reader: ConfigReader, own: Mapping[str, str], listener: Listener, jaas_options: Mapping[str, str]
 ) -> SignedTokenConfig | UnsecuredRules:
-    """`reader` reads what is in force for the mechanism on that listener. `own` is what is set for just that, which is
-    the only place for a handler, as in Kafka. `jaas_options` are those of its login module. Raises ConfigError."""
+    """Reads the settings of OAUTHBEARER. `reader` reads the values in force for the mechanism on that listener. `own`
+    are the values set for just that, the only ones that may have a handler, as in Kafka. `jaas_options` are those of
+    its login module. Raises ConfigError."""
     prefix = f"listener.name.{listener.name.lower()}.oauthbearer."
     handler = own.get(_HANDLER, "").strip() or SIGNED_HANDLER
     if handler == UNSECURED_HANDLER:
@@ -103,7 +104,7 @@ def _claim(reader: ConfigReader, name: str) -> str:
 
 
 def _checked(text: str) -> str:
-    """Raises ConfigError for a URL from which no keys can come."""
+    """Returns the URL. Raises ConfigError if keys cannot be fetched from it."""
     try:
         url = urlsplit(text)
         _ = url.port

@@ -2,7 +2,7 @@ r"""The text of a server.properties file: Java's properties syntax.
 
 A line is `key=value`, `key: value` or `key value`. `#` and `!` start a comment line. A line that ends in an odd number
 of backslashes continues on the next line, whose leading blanks are dropped. In keys and values, `\t \n \r \f` and
-`\uXXXX` mean the same as in Java, and a backslash before any other character means that character. If a key is
+`\uXXXX` mean the same as in Java, and a backslash before any other character stands for that character. If a key is
 repeated, the last line wins. Trailing blanks belong to the value; configuration parsing trims them.
 """
 
@@ -22,7 +22,7 @@ _SURROGATES: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    r"""The properties that `text` sets. Raises ConfigError on a malformed \u escape."""
+    r"""Returns the properties in `text`. Raises ConfigError for a malformed \u escape."""
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         key_end, value_start = _split(line)
@@ -50,7 +50,7 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _split(line: str) -> tuple[int, int]:
-    """Where the key ends and where the value starts."""
+    """Returns the index at which the key ends, and the one at which the value starts."""
     position = 0
     while position < len(line) and line[position] not in _BLANK + "=:":
         position += 2 if line[position] == "\\" else 1

@@ -18,9 +18,9 @@ class ConfigReader:
     properties: Mapping[str, str] = attrs.field(repr=False)
 
     def of_listener(self, name: str) -> ConfigReader:
-        """Reads what is in force for one listener: listener.name.NAME.x overrides x (KIP-103).
+        """Returns a reader of the values in force for one listener: listener.name.NAME.x overrides x (KIP-103).
 
-        `properties` has what is set for other names after the prefix, too, such as scram-sha-256.sasl.jaas.config.
+        Its `properties` also have the other names after the prefix, such as scram-sha-256.sasl.jaas.config.
         """
         prefix = f"listener.name.{name.lower()}."
         own = {key.removeprefix(prefix): text for key, text in self.properties.items() if key.startswith(prefix)}

@@ -1,11 +1,11 @@
-"""How configurations have to fit each other, as Apache Kafka checks it when it starts, and at every change.
+"""The relations between configurations, which Apache Kafka checks when it starts, and at every change.
 
     violations(texts)                of a broker
-    group_violations(own, broker)    of a group, whose own settings lie over the broker's
+    group_violations(own, broker)    of a group, whose own settings override the broker's
     topic_violations(values)         of a topic
 
-All are pure. They find everything that is wrong, so that the caller may refuse it (at the start, and at a change), or
-leave it out (`kwire.config.resolution`: what is in the metadata log must stop no broker).
+All are pure. They return all violations, so that the caller may refuse the values (at the start, and at a change), or
+leave them out (`kwire.config.resolution`: no record of the metadata log may stop a broker).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kwire.config.tables.topic import HOURS_TO_MS, MINUTES_TO_MS
 from kwire.config.validators import counts_of_hosts
 
 Values = Callable[[str], Value]
-"""The value of a known name that is in force."""
+"""Returns the value in force of a known name."""
 
 
 @attrs.frozen
 class Violation:
-    """Settings that do not fit each other; the message names all of them."""
+    """Settings that contradict each other; the message has all of their names."""
 
     names: tuple[str, ...]
     message: str
@@ -36,10 +36,10 @@ class Violation:
 
 @attrs.frozen
 class Relation:
-    """`why` says what is wrong, if something is.
+    """A relation between settings. `why` returns the error message if it does not hold, else None.
 
-    `only_if_set` is one of the names, whose default does not count. `stops_no_start`: a broker starts all the same, as
-    Apache Kafka does; only a change of one of them is refused.
+    `only_if_set` is one of the names, whose default does not count. `stops_no_start`: a broker still starts, like
+    Apache Kafka; only a change of one of the settings is refused.
     """
 
     names: tuple[str, ...]
@@ -81,8 +81,8 @@ def _words(name: str, words: str, other: str, bound: Value, value: Value) -> str
 
 
 _WITHOUT_KAFKAS_DEFAULT: Final = "group.consumer.assignment.interval.ms"
-"""Kafka's default is 1000, and ours 0: what Kafka takes must not be refused because only a higher minimum is set.
-What is in force is the minimum then (`ConfigResolver.of_group`)."""
+"""Kafka's default is 1000, and kwire's is 0: settings that Kafka accepts must not be refused because only a higher
+minimum is set. In that case the minimum is in force (`ConfigResolver.of_group`)."""
 
 
 def _bounded(name: str, lowest: str | None, highest: str | None) -> Iterator[Relation]:
@@ -275,9 +275,9 @@ BROKER_RELATIONS: Final = (
 
 
 def violations(texts: Mapping[str, str], *, at_a_change: bool = False) -> list[Violation]:
-    """What does not fit in a broker's configuration, whose texts by name these are; each is valid by itself.
+    """Returns the violations of a broker's configuration. `texts` are its texts by name; each is valid on its own.
 
-    Defaults fit each other, so relations of which no name is set are passed over, and so is loading their tables.
+    Defaults have no violations, so relations without a configured name are skipped, and their tables are not loaded.
     """
 
     def value(name: str) -> Value:
@@ -307,11 +307,11 @@ def _bounds_of(name: str) -> tuple[str | None, str | None]:
 
 
 GROUP_BOUNDS: Final = {name: _bounds_of(name) for name in GROUP_CONFIGS}
-"""The broker's configurations that are the least and the most of a group's; None: there is no such bound."""
+"""The broker configurations with the minimum and the maximum of each group configuration; None: there is no bound."""
 
 
 def group_violations(own: Mapping[str, Value], broker: Values) -> list[Violation]:
-    """What does not fit in a group's configuration: `own` is what it sets itself."""
+    """Returns the violations of a group's configuration. `own` are the values that the group sets itself."""
     found = []
     for name, value in own.items():
         for other, (holds, words) in zip(GROUP_BOUNDS[name], (_COMPARE[">="], _COMPARE["<="]), strict=True):
@@ -330,7 +330,7 @@ def group_violations(own: Mapping[str, Value], broker: Values) -> list[Violation
 
 
 def topic_violations(values: Mapping[str, Value]) -> list[Violation]:
-    """What does not fit in a topic's configuration, which `values` has whole."""
+    """Returns the violations of a topic's configuration. `values` has the values of all names."""
     found = []
     names = "min.compaction.lag.ms", "max.compaction.lag.ms"
     lowest, highest = (values[name] for name in names)

@@ -6,13 +6,15 @@ A broker's configuration has three layers above its defaults, strongest first:
 2. dynamic, for every broker (a ConfigRecord for BROKER and the empty name),
 3. static: the file and the flags.
 
-Whatever starts the broker may have defaults of its own (`ServerConfig.defaults`), which replace those of the tables.
+The program that starts the broker may have its own defaults (`ServerConfig.defaults`), which replace those of the
+tables.
 
 A dynamic value also overrides the synonyms of its name in the layers below: log.retention.ms overrides
 log.retention.hours. A topic's own ConfigRecords override the broker's values, and so do a group's.
 
-What is in the metadata log stops no broker. A record that this version refuses, by itself or beside the others, is left
-out: the next layer's value is in force, and the broker says so. It stays in the log until an admin client changes it.
+No record in the metadata log stops a broker. A record that this version refuses, on its own or together with others, is
+left out: the next layer's value is in force, and the broker logs that. The record stays in the metadata log until an
+admin client changes it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class Origin:
 
 @attrs.frozen
 class Followed:
-    """The value of every configuration of a topic or a group, and why some of its own are not followed."""
+    """The values in force of a topic or a group, and the reasons why some of its own values are ignored."""
 
     values: dict[str, Value]
     ignored: tuple[str, ...] = ()
@@ -89,7 +91,10 @@ class ConfigResolver:
         return accepted
 
     def _leave_out_what_does_not_fit(self, default: dict[str, str], own: dict[str, str]) -> None:
-        """The static configuration fits by itself, or else the broker would not have started."""
+        """Removes dynamic values until there are no violations, or only ones without dynamic values.
+
+        The static configuration alone has no violations, or else the broker would not have started.
+        """
         while True:
             dynamic = [
                 (violation.message, name, layer)
@@ -105,7 +110,7 @@ class ConfigResolver:
             self.refused[name] = message
 
     def with_layer(self, layer: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
-        """The texts that would be in force with this in place of a dynamic layer."""
+        """Returns the texts that would be in force with `layer` in place of a dynamic layer."""
         default, own = (self.dynamic_default, layer) if per_broker else (layer, self.dynamic_broker)
         return overlay(overlay(self.started_with, default), own)
 
@@ -124,7 +129,7 @@ class ConfigResolver:
         return overlay(self.defaults, self.static)
 
     def value(self, name: str) -> Value:
-        """The broker's value of a known name."""
+        """Returns the broker's value of a known name."""
         definition = broker_config(name)
         assert definition is not None, name
         text = self._effective.get(name)
@@ -147,23 +152,23 @@ class ConfigResolver:
         return definition.default
 
     def topic_defaults(self) -> Mapping[str, Value]:
-        """The value of every topic configuration for a topic that sets none."""
+        """Returns the value of every topic configuration for a topic that sets none."""
         return self._topic_defaults
 
     def topic_values(self, overrides: Mapping[str, str]) -> dict[str, Value]:
-        """The value of every topic configuration for a topic with these overrides."""
+        """Returns the value of every topic configuration for a topic with these overrides."""
         return self.of_topic(overrides).values
 
     def of_topic(self, overrides: Mapping[str, str]) -> Followed:
         own, ignored = _parsed(overrides, TOPIC_CONFIGS)
         for violation in topic_violations({**self._topic_defaults, **own}):
-            # What only the broker's values are to blame for is followed.
+            # A violation that only the broker's values cause is not an error of the topic.
             if any(own.pop(name, None) is not None for name in violation.names):
                 ignored.append(violation.message)
         return Followed({**self._topic_defaults, **own}, tuple(ignored))
 
     def of_group(self, overrides: Mapping[str, str]) -> Followed:
-        """What is outside of the broker's bounds is limited to them: they may have changed since it was accepted."""
+        """Returns a group's values, limited to the broker's bounds, which may have changed since they were accepted."""
         own, ignored = _parsed(overrides, GROUP_CONFIGS)
         for name, value in own.items():
             own[name] = self._limited(name, value)
@@ -191,7 +196,7 @@ class ConfigResolver:
         }
 
     def origins(self, name: str) -> list[Origin]:
-        """The values that the layers have for a broker's configuration, strongest first.
+        """Returns the values of the layers for a broker's configuration, strongest first.
 
         As in Kafka, the list starts with the first entry for the name itself.
         """
@@ -214,7 +219,7 @@ class ConfigResolver:
         return found
 
     def topic_source(self, name: str, overrides: Mapping[str, str]) -> ConfigSource:
-        """The source of a topic configuration's value, synonyms in other units included (for CreateTopics)."""
+        """Returns the source of a topic configuration's value, including synonyms in other units (for CreateTopics)."""
         if name in overrides:
             return ConfigSource.DYNAMIC_TOPIC_CONFIG
         names = [synonym for synonym, _ in TOPIC_CONFIGS[name].broker_synonyms]
@@ -229,7 +234,7 @@ class ConfigResolver:
 
 
 def _parsed(overrides: Mapping[str, str], definitions: Definitions) -> tuple[dict[str, Value], list[str]]:
-    """What is valid by itself, and why the rest is not."""
+    """Returns the values that are valid on their own, and the errors of the others."""
     values: dict[str, Value] = {}
     refused = []
     for name, text in overrides.items():
@@ -247,6 +252,6 @@ def _any_in(names: Iterable[str], layer: Mapping[str, str]) -> bool:
 
 
 def overlay(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:
-    """`below` overridden by `above`: a name above also removes its synonyms below."""
+    """Returns `below` overridden by `above`: a name above also removes its synonyms below."""
     silenced = {synonym for name in above for synonym in synonyms(name)}
     return {**{name: text for name, text in below.items() if name not in silenced}, **above}

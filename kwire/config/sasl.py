@@ -1,14 +1,14 @@
-"""What SASL is configured to be on one listener: its mechanisms, their login modules, how long they last.
+"""The SASL settings of one listener: its mechanisms, their login modules, and the lifetime of sessions.
 
-Kafka's names have two prefixes here: listener.name.NAME. as elsewhere, and the mechanism in lower case after it.
+Kafka's names have two prefixes here: the usual listener.name.NAME., and the mechanism in lower case after it.
 
     listener.name.clients.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
     listener.name.clients.plain.sasl.jaas.config=...PlainLoginModule required user_alice="secret";
     listener.name.clients.scram-sha-256.connections.max.reauth.ms=3600000
 
-Kafka also finds login modules in a JAAS file of its JVM, with a section for all mechanisms. Here the value of
-sasl.jaas.config without the mechanism does instead, for the mechanism whose login module it has. SCRAM needs no login
-module: its users are in the metadata log.
+Kafka also finds login modules in a JAAS file of its JVM, with a section for all mechanisms. Here sasl.jaas.config
+without the mechanism takes its place, for the mechanism of its login module. SCRAM needs no login module: its users are
+in the metadata log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kwire.security.oauth.unsecured import UnsecuredRules
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-"""What can be enabled; `kwire.network.sasl_mechanisms` makes each of them."""
+"""The mechanisms that can be enabled; `kwire.network.sasl_mechanisms` makes each of them."""
 
 _JAAS: Final = "sasl.jaas.config"
 _MAX_REAUTH: Final = "connections.max.reauth.ms"
@@ -43,18 +43,18 @@ _CLASSES_OF_LOGINS: Final = ("sasl.login.callback.handler.class", "sasl.login.cl
 
 @attrs.frozen
 class MechanismSettings:
-    """`module` has the options of sasl.jaas.config; None if there is none, and none is needed."""
+    """The settings of a mechanism. `module` has the options of sasl.jaas.config; None if it has none and needs none."""
 
     name: str
     module: LoginModule | None
     max_reauth_ms: int
-    """0: an authentication lasts as long as the credentials do."""
+    """The maximum lifetime of a session in ms; with 0 a session lasts as long as the credentials."""
     tokens: SignedTokenConfig | UnsecuredRules | None = None
-    """Which tokens OAUTHBEARER accepts; None for other mechanisms."""
+    """The tokens that OAUTHBEARER accepts; None for other mechanisms."""
 
 
 def sasl_settings(read: ConfigReader, listener: Listener) -> tuple[MechanismSettings, ...]:
-    """The mechanisms of a listener, in the order of the configuration. Raises ConfigError."""
+    """Returns the mechanisms of a listener, in the order of the configuration. Raises ConfigError."""
     of_listener = read.of_listener(listener.name)
     names = of_listener.names("sasl.enabled.mechanisms")
     _check_names(names, of_listener, listener)
@@ -123,7 +123,7 @@ def _login_module(
     if module is not None and module.name != wanted:
         if configuration != _JAAS:
             raise ConfigError(f"{configuration} has the login module {module.name}: the one of {name} is {wanted}")
-        module = None  # it is another mechanism's
+        module = None  # it is for another mechanism
     if name == "PLAIN":
         from kwire.security.sasl.plain import users_of
 

@@ -1,9 +1,9 @@
 """The server's configuration as typed values, from the file, the flags and the defaults.
 
-In order of increasing precedence: kwire's defaults, those of whatever starts the broker, the server.properties text,
-`--set name=value`, `--listen` and `--data-dir`. Names, types and checks are Kafka's (`kwire.config.tables`). Unknown
-names, and names that have no effect in kwire, only cause a warning, so that a Kafka configuration file can be used as
-it is.
+In order of increasing precedence: kwire's defaults, those of the program that starts the broker, the server.properties
+text, `--set name=value`, `--listen` and `--data-dir`. Names, types and checks are Kafka's (`kwire.config.tables`).
+Unknown names, and names that have no effect in kwire, only cause a warning, so that a Kafka configuration file can be
+used unchanged.
 
 `ServerConfig` is frozen. It has the values at startup of configurations that can change at run time;
 `MetadataService.config` has the current values.
@@ -62,7 +62,8 @@ _FOR_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
 
 @attrs.frozen
 class InternalTopicSizes:
-    """How an internal topic is created. `min_isr` is None for one that follows the brokers' min.insync.replicas."""
+    """The settings with which an internal topic is created. If `min_isr` is None, min.insync.replicas of the brokers
+    applies."""
 
     num_partitions: int
     replication_factor: int
@@ -74,10 +75,10 @@ class InternalTopicSizes:
 class ServerConfig:
     """Each field has the name of a Kafka configuration, with underscores for dots, and its meaning.
 
-    `properties` are the configured texts by name. `defaults` are the texts of names whose default is not that of the
-    tables, because whatever starts this broker knows better. If `advertised_listeners` is empty, clients are told the
-    address that they dialled. Replication factors are as configured; a broker that is alone limits them to 1. Numbers
-    without a unit in their name are counts.
+    `properties` are the configured texts by name. `defaults` are the texts of names whose default differs from the
+    tables, because the program that starts this broker has its own. If `advertised_listeners` is empty, clients receive
+    the address to which they connected. Replication factors are as configured; a broker that is alone limits them to 1.
+    Numbers without a unit in their name are counts.
     """
 
     properties: Mapping[str, str] = attrs.field(repr=False)
@@ -99,7 +100,7 @@ class ServerConfig:
     kwire_log_reserve_bytes: int
     """kwire.log.reserve.bytes, of each log dir."""
     kwire_metrics_listen: Listener | None
-    """kwire.metrics.listen; None: nowhere."""
+    """kwire.metrics.listen; None: metrics are not served."""
     kwire_sasl_secret: str | None = attrs.field(repr=False)
     """kwire.sasl.secret; None: random at each start."""
     kwire_spin_us: int
@@ -108,7 +109,7 @@ class ServerConfig:
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
     inter_broker_listener_name: str
-    """Of the listener at which brokers reach each other, also if security.inter.broker.protocol names it."""
+    """The name of the listener at which brokers reach each other, also if security.inter.broker.protocol selects it."""
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
     """metadata.log.dir, or the first of log.dirs."""
@@ -121,10 +122,10 @@ class ServerConfig:
     max_connections: int
     max_connection_creation_rate: int
     max_connection_creation_rates: Mapping[str, int]
-    """Of each listener, by its name."""
+    """max.connection.creation.rate of each listener, by its name."""
     max_connections_per_ip: int
     max_connections_per_ip_overrides: Mapping[str, int]
-    """By host."""
+    """max.connections.per.ip.overrides, by host."""
     sasl_server_max_receive_size: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
@@ -134,7 +135,7 @@ class ServerConfig:
 
     allow_everyone_if_no_acl_found: bool
     authorizer_class_name: str
-    """The only authorizer that there is, or empty."""
+    """The only authorizer that kwire has, or empty."""
     super_users: frozenset[str]
     """Principals as text: User:admin."""
 
@@ -142,7 +143,7 @@ class ServerConfig:
     delegation_token_expiry_time_ms: int
     delegation_token_max_lifetime_ms: int
     delegation_token_secret_key: str | None = attrs.field(repr=False)
-    """None: there are no delegation tokens."""
+    """delegation.token.secret.key; None: delegation tokens are disabled."""
 
     unstable_api_versions_enable: bool
     alter_log_dirs_replication_quota_window_num: int
@@ -205,7 +206,7 @@ class ServerConfig:
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
     offsets_retention_ms: int
-    """offsets.retention.minutes."""
+    """offsets.retention.minutes, in milliseconds."""
 
     add_partitions_to_txn_retry_backoff_max_ms: int
     add_partitions_to_txn_retry_backoff_ms: int
@@ -220,11 +221,11 @@ class ServerConfig:
     transactional_id_expiration_ms: int
 
     internal_topics: Mapping[str, InternalTopicSizes]
-    """How internal topics are created, by their names."""
+    """The settings with which internal topics are created, by their names."""
     sasl: Mapping[str, tuple[MechanismSettings, ...]]
     """The mechanisms of each listener that uses SASL, by its name."""
     zookeeper: ZooKeeperConfig | None
-    """zookeeper.connect and what belongs to it, if that is set."""
+    """zookeeper.connect and the configurations that belong to it; None if it is not set."""
 
     @classmethod
     def from_properties(
@@ -249,7 +250,7 @@ class ServerConfig:
         log_dirs = read.names("log.dirs") or read.names("log.dir") or ("./data",)
         _check_log_dirs(log_dirs)
         values: dict[str, Any] = {
-            # As Kafka describes it, the node has both names, whichever was configured.
+            # As in Kafka's description, the node has both names, whichever was configured.
             "properties": {**properties, "node.id": str(node_id), "broker.id": str(node_id)},
             "defaults": defaults,
             "node_id": node_id,
@@ -291,7 +292,7 @@ _READERS: Final[Mapping[Any, Callable[[ConfigReader, str], Value]]] = {
     "str | None": ConfigReader.optional_text,
     "tuple[str, ...]": ConfigReader.names,
 }
-"""By the type of the field."""
+"""The method of ConfigReader for each type of field."""
 
 
 def _sasl(read: ConfigReader, listeners: Iterable[Listener]) -> dict[str, tuple[MechanismSettings, ...]]:
@@ -342,7 +343,7 @@ def _check_log_dirs(paths: tuple[str, ...]) -> None:
 
 
 def _queued_max_request_bytes(configured: int) -> int:
-    """In Kafka there is no limit by default, so clients decide how much memory a broker takes."""
+    """Returns the limit. Kafka has none by default, so that clients decide how much memory a broker uses."""
     return configured if configured > 0 else QUEUED_MAX_REQUEST_BYTES
 
 
@@ -367,7 +368,7 @@ def load_config(
     data_dirs: Iterable[str] = (),
     defaults: Mapping[str, str] = NOTHING_ELSE,
 ) -> ServerConfig:
-    """The configuration from a server.properties text and the command line's flags.
+    """Returns the configuration from a server.properties text and the command line's flags.
 
     `settings` are `name=value`. `listen` are `host:port` (port 0: a free one) or `NAME://host:port`. `data_dirs` are
     paths, which may contain commas. `defaults` apply, and are described as such, where a name is not set. Logs a
@@ -417,7 +418,7 @@ def _listen_on(addresses: list[str], properties: dict[str, str]) -> None:
 
 
 def warnings_about(names: Iterable[str]) -> list[str]:
-    """One line that lists configurations without effect, and one that lists unknown names."""
+    """Returns a line that lists configurations without effect, and one that lists unknown names."""
     without_effect: list[str] = []
     unknown: list[str] = []
     for name in sorted(names):

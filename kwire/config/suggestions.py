@@ -8,17 +8,17 @@ from typing import Final
 from kwire_protocol.kafka_error import quoted
 
 LONGEST_NAME: Final = 100
-"""Longer names are not compared, because the time grows with the square of the length."""
+"""The length above which names are not compared, because the time grows with the square of the length."""
 
 MOST_NAMES: Final = 10
-"""Further unknown names are only counted."""
+"""The maximum number of unknown names that are listed. Further ones are only counted."""
 
 _SIMILARITY: Final = 0.75
 """difflib.SequenceMatcher.ratio: 1 for equal names, 0 for nothing in common."""
 
 
 def nearest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str | None:
-    """The known name most similar to `name`, or None.
+    """Returns the known name most similar to `name`, or None.
 
     `elsewhere` maps names of another kind of resource to the names here: a topic's retention.ms is a broker's
     log.retention.ms.
@@ -34,13 +34,13 @@ def nearest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None
 
 
 def did_you_mean(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
-    """A suggestion to append to a message about an unknown `name`; empty if no known name is similar."""
+    """Returns a suggestion to append to a message about an unknown `name`; empty if no known name is similar."""
     found = nearest(name, known, elsewhere)
     return "" if found is None else f". Did you mean {found}?"
 
 
 def listed(names: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
-    """Unknown names in one line, each with the name that was probably meant."""
+    """Returns unknown names in one line, each with the name that was probably meant."""
     names, known = list(names), list(known)
     told = []
     for name in names[:MOST_NAMES]:

@@ -13,8 +13,8 @@ from kwire.security.tls.settings import TlsSettings
 
 
 def tls_settings(reader: ConfigReader) -> TlsSettings:
-    """Raises ConfigError for a value that is invalid by itself. Nothing is read from disk."""
-    reader.value("ssl.engine.factory.class")  # of Java: there can be none but Kafka's own
+    """Raises ConfigError for a value that is invalid on its own. Nothing is read from disk."""
+    reader.value("ssl.engine.factory.class")  # a Java class: only Kafka's own is valid
     return TlsSettings(
         keystore_type=reader.text("ssl.keystore.type"),
         keystore_location=reader.optional_text("ssl.keystore.location") or None,
@@ -37,10 +37,10 @@ def tls_settings(reader: ConfigReader) -> TlsSettings:
 
 
 def tls_settings_of_listener(properties: Mapping[str, str], listener: Listener) -> TlsSettings:
-    """What is in force for one listener. Raises ConfigError, which says which listener it is.
+    """Returns the settings in force for one listener. Raises ConfigError, with the listener in its message.
 
-    Who is behind a connection of SASL_SSL is what SASL finds out. As in Kafka (KIP-684), such a listener asks for
-    certificates only if ssl.client.auth is set for that listener.
+    On SASL_SSL the principal comes from SASL. As in Kafka (KIP-684), such a listener requests certificates only if
+    ssl.client.auth is set for that listener.
     """
     try:
         settings = tls_settings(ConfigReader(properties).of_listener(listener.name))

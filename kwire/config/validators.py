@@ -45,9 +45,10 @@ class PositiveOrUnlimited:
 
 @attrs.frozen
 class Admitted:
-    """How many are let in: at least one.
+    """A maximum number of connections: at least one.
 
-    As in Kafka, whose words these are, a change to 0 is refused; but there a broker starts with it, and serves nobody.
+    As in Kafka, whose error message this is, a change to 0 is refused; but a Kafka broker starts with it, and serves no
+    client.
     """
 
     def check(self, name: str, value: Value) -> None:
@@ -86,9 +87,10 @@ class OneOf:
 
 @attrs.frozen
 class JavaClass:
-    """No class, or one that kwire has itself.
+    """No class, or one that kwire implements.
 
-    Without another one that guards something, the broker would let through what it was configured to keep out.
+    Any other class is refused: without a class that protects something, the broker would permit what it was configured
+    to prevent.
     """
 
     known: tuple[str, ...] = ()
@@ -147,7 +149,7 @@ class ThrottledReplicas:
 
 @attrs.frozen
 class HostAndPort:
-    """An address, as `kwire.config.listeners.parse_address` reads it."""
+    """An address in the format of `kwire.config.listeners.parse_address`."""
 
     def check(self, name: str, value: Value) -> None:
         if value is not None:
@@ -170,7 +172,7 @@ class CountsOfHosts:
 
 
 def counts_of_hosts(text: str) -> dict[str, int]:
-    """By host; the colons of an IPv6 address are before the last one. As in Kafka, a negative count is like none.
+    """Returns the counts by host, which ends at the last colon of an entry. As in Kafka, a negative count is like 0.
 
     Raises ValueError.
     """
@@ -186,7 +188,7 @@ def counts_of_hosts(text: str) -> dict[str, int]:
 
 @attrs.frozen
 class OffsetReset:
-    """Where a share group starts."""
+    """The offset at which a share group starts."""
 
     def check(self, name: str, value: Value) -> None:
         assert isinstance(value, str)

@@ -1,4 +1,4 @@
-"""How to reach ZooKeeper: `zookeeper.connect` and what belongs to it, with the names of Kafka 3."""
+"""The connection to ZooKeeper: `zookeeper.connect` and related configurations, with the names of Kafka 3."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ DEFAULT_PORT: Final = 2181
 
 @attrs.frozen
 class ZooKeeperConfig:
-    """`servers` as host:port, at least one. `chroot` is "" or a path, below which is all that kwire has there."""
+    """`servers` as host:port, at least one. `chroot` is "" or the path of all of kwire's nodes."""
 
     servers: tuple[str, ...]
     chroot: str
     session_timeout_ms: int
     connection_timeout_ms: int
     set_acl: bool
-    """Whether only who knows `digest` may change the nodes, or read the metadata."""
+    """True if only clients with `digest` may change the nodes, or read the metadata."""
     digest: str | None = attrs.field(repr=False)
     """user:password"""
     ssl_client_enable: bool
@@ -32,7 +32,7 @@ class ZooKeeperConfig:
     """A PEM file with this node's certificate and private key."""
     ssl_keystore_password: str | None = attrs.field(repr=False)
     ssl_truststore_location: str | None
-    """A PEM file with certificates of authorities; None: those of the machine."""
+    """A PEM file with certificates of authorities; None: those of the system."""
     ssl_checks_host_name: bool
 
     @classmethod
@@ -50,7 +50,7 @@ class ZooKeeperConfig:
         ssl_truststore_location: str | None,
         ssl_endpoint_identification_algorithm: str,
     ) -> ZooKeeperConfig:
-        """`connect` is host:port,host:port/chroot. Raises ConfigError."""
+        """Returns the configuration. `connect` is host:port,host:port/chroot. Raises ConfigError."""
         servers, chroot = parse_connect(connect)
         if digest is not None and not re.fullmatch(r"[^:]+:.+", digest, re.DOTALL):
             raise ConfigError("kwire.zookeeper.digest is not of the form user:password")
@@ -72,7 +72,7 @@ class ZooKeeperConfig:
 
 
 def parse_connect(text: str) -> tuple[tuple[str, ...], str]:
-    """Servers, each with its port, and the chroot. Raises ConfigError."""
+    """Returns the servers, each with its port, and the chroot. Raises ConfigError."""
     addresses, slash, path = text.partition("/")
     servers = []
     for address in addresses.split(","):

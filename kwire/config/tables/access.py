@@ -1,4 +1,4 @@
-"""The broker configurations about who is behind a connection and what that may do: ACLs, delegation tokens."""
+"""The broker configurations of principals and authorization: ACLs, delegation tokens."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from kwire.config.tables.rows import BOOLEAN, CLASS, LONG, PASSWORD, PER_BROKER,
 from kwire.config.validators import JavaClass, OptionalChoice, Principals, Range
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-"""Kafka's own class, and the only one that can be had without a JVM."""
+"""Kafka's own class, and the only one that works without a JVM."""
 
 PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
-"""What it does is in `security/tls/principals.py` and `security/sasl/`."""
+"""Kafka's own class, whose function is in `security/tls/principals.py` and `security/sasl/`."""
 
 ACCESS_CONFIGS: Final = table(
-    # Kafka's broker does not know these two, which its authorizer reads. They are described only if they are set.
+    # Kafka's broker does not define these two, which its authorizer reads. They are described only if they are set.
     row(
         "allow.everyone.if.no.acl.found",
         BOOLEAN,

@@ -124,14 +124,14 @@ HONOURED_CONFIGS: Final[Definitions] = {
 
 @cache
 def broker_configs() -> Definitions:
-    """All of them, by name."""
+    """Returns all broker configurations, by name."""
     from kwire.config.tables.without_effect import CONFIGS_WITHOUT_EFFECT
 
     return {**HONOURED_CONFIGS, **CONFIGS_WITHOUT_EFFECT}
 
 
 def has_effect(definition: ConfigDefinition) -> bool:
-    """Whether kwire uses it. Also False for the default of a topic configuration without effect."""
+    """Returns True if kwire uses it; False also for the default of a topic configuration without effect."""
     return definition.has_effect and definition.name not in _DEFAULTS_WITHOUT_EFFECT
 
 
@@ -159,7 +159,7 @@ _OF_A_MECHANISM: Final = re.compile(r"(?:plain|scram-sha-256|scram-sha-512|oauth
 
 
 def listener_config(name: str) -> ConfigDefinition | None:
-    """The configuration after the prefix listener.name.NAME., and a mechanism's (plain.) behind that, or None."""
+    """Returns the configuration after the prefix listener.name.NAME., and after a mechanism's (plain.); or None."""
     match = _OF_A_LISTENER.fullmatch(name)
     if match is None:
         return None
@@ -168,7 +168,7 @@ def listener_config(name: str) -> ConfigDefinition | None:
 
 
 def has_effect_for_listener(definition: ConfigDefinition) -> bool:
-    """Whether kwire uses it with the prefix of a listener."""
+    """Returns True if kwire uses it with the prefix of a listener."""
     name = definition.name
     is_used = name in TLS_CONFIGS or name in _OF_LISTENERS or name.startswith("sasl.oauthbearer.")
     return is_used and definition.has_effect
@@ -194,7 +194,7 @@ SYNONYMS: Final[tuple[tuple[str, ...], ...]] = (
 
 
 def synonyms(name: str) -> tuple[str, ...]:
-    """The synonyms of `name`, itself included, strongest first; Kafka's brokerConfigSynonyms."""
+    """Returns the synonyms of `name`, itself included, strongest first; Kafka's brokerConfigSynonyms."""
     for family in SYNONYMS:
         if name in family:
             return family

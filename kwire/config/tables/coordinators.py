@@ -9,7 +9,7 @@ from kwire.config.tables.rows import BOOLEAN, CLASS, CLUSTER_WIDE, INT, LIST, LO
 from kwire.config.validators import ListOf, OneOf, OptionalChoice, Range
 
 IN_MEMORY_DESCRIPTIONS: Final = "org.apache.kafka.server.streams.InMemoryTopologyDescriptionPlugin"
-"""Kafka's own class, and the only one that can be had without a JVM."""
+"""Kafka's own class, and the only one that works without a JVM."""
 
 COORDINATOR_CONFIGS: Final = table(
     row(

@@ -1,4 +1,4 @@
-"""The broker configurations of SASL: mechanisms, their secrets, and how long an authentication lasts."""
+"""The broker configurations of SASL: mechanisms, their secrets, and the lifetime of sessions."""
 
 from __future__ import annotations
 

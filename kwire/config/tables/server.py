@@ -9,7 +9,7 @@ from kwire.config.tables.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX
 from kwire.config.validators import Admitted, ListOf, NonEmptyText, OneOf, OptionalChoice, Range
 
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""Kafka's own class, and the only one that can be had without a JVM."""
+"""Kafka's own class, and the only one that works without a JVM."""
 
 SERVER_CONFIGS: Final = table(
     row(
@@ -79,7 +79,7 @@ SERVER_CONFIGS: Final = table(
         Range(0),
         "The maximum rate, in bytes per second, at which this broker fetches throttled replicas.",
         CLUSTER_WIDE,
-        # As in Kafka, which describes it only if it is set.
+        # As in Kafka, it is described only if it is set.
         internal=True,
     ),
     row(
@@ -103,7 +103,7 @@ SERVER_CONFIGS: Final = table(
         Range(0),
         "The maximum rate, in bytes per second, at which this broker sends throttled replicas.",
         CLUSTER_WIDE,
-        # As in Kafka, which describes it only if it is set.
+        # As in Kafka, it is described only if it is set.
         internal=True,
     ),
     row(
@@ -182,7 +182,7 @@ SERVER_CONFIGS: Final = table(
     row(
         "metadata.log.max.record.bytes.between.snapshots",
         LONG,
-        # 20 MiB in Kafka: a start of kwire's takes about half a second for each that it has to replay.
+        # 20 MiB in Kafka: at its start, kwire replays this in about half a second for each MiB.
         1 << 20,
         Range(1),
         "After so many bytes of the metadata log a snapshot is written, and what it stands for is deleted.",
@@ -226,7 +226,7 @@ SERVER_CONFIGS: Final = table(
         Range(0),
         "The maximum rate, in bytes per second, of copying partitions between log dirs.",
         CLUSTER_WIDE,
-        # As in Kafka, which describes it only if it is set.
+        # As in Kafka, it is described only if it is set.
         internal=True,
     ),
     row(

@@ -1,4 +1,4 @@
-"""The broker configurations of TLS: keys, certificates, who is trusted, and which protocols are spoken."""
+"""The broker configurations of TLS: keys, certificates, trusted authorities, and protocols."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kwire.config.tables.rows import (
 from kwire.config.validators import JavaClass, ListOf, OneOf
 
 SSL_ENGINES: Final = "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"
-"""What Kafka takes if ssl.engine.factory.class is not set."""
+"""Kafka's class if ssl.engine.factory.class is not set."""
 
 TLS_CONFIGS: Final = table(
     row(
