@@ -1,4 +1,4 @@
-"""The partitions of an internal topic, and how they are loaded. Kafka's `CoordinatorRuntimeMetricsImpl`.
+"""Metrics of the partitions of an internal topic, and of their loading. Kafka's `CoordinatorRuntimeMetricsImpl`.
 
 Kafka's other metrics of its runtime are about its threads, its queue of events and its batches. kwire has none of them.
 """

@@ -1,14 +1,14 @@
-"""Serves the metrics over HTTP, to Prometheus and whoever else asks, in the formats of prometheus_client.
+"""Serves the metrics over HTTP, to Prometheus and other clients, in the formats of prometheus_client.
 
-The connection is accepted in the loop, which reads the metrics for it at once, in slices. A worker thread gets the
-socket and the values, reads the request, and writes the answer that prometheus_client makes. So no thread touches
-what belongs to the loop, and neither waits for the other.
+The connection is accepted in the event loop, which reads the metrics for it at once, in slices. A worker thread gets
+the socket and the values, reads the request, and writes the response that prometheus_client makes. So no thread uses
+the objects of the loop, and neither waits for the other.
 
-A connection is for one request. MAX_AT_ONCE are answered at a time, the others wait in the listener's backlog. One that
-has not got its answer after TIMEOUT_S is cut off, however slowly it still talks. The metrics are read at most once in
-FRESH_S, however many ask.
+A connection is for one request. MAX_AT_ONCE are served at a time, the others wait in the listener's backlog. A
+connection without a complete response after TIMEOUT_S is closed, even if the client still sends. The metrics are read
+at most once in FRESH_S, regardless of the number of requests.
 
-There is no authentication: by default nothing listens, and `kwire.node.running` warns if it is not on loopback.
+There is no authentication: by default the endpoint is off, and `kwire.node.running` warns if it is not on loopback.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ log = logging.getLogger(__name__)
 MAX_AT_ONCE: Final = 2
 TIMEOUT_S: Final = 5.0
 FRESH_S: Final = 0.2
-"""How old the answer may be. Reading ten thousand groups takes 5 ms of the loop's time."""
+"""The maximum age of the metrics in a response. Reading ten thousand groups takes 5 ms of the loop's time."""
 RETRY_ACCEPT_S: Final = 1.0
-"""The wait before accepting is tried again when file descriptors have run out."""
+"""The delay before accepting is retried when file descriptors have run out."""
 
 
 class MetricsEndpoint:
-    """`sock` is a listening socket that does not block; the caller closes it after `run`."""
+    """The HTTP server. `sock` is a non-blocking listening socket; the caller closes it after `run`."""
 
     def __init__(self, broker: Broker, sock: socket.socket) -> None:
         self._broker = broker
@@ -58,7 +58,7 @@ class MetricsEndpoint:
         self._limiter = trio.CapacityLimiter(MAX_AT_ONCE)
 
     async def run(self) -> None:
-        """Answers until it is cancelled."""
+        """Serves requests until it is cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 await self._room.acquire()
@@ -97,7 +97,7 @@ class MetricsEndpoint:
 
 
 async def _cut_off(sock: socket.socket) -> None:
-    """Ends what a thread does with the socket, after the time-out, or when the broker stops."""
+    """Shuts the socket down, which ends its thread's work, after the timeout or when the broker stops."""
     try:
         await trio.sleep(TIMEOUT_S)
     finally:
@@ -106,17 +106,17 @@ async def _cut_off(sock: socket.socket) -> None:
 
 
 def answer(sock: socket.socket, families: list[Family]) -> None:
-    """Reads one request from the socket, and answers it with the metrics. In a worker thread."""
+    """Reads one request from the socket, and responds with the metrics. Runs in a worker thread."""
     with suppress(OSError):  # The client is gone, or was cut off.
         _Request(sock, families)
         sock.shutdown(socket.SHUT_WR)
 
 
 class _Request(BaseHTTPRequestHandler):
-    """One request. Its constructor does all of the work, as that of any request handler of Python's http.server.
+    """One request. Its constructor does all of the work, as in any request handler of Python's http.server.
 
-    prometheus_client's own handler sends no Content-Length. Then the answer of a broker that is killed meanwhile looks
-    whole, and a scrape has lost its metrics without an error.
+    prometheus_client's own handler sends no Content-Length. Then the partial response of a broker that is killed looks
+    complete, and a scrape loses metrics without an error.
     """
 
     server_version = "kwire"
@@ -126,7 +126,7 @@ class _Request(BaseHTTPRequestHandler):
         registry = CollectorRegistry()
         registry.register(_Families(families))
         self._app = make_wsgi_app(registry)
-        super().__init__(sock, ("", 0), None)  # type: ignore[arg-type] # There is no server, and none is asked for.
+        super().__init__(sock, ("", 0), None)  # type: ignore[arg-type] # There is no server, and none is needed.
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
@@ -148,7 +148,7 @@ class _Request(BaseHTTPRequestHandler):
             self.send_header(name, value)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of http.server's argument
-        """Logs nothing: scrapes are many."""
+        """Logs nothing, because there are many scrapes."""
 
 
 class _Families(Collector):
@@ -159,12 +159,12 @@ class _Families(Collector):
         return map(exposed, self._families)
 
     def describe(self) -> Iterator[PrometheusMetric]:
-        """The same without values, so that a request can ask for some by their names."""
+        """Returns the metrics without values, so that a request can select some by name."""
         return (exposed(Family(family.metric, ())) for family in self._families)
 
 
 def exposed(family: Family) -> PrometheusMetric:
-    """The family as prometheus_client wants it."""
+    """Returns the family as an object of prometheus_client."""
     metric = family.metric
     match metric.type:
         case MetricType.COUNTER:

@@ -1,7 +1,7 @@
-"""Groups of all kinds, by their states, and what has happened to them. Kafka's `GroupCoordinatorMetrics`.
+"""Metrics of groups of all types: their numbers by state, and their events. Kafka's `GroupCoordinatorMetrics`.
 
-A kind is known by its name only, so that another one is counted without a change here. The groups are counted in
-slices: one that changes its state meanwhile may be counted in the state before or in the one after.
+A type is only a name here, so that a new one is counted without a change. The groups are counted in slices: one that
+changes its state meanwhile may be counted in the old or in the new state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STATES: Final = {
     "share": ("Empty", "Stable", "Dead"),
     "streams": ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"),
 }
-"""Kind -> states, by the names in ListGroups. These are there from the start, with 0, as in Kafka."""
+"""The states of each type, by their names in ListGroups. These metrics exist from the start, with 0, as in Kafka."""
 
 _COORDINATOR: Final = CoordinatorMetrics("group", CONSUMER_OFFSETS)
 _PREFIX: Final = _COORDINATOR.prefix
@@ -131,7 +131,7 @@ async def read(groups: GroupService) -> list[Family]:
 
 
 async def _count(groups: GroupService) -> tuple[Counter[tuple[str, str]], int]:
-    """The number of groups by kind and state, and that of committed offsets."""
+    """Returns the number of groups by type and state, and the number of committed offsets."""
     found: Counter[tuple[str, str]] = Counter()
     offsets = 0
     time_slice = TimeSlice()

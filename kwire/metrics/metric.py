@@ -1,4 +1,4 @@
-"""What a metric is, and its values at one moment: plain values, which any thread may have."""
+"""A metric, and its values at one moment: plain values, which any thread may use."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kwire.coordinators.durations import Durations
 
 
 class MetricType(Enum):
-    """Prometheus' types, of those that are used."""
+    """The types of Prometheus that kwire uses."""
 
     COUNTER = auto()
-    """Only grows, from 0 at the start of the broker. Kafka's rates are the growth of one."""
+    """A number that only grows, from 0 at the start of the broker. Kafka's rates are its growth."""
     GAUGE = auto()
     SUMMARY = auto()
-    """How many, and the sum of all. Kafka's averages are the growth of the one through that of the other."""
+    """The count and the sum of values. Kafka's averages are the growth of the sum divided by that of the count."""
 
 
 @attrs.frozen
 class Metric:
-    """`kafka` is Kafka's name: the MBean and, where it has several, the attribute. Empty if Kafka has none.
+    """A metric. `kafka` is Kafka's name: the MBean and, if it has several, the attribute. Empty if Kafka has none.
 
     The name of a counter ends with `_total`, that of a time with `_seconds`.
     """
@@ -59,5 +59,5 @@ class Family(NamedTuple):
 
     @classmethod
     def single(cls, metric: Metric, value: float | Durations) -> Family:
-        """Of a metric without labels."""
+        """Returns the family of a metric without labels."""
         return cls(metric, [((), Times.of(value) if isinstance(value, Durations) else value)])

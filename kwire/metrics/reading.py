@@ -14,7 +14,7 @@ METRICS: Final = (*groups.METRICS, *shares.METRICS)
 
 
 async def read(broker: Broker) -> list[Family]:
-    """Every metric once, in the order of `METRICS`. In slices, so other work has its turn."""
+    """Returns every metric once, in the order of `METRICS`. Reads in slices, so that other work has its turn."""
     return [
         *await groups.read(broker.groups),
         *await shares.read_sharing(broker.sharing),

@@ -1,8 +1,9 @@
-"""Share groups: the leaders of their partitions, and the share coordinator.
+"""Metrics of share groups: the leaders of their partitions, and the share coordinator.
 
-Kafka's `ShareGroupMetrics`, `SharePartitionMetrics`, `ShareSessionCache` and `ShareCoordinatorMetrics`, and what
-`BrokerTopicMetrics` has of them. Share partitions have three labels, group, topic and partition, and are the only
-metrics whose number grows: with the partitions that have something in flight, or had since their group came.
+They are Kafka's `ShareGroupMetrics`, `SharePartitionMetrics`, `ShareSessionCache` and `ShareCoordinatorMetrics`, and
+those of share groups in `BrokerTopicMetrics`. Metrics of share-partitions have three labels, group, topic and
+partition. They are the only metrics whose number grows: with the partitions that have records in flight, or have had
+some since their group was loaded.
 """
 
 from __future__ import annotations
@@ -144,11 +145,11 @@ _OF_SHARING: Final = (
 METRICS: Final = (*_OF_SHARING, STATE_WRITES, STATE_WRITE_TIMES, STATE_READS, *_COORDINATOR.metrics)
 
 _ACKNOWLEDGEMENTS: Final = tuple(it for it in AcknowledgeType if it is not AcknowledgeType.GAP)
-"""Those that are about a record."""
+"""The types of acknowledgements that are for a record."""
 
 
 async def read_sharing(sharing: SharingService) -> list[Family]:
-    """What the leaders of partitions have."""
+    """Returns the metrics of the leaders of partitions."""
     counts = sharing.counts
     messages, batches = await _in_flight(sharing)
     return [
@@ -187,7 +188,7 @@ async def _in_flight(sharing: SharingService) -> tuple[list[Sample], list[Sample
 
 
 def read_states(states: ShareStateService) -> list[Family]:
-    """What the share coordinator has."""
+    """Returns the metrics of the share coordinator."""
     return [
         Family.single(STATE_WRITES, states.requests["write"]),
         Family.single(STATE_WRITE_TIMES, states.write_times),

@@ -1,8 +1,9 @@
-"""Which topic names are valid, and which topics are internal. The rules are Kafka's.
+"""The rules for valid topic names, and the list of internal topics. The rules are Kafka's.
 
 A topic's name is part of a path, so it is checked before any other use.
 
-`INTERNAL_TOPICS` is the only list of internal topics: what marks, creates, configures and describes them goes by it.
+`INTERNAL_TOPICS` is the only list of internal topics: all code that marks, creates, configures or describes them uses
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class InternalTopicSettings:
     """A topic that brokers write for themselves. They create it when it is first needed.
 
     `num_partitions`, `replication_factor`, `segment_bytes` and `min_isr` are the names of the broker configurations
-    that it is created with. `configs` are its own configurations beside them.
+    with which it is created. `configs` are its other configurations.
     """
 
     name: str
@@ -72,7 +73,7 @@ INTERNAL_TOPICS: Final[Mapping[str, InternalTopicSettings]] = {
         ),
     )
 }
-"""By name. Responses mark them as internal."""
+"""The internal topics by name. Responses mark them as internal."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -105,10 +106,10 @@ def has_collision_chars(name: str) -> bool:
 
 
 def unified_name(name: str) -> str:
-    """The name as in Kafka's metrics, where `.` and `_` are the same."""
+    """Returns the name as in Kafka's metrics, where `.` and `_` are the same."""
     return name.replace(".", "_")
 
 
 def internal_replication_factors(replicas: int) -> dict[str, str]:
-    """The broker configurations by which every internal topic has so many replicas."""
+    """Returns the broker configurations with which every internal topic has that many replicas."""
     return {topic.replication_factor: str(replicas) for topic in INTERNAL_TOPICS.values()}
