@@ -1,1 +1,1 @@
-"""What the broker runs on: its loop, futures, work in slices and in worker threads, clocks, and transports."""
+"""The broker's runtime: its event loop, futures, work in slices and in worker threads, clocks, and transports."""

@@ -1,4 +1,4 @@
-"""Hosts of other brokers are looked up in kwire's workers: the threads of trio's own cache are for its event loop."""
+"""Looks up hosts of other brokers in kwire's worker threads: the threads of trio's own cache are for its event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kwire.runtime.workers import Worker
 
 
 class AddressLookup(trio.abc.HostnameResolver):
-    """Calls the operating system's resolver. A lookup that is cancelled goes on, and its result is dropped."""
+    """Calls the operating system's resolver. A cancelled lookup continues, and its result is dropped."""
 
     async def getaddrinfo(
         self,

@@ -2,4 +2,4 @@
 
 
 def ignore(*_: object) -> None:
-    """Does nothing, for a callback that nobody needs."""
+    """Does nothing: a callback where none is needed."""

@@ -12,7 +12,7 @@ import uuid
 from typing import Protocol
 
 running_ns = time.perf_counter_ns
-"""Nanoseconds since an arbitrary moment: for how long something ran."""
+"""Nanoseconds since an arbitrary moment, to measure running times."""
 
 
 class Clock(Protocol):
@@ -56,5 +56,5 @@ class SystemClock:
 
 
 def secret_of(clock: Clock) -> bytes:
-    """32 bytes that nobody can guess; 244 of their bits are random. For salts, nonces, and keys of a run."""
+    """Returns 32 bytes that nobody can guess; 244 of their bits are random. For salts, nonces, and keys of a run."""
     return clock.uuid() + clock.uuid()

@@ -1,9 +1,10 @@
-"""How many files and connections the process may open, and how its descriptors are shared out.
+"""The file descriptors of the process: their limit, and their division among files and connections.
 
     files          segments of logs that are kept open, a cache (`OpenFiles`)
-    others         what has to be there when it is needed: folders and small files that are synced, modules that are
-                   imported, the cleaner's process, worker threads' files, connections to the other brokers
-    connections    what clients get: all that is left. Above it they wait in the backlog
+    others         descriptors that must be available when they are needed: folders and small files that are synced,
+                   modules that are imported, the cleaner's process, worker threads' files, connections to the other
+                   brokers
+    connections    the rest, for connections of clients. Connections above that number wait in the backlog
 
 The operating system sets the limit; a process may raise its own up to the administrator's hard limit (`ulimit -Hn`).
 """
@@ -21,31 +22,32 @@ if TYPE_CHECKING:
     from kwire.config.server import ServerConfig
 
 OTHERS = 64
-"""Standard streams, listeners, folders, small files, files of workers: of a broker with one log dir, and alone."""
+"""The descriptors for standard streams, listeners, folders, small files and files of workers, of a broker that is alone
+and has one log dir."""
 OF_A_LOG_DIR = 2
 OF_A_BROKER = 6
-"""Connections to one other broker: `Peers` has five purposes, and there is one for each of num.replica.fetchers."""
+"""The number of connections to another broker: `Peers` has five, and each of num.replica.fetchers has one."""
 
 LEAST_CONNECTIONS = 8
-"""However few descriptors there are, so many connections are served."""
+"""The minimum number of connections that are served, however few descriptors there are."""
 
 MOST = 1 << 20
-"""Linux allows no process more than this (fs.nr_open), even if the limit is higher."""
+"""The maximum that Linux allows for a process (fs.nr_open), even if the limit is higher."""
 
 
 @attrs.frozen
 class Budget:
-    """How the descriptors of the process are shared out; see the module."""
+    """The division of the process's descriptors; see the module."""
 
     limit: int
-    """Of the operating system."""
+    """The operating system's limit."""
     files: int
     others: int
-    """Of a broker that is alone."""
+    """The number of other descriptors of a broker that is alone."""
 
     @classmethod
     def of(cls, config: ServerConfig) -> Budget:
-        """By the limit as it is now. Segments get as many as are configured, or half of what the others leave."""
+        """Returns the budget for the current limit. Segments get the configured number, or half of the rest."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = MOST if soft == resource.RLIM_INFINITY else min(soft, MOST)
         others = min(OTHERS + OF_A_LOG_DIR * (len(config.log_dirs) - 1), limit // 2)
@@ -55,7 +57,7 @@ class Budget:
         return OpenFiles(self.files)
 
     def connections(self, other_brokers: int = 0, fetchers: int = 1) -> int:
-        """How many clients may have, in a cluster with so many other brokers and num.replica.fetchers."""
+        """Returns the maximum number of clients' connections, with that many other brokers and num.replica.fetchers."""
         to_brokers = other_brokers * (OF_A_BROKER + fetchers - 1)
         return max(self.limit - self.files - self.others - to_brokers, LEAST_CONNECTIONS)
 

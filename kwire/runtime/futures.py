@@ -1,4 +1,4 @@
-"""Waiting for one value: how a request waits for another request, or for a deadline.
+"""Futures: a request waits for a value from another request, or for a deadline.
 
 A handler that has to wait is a coroutine that awaits a `Future`. Its connection drives it, and resumes it when the
 future is set (see `kwire.network.connection`). So a waiting request has no task, and handlers do not depend on trio.
@@ -20,8 +20,8 @@ _EMPTY = object()
 class Future(Generic[T]):
     """A value that is set once and awaited by at most one coroutine. It may be set before, or without, a waiter.
 
-    `timeout_s` and `ends_on_input` tell the connection when to call `give_up`: after a time, and, with `ends_on_input`,
-    when the peer sends another request or closes the connection.
+    The connection calls `give_up` after `timeout_s`, and, with `ends_on_input`, when the peer sends another request or
+    closes the connection.
     """
 
     __slots__ = ("_on_set", "_value", "timeout_s")
@@ -50,13 +50,13 @@ class Future(Generic[T]):
         return cast(T, self._value)
 
     def when_set(self, callback: Callable[[], None]) -> None:
-        """`set` will call `callback`. For the code that drives the waiting coroutine."""
+        """Makes `set` call `callback`. For the code that drives the waiting coroutine."""
         assert self._value is _EMPTY, "it is set already"
         assert self._on_set is None, "a future has one waiter"
         self._on_set = callback
 
     def give_up(self) -> None:
-        """Called when the time is up, or when the peer has sent something else."""
+        """Called after `timeout_s`, or when the peer has sent another request."""
         raise AssertionError("only a wait that can end without its value is given up")
 
     def __await__(self) -> Generator[Future[T], None, T]:
@@ -82,7 +82,7 @@ def drive(coroutine: Coroutine[Future[Any], None, object]) -> None:
 
 
 def begun(coroutine: Coroutine[Future[Any], None, T]) -> Future[Outcome[T]]:
-    """Runs a coroutine beside its caller: up to its first wait, and on from there when its futures are set.
+    """Runs a coroutine up to its first wait, and returns. It continues when its futures are set.
 
     The future gets its result or its error.
     """
@@ -96,7 +96,7 @@ def begun(coroutine: Coroutine[Future[Any], None, T]) -> Future[Outcome[T]]:
 
 
 def at_once(coroutine: Coroutine[Future[Any], None, T]) -> T:
-    """Returns the result of a coroutine whose futures are all set already, as at a start, when no other work runs."""
+    """Returns the result of a coroutine whose futures are all set already, as at startup, when no other work runs."""
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -106,7 +106,7 @@ def at_once(coroutine: Coroutine[Future[Any], None, T]) -> T:
 
 
 class Pause(Future[None]):
-    """Time that passes, whatever happens meanwhile."""
+    """A pause of fixed length."""
 
     __slots__ = ()
 
@@ -119,7 +119,7 @@ class Waiter(Protocol):
     """Waits for a change of a partition."""
 
     def wake(self) -> None:
-        """It has changed."""
+        """Called when the partition has changed."""
 
 
 class ParkedFetch(Future[bool]):
@@ -134,7 +134,7 @@ class ParkedFetch(Future[bool]):
     ends_on_input = True
 
     def wake(self) -> None:
-        """A partition that the fetch waits for has changed, so there may be enough data now."""
+        """Ends the wait: a partition of the fetch has changed, so there may be enough data now."""
         if not self.is_set:
             self.set(True)
 

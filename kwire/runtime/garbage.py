@@ -1,8 +1,8 @@
-"""Keeps the garbage collector away from objects that stay.
+"""Excludes long-lived objects from garbage collection.
 
-CPython's collector stops the event loop and scans every container object that it does not know to be permanent: about
-100 ms for a thousand partitions. kwire's own objects do not need it, because those that refer to each other let go when
-they end.
+CPython's collector stops the event loop and scans every container object that is not frozen: about 100 ms for a
+thousand partitions. kwire's own objects do not need it, because objects that refer to each other drop their references
+when they end.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """Objects created inside are long-lived: the garbage collector need not scan them, now or later.
+    """Excludes objects created inside from garbage collection, because they are long-lived.
 
-    With a million offsets it would scan all of them again and again, for about 500 ms each time. Other garbage that
-    exists at the end is not collected any more either, so use this for what is large.
+    With a million offsets the collector would scan all of them again and again, for about 500 ms each time. Other
+    garbage that exists at the end is never collected either, so use this only for large data.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,9 +1,9 @@
 """The clock of the loop's trio guest, which keeps the guest from waiting in a thread that cannot be started.
 
 When all of trio's tasks wait, trio asks the operating system for events in a thread of its cache. A thread of the cache
-ends after ten seconds without work, and trio's loop breaks for good if it then can't start a new one. A clock is asked
-for the time to sleep before that happens. This one answers 0 while there is no thread, and trio, instead of waiting in
-a thread, asks to be called again.
+ends after ten seconds without work, and trio's loop breaks for good if it then cannot start a new one. Before that,
+trio calls its clock for the time to sleep. This clock returns 0 while there is no thread, and trio, instead of waiting
+in a thread, schedules its next turn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POLL_S: Final = 0.01
 """The pause between two turns of trio while it has no thread to wait in."""
 
 FRESH_S: Final = 3.0
-"""For so long a thread that has done something is certainly still there: less than the ten seconds of trio's cache."""
+"""The time for which a thread certainly exists after it has done work: less than the ten seconds of trio's cache."""
 
 
 class GuestClock(trio.abc.Clock):
@@ -47,21 +47,21 @@ class GuestClock(trio.abc.Clock):
         return 0.0 if self._is_without_thread else deadline - now
 
     def take_pause_s(self) -> float:
-        """Until trio, which has something to do or was refused to sleep, is to be called again; 0 for at once."""
+        """Returns the pause before trio's next turn, if trio has work or could not sleep; 0 for at once."""
         pause_s = POLL_S if self._is_without_thread else 0.0
         self._is_without_thread = False
         return pause_s
 
     def thread_seen(self) -> None:
-        """For any thread: one of trio's cache is free, or will be next."""
+        """Records that a thread of trio's cache is free, or will be soon. May be called in any thread."""
         self._thread_seen_s = time.perf_counter()
 
     def _has_thread(self) -> bool:
-        """Has a thread of the cache do nothing, after which it is free for some seconds."""
+        """Returns True if a thread of the cache can run a task that does nothing. It is free for some seconds then."""
         done = threading.Event()
         try:
             trio.lowlevel.start_thread_soon(ignore, lambda _: done.set())
-        except (RuntimeError, MemoryError):  # a RuntimeError is what Python makes of EAGAIN
+        except (RuntimeError, MemoryError):  # Python raises RuntimeError for EAGAIN
             if not self._is_warned:
                 self._is_warned = True
                 log.warning(

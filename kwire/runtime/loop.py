@@ -1,4 +1,4 @@
-"""The event loop, as the parts of a broker see it: turns of other work, tasks, and blocking work in a worker thread.
+"""The event loop's interface for the parts of a broker: turns of other work, tasks, and blocking work in a thread.
 
 Work without a task of its own is a coroutine that awaits futures (`kwire.runtime.futures.drive`). While no server runs,
 there is no other work to yield to: everything runs at once, in the caller's thread.
@@ -24,7 +24,7 @@ StartSoon = Callable[[Callable[[], Awaitable[object]]], object]
 
 @attrs.frozen
 class Host:
-    """`call_soon` calls a callback after other work has had a turn; `start_soon` starts a task."""
+    """The running server. `call_soon` calls a callback after other work has had a turn; `start_soon` starts a task."""
 
     call_soon: CallSoon
     start_soon: StartSoon
@@ -32,12 +32,12 @@ class Host:
 
 @attrs.define(eq=False)
 class Loop:
-    """`host` is None while no server runs."""
+    """The event loop. `host` is None while no server runs."""
 
     host: Host | None = None
 
     def next_turn(self) -> Future[None]:
-        """A future that is set when all other work has had a turn."""
+        """Returns a future that is set when all other work has had a turn."""
         future: Future[None] = Future()
         if self.host is None:
             future.set(None)

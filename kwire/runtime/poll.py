@@ -1,4 +1,4 @@
-"""Asks the operating system which sockets are ready: epoll, without Python's `selectors` around it.
+"""Polls the operating system for sockets that are ready: epoll, without Python's `selectors` around it.
 
 This runs once for every few requests, so its overhead counts.
 """
@@ -11,7 +11,7 @@ from typing import Protocol
 NOTHING = 0
 READ = 1
 WRITE = 4
-"""What a descriptor is watched for, as epoll numbers it."""
+"""The events for which a descriptor is watched, with epoll's numbers."""
 
 
 class Poll(Protocol):

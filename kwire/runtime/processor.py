@@ -1,18 +1,18 @@
 """The loop that serves all connections: sockets that are ready, callbacks that were scheduled, timers that are due.
 
-Like Kafka's network `Processor`, it asks the operating system once for everything that is ready and calls each
+Like Kafka's network `Processor`, it polls the operating system once for all sockets that are ready and calls each
 connection in turn. A request that is answered at once costs no task switch, and no system calls except those that
 receive and send its bytes.
 
-It is the thread's main loop, and trio runs in it as a guest (`host`). A second thread watches what trio's tasks wait
-for (accepting, deadlines of groups, housekeeping, a stop) and wakes this loop. So a broker with little to do sleeps and
-wakes with one system call. As a task of trio, the loop would need about 12 microseconds more for each such pause, and
-under moderate load most requests begin with a pause.
+It is the thread's main loop, and trio runs in it as a guest (`host`). A second thread watches the events that trio's
+tasks wait for (accepting, deadlines of groups, housekeeping, a stop) and wakes this loop. So a broker with little work
+sleeps and wakes with one system call. As a task of trio, the loop would need about 12 microseconds more for each such
+pause, and under moderate load most requests begin with a pause.
 
-**Spinning.** Waking a sleeping broker has a cost: the kernel interrupts a halted core, and what follows runs on cold
-caches. If the next request comes sooner than that, it is cheaper, and much faster, to poll repeatedly for a short time
-(`spin_s`). The loop learns from earlier pauses whether this pays: a broker that is idle, or whose clients are slow,
-does not spin.
+**Spinning.** Waking a sleeping broker has a cost: the kernel interrupts a halted core, and the code after that runs on
+cold caches. If the next request comes sooner than that, it is cheaper, and much faster, to poll repeatedly for a short
+time (`spin_s`). The loop predicts from earlier pauses whether this pays: a broker that is idle, or whose clients are
+slow, does not spin.
 """
 
 from __future__ import annotations
@@ -37,16 +37,18 @@ if TYPE_CHECKING:
     from outcome import Outcome
 
 EVENTS_PER_TURN = 64
-"""After this many sockets everything else has its turn. The sockets that were left out come first in the next turn."""
+"""The number of sockets after which all other work has its turn. Sockets that were left out come first in the next
+turn."""
 
 SHORTEST_PAUSE_S = 20e-6
-"""Asking the operating system takes less."""
+"""The minimum time that counts as a pause. A poll of the operating system takes less."""
 
 CALLS_PER_TURN = 64
-"""One append may wake thousands of fetches; sockets have their turn in between."""
+"""The maximum number of callbacks in a turn. One append may wake thousands of fetches; sockets have their turn in
+between."""
 
 LEAST_TIMERS = 64
-"""With fewer timers, removing the obsolete ones is not worth it."""
+"""The number of timers below which it is not worth removing the obsolete ones."""
 
 
 class Timer:
@@ -116,7 +118,7 @@ class _Bell:
         self._far.close()
 
     def ring(self) -> None:
-        with suppress(BlockingIOError):  # it rings already
+        with suppress(BlockingIOError):  # it is ringing already
             self._far.send(b"!")
 
     def on_rung(self, _: int) -> None:
@@ -128,8 +130,8 @@ class _Bell:
 class Processor:
     """Calls the callbacks of connections, in the thread that runs trio.
 
-    spin_s: how long it may poll for the next request before it sleeps; with 0 it never spins. Times are trio's, in
-    seconds. `now` is the time at which the current turn began; `pauses` counts how often there was nothing to do.
+    spin_s: the maximum time of polling for the next request before it sleeps; with 0 it never spins. Times are trio's,
+    in seconds. `now` is the time at which the current turn began; `pauses` counts the pauses without work.
     """
 
     def __init__(self, *, spin_s: float = 0.0) -> None:
@@ -147,17 +149,17 @@ class Processor:
     # For the connections
 
     def add(self, sock: socket.socket, on_ready: Callable[[int], None]) -> None:
-        """From now on calls `on_ready(READ)` once per turn while the socket is readable."""
+        """Watches the socket: calls `on_ready(READ)` once per turn while it is readable."""
         fd = sock.fileno()
         self._poll.register(fd, READ)
         self._on_ready[fd] = on_ready
 
     def watch(self, sock: socket.socket, interest: int) -> None:
-        """From now on calls `on_ready` while the socket is readable (READ), or while it is writable (WRITE)."""
+        """Changes the events: calls `on_ready` while the socket is readable (READ), or while it is writable (WRITE)."""
         self._poll.modify(sock.fileno(), interest)
 
     def remove(self, sock: socket.socket) -> None:
-        """Call it before the socket is closed: `on_ready` is not called any more."""
+        """Stops watching the socket: `on_ready` is not called any more. Call it before the socket is closed."""
         fd = sock.fileno()
         self._poll.unregister(fd)
         del self._on_ready[fd]
@@ -170,7 +172,7 @@ class Processor:
         """Sets the timer's deadline, or moves it: `deadline` replaces any earlier one."""
         timer.deadline = deadline
         # The entry in the heap may be too early; then it is checked again. So a timer that is moved again and again,
-        # such as that of a consumer that waits for each record, only now and then costs an entry.
+        # such as that of a consumer that waits for each record, rarely needs a new entry.
         if deadline < timer.due_in_heap:
             if len(self._timers) >= self._most_timers:
                 self._drop_obsolete_timers()
@@ -178,7 +180,7 @@ class Processor:
             heapq.heappush(self._timers, (deadline, next(self._order), timer))
 
     def close(self) -> None:
-        """Call it after the last connection is closed."""
+        """Closes the poll. Call it after the last connection is closed."""
         self._poll.close()
 
     # The loop
@@ -186,8 +188,8 @@ class Processor:
     def host(self, main: Callable[[], Awaitable[None]], *, clock: trio.abc.Clock | None = None) -> None:
         """Serves in this thread until `main`, which runs as a trio guest, returns. Raises what `main` raises.
 
-        Times come from `clock`, or from the system if there is none. With the system's, it also serves where no thread
-        can be started.
+        Times come from `clock`, or from the system's clock if there is none. With the system's clock it also serves if
+        no thread can be started.
         """
         done: list[Outcome[None]] = []
         own = GuestClock() if clock is None else None
@@ -224,7 +226,7 @@ class Processor:
             try:
                 self._serve_until(done, time)
             finally:
-                # After an error of our own, trio's tasks end as they do after an error of theirs.
+                # After an error of this loop, trio's tasks end as they do after an error of their own.
                 scope.cancel()
                 self._serve_until(done, time)
                 self.remove(bell.socket)
@@ -252,7 +254,7 @@ class Processor:
         on_ready, soon = self._on_ready, self._soon
         for fd, mask in events:
             call = on_ready.get(fd)
-            if call is not None:  # or else it was closed in this turn
+            if call is not None:  # None: it was closed in this turn
                 call(mask)
         for _ in range(min(len(soon), CALLS_PER_TURN)):
             soon.popleft()()
@@ -280,7 +282,7 @@ class Processor:
             self._memory.was_long()
 
     def _drop_obsolete_timers(self) -> None:
-        """Stopped timers, and those moved to an earlier time, leave entries in the heap: at most half of it."""
+        """Removes the heap's entries of stopped timers, and of timers moved to an earlier time: at most half of it."""
         kept = []
         for entry in self._timers:
             due, _, timer = entry
@@ -289,7 +291,7 @@ class Processor:
                     kept.append(entry)
                 else:
                     timer.due_in_heap = math.inf
-        self._timers[:] = kept  # in place: `_call_due_timers` may be at it
+        self._timers[:] = kept  # in place: `_call_due_timers` may be using the list
         heapq.heapify(self._timers)
         self._most_timers = 2 * len(kept) + LEAST_TIMERS
 
@@ -299,7 +301,7 @@ class Processor:
         while timers and timers[0][0] <= now:
             due, _, timer = heapq.heappop(timers)
             if due != timer.due_in_heap:
-                continue  # the timer was moved to an earlier time, and that entry has been here
+                continue  # the timer was moved to an earlier time, whose entry has been handled
             timer.due_in_heap = math.inf
             if timer.deadline <= now:
                 timer.stop()

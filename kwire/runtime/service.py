@@ -1,4 +1,4 @@
-"""The parts of a broker, as the broker sees them: each follows what happens to the node, and has tasks of its own."""
+"""The interface of the parts of a broker: each follows the events of the node, and has tasks of its own."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from kwire_protocol.wire import Uuid
 
 
 class Service:
-    """A part of a broker. `Broker.services` has all of them, and calls them in that order.
+    """A part of a broker. `Broker.services` lists all of them, in the order in which they are called.
 
-    What a service does not define does nothing. All but `run` may be called in the middle of other work, and return at
-    once.
+    A method that a service does not define does nothing. All but `run` may be called in the middle of other work, and
+    return at once.
     """
 
     def start(self) -> None:
-        """The logs are open, and the partitions have their roles. Called once, before the first request."""
+        """Called once, before the first request, when the logs are open and the partitions have their roles."""
 
     def role_changed(self, topic: str, index: int) -> None:
-        """The role of this node for the partition, or the leader epoch, has changed."""
+        """Called when the role of this node for the partition, or the leader epoch, has changed."""
 
     def topic_deleted(self, topic: str, topic_id: Uuid) -> None:
-        """The topic and its partitions are gone."""
+        """Called when the topic and its partitions have been deleted."""
 
     def partitions_failed(self, partitions: Collection[tuple[str, int]]) -> None:
-        """The logs of these partitions, given by topic and index, are out of service until the next start."""
+        """Called when the logs of these partitions, by topic and index, are out of service until the next start."""
 
     async def run(self) -> None:
         """Runs the service's tasks until it is cancelled."""

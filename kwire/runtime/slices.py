@@ -9,18 +9,18 @@ from kwire.runtime.loop import Loop
 
 @attrs.define
 class Slices:
-    """For a loop over many items: call `await slices.after(1)` after each of them.
+    """Slices of a loop over many items: call `await slices.after(1)` after each of them.
 
     Work is counted, not timed, so that the slices are the same each time.
     """
 
     loop: Loop
     size: int
-    """How much is done in one turn."""
+    """The amount of work in one turn."""
     _done: int = 0
 
     async def after(self, count: int) -> None:
-        """Counts work that was done, and yields to other work when a slice is full."""
+        """Counts completed work, and yields to other work when a slice is full."""
         self._done += count
         if self._done >= self.size:
             self._done = 0

@@ -1,4 +1,4 @@
-"""For trio tasks: loops over many partitions that yield to other work, and waiting for futures."""
+"""Helpers of trio tasks: loops over many partitions that yield to other work, and waiting for futures."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kwire.runtime.futures import Future
 T = TypeVar("T")
 
 TURN_S = 0.002
-"""How long a loop over partitions may hold the event loop at a time; one partition's work may make it longer."""
+"""The time for which a loop over partitions may hold the event loop; the work of one partition may exceed it."""
 
 
 @attrs.define
 class TimeSlice:
-    """For loops over many partitions: `if turns.is_over: await turns.give_way()` after each."""
+    """A time slice of a loop over many partitions: `if slice.is_over: await slice.yield_to_others()` after each."""
 
     _looks: int = 0
     _ends: float = attrs.field(factory=lambda: trio.current_time() + TURN_S)
 
     @property
     def is_over(self) -> bool:
-        # Reading the time costs as much as a partition that has nothing to do.
+        # Reading the time costs as much as a partition without work.
         self._looks += 1
         return not self._looks & 15 and trio.current_time() >= self._ends
 
@@ -36,7 +36,7 @@ class TimeSlice:
 
 
 async def in_this_task(coroutine: Coroutine[Future[Any], None, T]) -> T:
-    """Returns the result of a coroutine that awaits futures. A cancellation does not cancel what it waits for."""
+    """Returns the result of a coroutine that awaits futures. A cancellation does not cancel the futures."""
     try:
         while True:
             try:

@@ -1,14 +1,14 @@
-"""How a connection receives and sends bytes. In plain text the socket does it (Kafka's PlaintextTransportLayer).
+"""The transport of a connection, which receives and sends bytes (Kafka's PlaintextTransportLayer, in plain text).
 
 A transport never waits, and behaves like a non-blocking socket: `recv_into` and `send` raise BlockingIOError instead of
-waiting, and another OSError when the peer is lost. So the plain transport is the socket's own methods, without a
+waiting, and another OSError when the peer is lost. So the plain transport has the socket's own methods, without a
 wrapper.
 
 A transport that encrypts (`kwire.security.tls.transport`) observes these rules:
 
 * Before anything else the connection calls its `handshake`, until that needs nothing more. After it, a receive waits
   only for input, and a send only for room.
-* The processor does not see bytes that were taken from the socket and not handed over yet. `has_more` says whether
+* The processor does not detect bytes that were taken from the socket and not passed on yet. `has_more` returns True if
   there are such bytes, and the connection receives again.
 * The bytes of a file have to pass through it, so it has no `send_file`.
 """
@@ -37,27 +37,28 @@ class Transport(Protocol):
     """The socket that the processor watches. Non-blocking, and connected."""
 
     send_file: Callable[[int, int, int], int] | None
-    """Sends from a file without copying. Takes its descriptor, the position and the most bytes; returns how many were
-    sent, which is 0 at the end of the file. None if the bytes have to be read and passed to `send`."""
+    """Sends from a file without copying. Takes its descriptor, the position and the maximum number of bytes; returns
+    the number that was sent, which is 0 at the end of the file. None if the bytes have to be read and passed to `send`.
+    """
 
     handshake: Callable[[], int] | None
-    """Goes on with the handshake. Returns what it waits for, READ or WRITE, or 0 when it is over. Raises ProtocolError
-    if the peer cannot be talked to, and another OSError when it is lost. None if there is nothing to negotiate."""
+    """Continues the handshake. Returns the event that it waits for, READ or WRITE, or 0 when it is over. Raises
+    ProtocolError if the handshake fails, and another OSError when the peer is lost. None if there is no handshake."""
 
     has_more: Callable[[], bool] | None
-    """Whether bytes can be received that the socket has no longer; None if that cannot be."""
+    """Returns True if the transport has buffered bytes that the socket has no longer; None if it never has any."""
 
     @property
     def principal(self) -> Principal:
-        """Whom the transport knows the peer to be, once the handshake is over."""
+        """The peer's principal according to the transport, after the handshake."""
         ...
 
     def recv_into(self, room: memoryview, /) -> int:
-        """Returns how many bytes were received; 0 at the end of the stream."""
+        """Returns the number of bytes that were received; 0 at the end of the stream."""
         ...
 
     def send(self, data: Bytes, flags: int, /) -> int:
-        """Returns how many bytes were sent, from the start of `data`. `flags` may be MSG_MORE, which is a hint."""
+        """Returns the number of bytes that were sent, from the start of `data`. `flags` may be MSG_MORE, a hint."""
         ...
 
     def close(self) -> None: ...
@@ -83,5 +84,5 @@ class PlainTransport:
         self.send_file: Callable[[int, int, int], int] | None = partial(os.sendfile, sock.fileno())
 
     def close(self) -> None:
-        self.send_file = None  # the descriptor's number may soon be another connection's
+        self.send_file = None  # another connection may soon have the descriptor's number
         self.sock.close()

@@ -61,7 +61,7 @@ class Worker(Enum):
 
 @attrs.frozen
 class Duty:
-    """`calls` are the methods of the loop's objects that the worker may call, as `Class.method` or `Class.*`."""
+    """A worker's duty. `calls` are the methods of the loop's objects that it may call: `Class.method` or `Class.*`."""
 
     does: str
     is_given: str
@@ -173,10 +173,10 @@ DUTIES = {
 }
 
 KEPT_THREADS: Final = 4
-"""So many are started before they are needed and stay, so work goes on where no thread can be started any more."""
+"""The number of threads that are started early and never end, so that work continues if no thread can be started."""
 
 IDLE_S: Final = 10.0
-"""After this time without work, the others end."""
+"""The time in seconds without work after which the other threads end."""
 
 _current = threading.local()
 
@@ -184,7 +184,7 @@ _current = threading.local()
 class Threads:
     """Threads that wait for work. If no more can be started, work waits until one of them is free.
 
-    Not trio's: those serve its event loop as well, which ends if it finds none.
+    They are not trio's threads: those serve its event loop as well, which ends if there is none.
     """
 
     def __init__(self, start: Callable[[Callable[[], None]], None]) -> None:
@@ -194,12 +194,12 @@ class Threads:
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._count = 0
         self._free = 0
-        """The threads that wait, without those for which work is in the queue."""
+        """The number of waiting threads, without those for which work is in the queue."""
         self._overdue = 0
-        """Work in the queue for which no thread waits."""
+        """The number of entries in the queue for which no thread waits."""
 
     def keep(self, count: int) -> None:
-        """Starts threads until there are so many. Raises OSError if not even one can be started."""
+        """Starts threads until there are `count`. Raises OSError if not even one can be started."""
         with self._lock:
             while self._count < count and self._add():
                 self._free += 1
@@ -207,7 +207,7 @@ class Threads:
                 raise _no_thread()
 
     def do(self, work: Callable[[], object]) -> None:
-        """Has one of the threads call `work`, which raises nothing. Raises OSError if there is no thread at all."""
+        """Runs `work`, which raises nothing, in one of the threads. Raises OSError if there is no thread at all."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -222,7 +222,7 @@ class Threads:
     def _add(self) -> bool:
         try:
             self._start(self._serve)
-        except (RuntimeError, MemoryError):  # a RuntimeError is what Python makes of EAGAIN
+        except (RuntimeError, MemoryError):  # Python raises RuntimeError for EAGAIN
             return False
         self._count += 1
         return True
@@ -239,7 +239,7 @@ class Threads:
                         return
                 continue
             work()
-            del work  # and what it refers to
+            del work  # and the objects that it refers to
             with self._lock:
                 if self._overdue:
                     self._overdue -= 1
@@ -270,7 +270,7 @@ def current() -> Worker | None:
 
 @contextmanager
 def working_as(worker: Worker) -> Iterator[None]:
-    """For a thread of a pool: runs the block as that kind of worker."""
+    """Runs the block as that kind of worker, in a thread of a pool."""
     _current.worker = worker
     try:
         yield
@@ -279,7 +279,7 @@ def working_as(worker: Worker) -> Iterator[None]:
 
 
 def start_waiting(name: str, wait: Callable[[], object]) -> None:
-    """Runs `wait` in a thread that the end of the process does not wait for: nothing can wake it from outside.
+    """Runs `wait` in a daemon thread: the process may end without it, since nothing can wake it from outside.
 
     Raises OSError if no thread can be started.
     """
@@ -292,9 +292,9 @@ def start_waiting(name: str, wait: Callable[[], object]) -> None:
 def side_by_side(
     worker: Worker, tasks: Sequence[Callable[[], object]], most: int, *, every_s: float | None = None
 ) -> Iterator[None]:
-    """Runs all tasks where there is no event loop, at most so many at once. Yields after each `every_s` until then.
+    """Runs all tasks without an event loop, at most `most` at once. Yields after each `every_s` until they are done.
 
-    After an error no further task begins; the error is raised when those that have begun are done.
+    After an error no further task starts; the error is raised when the running tasks are done.
     """
     results: queue.SimpleQueue[Outcome[object]] = queue.SimpleQueue()
 
@@ -330,7 +330,7 @@ async def run_to_its_end(worker: Worker, work: Callable[[], T]) -> Outcome[T]:
     with trio.CancelScope(shield=True):
         try:
             result = Value(await run(worker, work))
-        except BaseException as error:  # whoever waits raises it
+        except BaseException as error:  # the waiter raises it
             result = Error(error)
     return result
 
@@ -342,7 +342,7 @@ async def run(
     limiter: trio.CapacityLimiter | None = None,
     abandon_on_cancel: bool = False,
 ) -> T:
-    """Runs `work(*args)` in a worker thread. A cancellation waits until it ends, without `abandon_on_cancel`."""
+    """Runs `work(*args)` in a worker thread. A cancellation waits until it ends, unless `abandon_on_cancel`."""
     results: list[Outcome[T]] = []
     done, token, place = trio.Event(), trio.lowlevel.current_trio_token(), object()
 
@@ -379,7 +379,7 @@ async def run(
 
 
 def _outcome(work: Callable[[*Ts], T], *args: *Ts) -> Outcome[T]:
-    """The result of `work`. Memory that runs out is an OSError, as descriptors are, and passes like those."""
+    """Returns the result of `work`. MemoryError becomes an OSError: like a lack of descriptors, it may pass."""
     try:
         return Value(work(*args))
     except MemoryError:
