@@ -53,11 +53,11 @@ _COPIED_BYTES: Final = 64 * 1024  # received at once from a stream that cannot r
 
 
 async def connect_plain_text(address: Address) -> trio.abc.Stream:
-    """A TCP connection that sends what it is given at once."""
+    """Returns a TCP connection that sends data at once (TCP_NODELAY)."""
     try:
         return await trio.open_tcp_stream(*address)
     except OSError as error:
-        # It sums up all addresses of the host. What became of the last of them is the cause, in more words than needed.
+        # This error is for all addresses of the host. Its cause is the error of the last address, with a long message.
         cause = error.__cause__
         if isinstance(cause, BaseExceptionGroup):
             cause = cause.exceptions[-1]
@@ -90,12 +90,12 @@ def connect_tls(new_context: NewContext) -> AsyncConnect:
 
 
 def connect_with(security: ClientSecurity) -> AsyncConnect:
-    """What `ClientSecurity.connect` is for threads."""
+    """Returns for trio tasks what `ClientSecurity.connect` returns for threads."""
     return connect_plain_text if security.new_context is None else connect_tls(security.new_context)
 
 
 class AsyncBrokerConnection:
-    """A connection to a broker whose API versions are known. `async with` closes it at the end.
+    """A connection to a broker, after ApiVersions. `async with` closes it at the end.
 
     Raises ClientError if a request fails; ConnectionFailed and NotABroker close the connection.
     """
@@ -109,15 +109,15 @@ class AsyncBrokerConnection:
         self._exchange = exchange
         self._conversation = exchange.conversation
         self._timeout_s = timeout_s
-        # trio's locks are fair, so that who sent first receives first.
+        # trio's locks are fair, so that the caller that sent first receives first.
         self._sending = trio.Lock()
         self._receiving = trio.Lock()
         self._logging_in = trio.Lock()
         self._new_exchange = new_exchange
         self._login_due = math.inf
-        """When the broker has to be told again who this is, by trio's clock."""
+        """The time, by trio's clock, at which the client has to re-authenticate."""
         self._waiting = 0
-        """How many wait for an answer. The others in flight are of those that were cancelled."""
+        """The number of callers that wait for a response. All other requests in flight are of cancelled callers."""
 
     @classmethod
     async def open(
@@ -130,7 +130,7 @@ class AsyncBrokerConnection:
         new_exchange: NewExchange | None = None,
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> Self:
-        """Connects, asks for the broker's versions, and authenticates if there is a `new_exchange` (SASL).
+        """Connects, requests the broker's versions, and authenticates if there is a `new_exchange` (SASL).
 
         Raises LoginFailed, too. `timeout_s` covers all of that together, and is the default for each `ask`.
         """
@@ -175,7 +175,7 @@ class AsyncBrokerConnection:
         return self._conversation.features
 
     def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
-        """The newest version of an API that both sides support, within these bounds. Raises VersionNotServed."""
+        """Returns an API's newest version that both sides support, within these bounds. Raises VersionNotServed."""
         return self._exchange.version_for(api_key, at_least=at_least, at_most=at_most)
 
     async def ask(
@@ -218,7 +218,7 @@ class AsyncBrokerConnection:
         self._login_due = trio.current_time() + lasts_s
 
     async def _log_in_if_due(self, new_exchange: NewExchange) -> None:
-        """One caller does, and the others wait."""
+        """Re-authenticates if that is due. One caller does so, and the others wait."""
         if trio.current_time() >= self._login_due:
             async with self._logging_in:
                 if trio.current_time() >= self._login_due:
@@ -227,11 +227,11 @@ class AsyncBrokerConnection:
     async def _send(self, request: ApiMessage, version: int) -> Ticket:
         async with self._sending:
             await self._drop_abandoned_answers(APIS[request.api_key].name)
-            await trio.lowlevel.checkpoint_if_cancelled()  # nothing is out yet
+            await trio.lowlevel.checkpoint_if_cancelled()  # nothing has been sent yet
             ticket = self._exchange.send(request, version)
             try:
                 await self._flush(ticket.name)
-            except BaseException as error:  # half of it may be out
+            except BaseException as error:  # a part of it may have been sent
                 cancelled = ConnectionFailed(f"a request to {self.name} was cancelled half way")
                 await self._end(error if isinstance(error, ClientError) else cancelled)
                 raise
@@ -240,7 +240,7 @@ class AsyncBrokerConnection:
     async def _drop_abandoned_answers(self, name: str) -> None:
         """Reads the responses to cancelled requests: a broker that cannot send stops reading. Also makes room."""
         if self._conversation.in_flight > self._waiting or not self._conversation.has_room:
-            async with self._receiving:  # after all callers that wait for an answer
+            async with self._receiving:  # after all callers that wait for a response
                 while self._conversation.in_flight:
                     await self._next_reply(name)
 
@@ -248,7 +248,7 @@ class AsyncBrokerConnection:
         self._waiting += 1
         try:
             async with self._receiving:
-                # Answers that come before its own belong to requests that were cancelled.
+                # Responses before its own belong to requests that were cancelled.
                 while (reply := await self._next_reply(ticket.name)).ticket is not ticket:
                     pass
                 return reply.message

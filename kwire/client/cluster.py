@@ -1,8 +1,8 @@
 """All brokers of a cluster. Connects to each when it is first needed, and again if its connection has failed.
 
 The leaders of a topic's partitions, and the coordinators of groups and transactional ids, are looked up once and
-cached. A caller that learns of a change (NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, a failed connection) calls
-`forget_topic` or `forget_coordinator` and asks again; `until_done` does that.
+cached. A caller that detects a change (NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, a failed connection) calls
+`forget_topic` or `forget_coordinator` and retries; `until_done` does that.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TopicPartition(NamedTuple):
 
 
 class CoordinatorKind(IntEnum):
-    """What a coordinator is for: FindCoordinator's key type."""
+    """The kind of a coordinator: FindCoordinator's key type."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -58,7 +58,7 @@ class Topic:
 
     name: str
     topic_id: Uuid
-    """All zeros where the brokers know no topic ids (before Kafka 2.8)."""
+    """All zeros if the brokers have no topic ids (before Kafka 2.8)."""
     leaders: dict[int, int]
     """The broker that leads each partition; -1 for none at the moment."""
 
@@ -76,9 +76,9 @@ class Cluster:
         new_exchange: NewExchange | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`bootstrap` is HOST:PORT, or several separated by commas: the first that can be reached reports the others.
+        """`bootstrap` is HOST:PORT, or several separated by commas: the first that can be reached returns the others.
 
-        connect, new_exchange: how connections are secured; see `kwire.client.security`.
+        connect, new_exchange: the security of connections; see `kwire.client.security`.
         timeout_s: for connecting to a broker, for each response, and for all attempts of an operation that is retried.
         """
         self.timeout_s = timeout_s
@@ -107,19 +107,19 @@ class Cluster:
         for connection in (self._bootstrap, *self._connections.values()):
             connection.close()
 
-    # Asking
+    # Requests
 
     def call(
         self, request: ApiMessage, *, node_id: int | None = None, at_least: int = 0, at_most: int | None = None
     ) -> Any:
-        """Asks one broker once; any broker without `node_id`."""
+        """Sends a request once to one broker, or to any broker without `node_id`. Returns the response."""
         connection = self.any_connection() if node_id is None else self.connection(node_id)
         return connection.call(request, at_least=at_least, at_most=at_most)
 
     def call_each(
         self, requests: Mapping[int, ApiMessage], *, at_least: int = 0, at_most: int | None = None
     ) -> dict[int, Any]:
-        """Asks several brokers at once. Returns each broker's response, or the ClientError instead, by node id."""
+        """Sends requests to several brokers at once. Returns each broker's response or ClientError, by node id."""
         answers: dict[int, Any] = {}
         sent: dict[int, tuple[BrokerConnection, Ticket]] = {}
         for node_id, request in requests.items():
@@ -136,14 +136,14 @@ class Cluster:
         return answers
 
     def connection(self, node_id: int) -> BrokerConnection:
-        """The connection to a broker that all users of this `Cluster` share."""
+        """Returns the connection to a broker that all users of this `Cluster` share."""
         connection = self._connections.get(node_id)
         if connection is None or connection.is_closed:
             connection = self._connections[node_id] = self.open_connection(node_id)
         return connection
 
     def open_connection(self, node_id: int) -> BrokerConnection:
-        """A connection for the caller alone, for requests that would delay others. The caller closes it."""
+        """Returns a connection for the caller alone, for requests that would delay others. The caller closes it."""
         if node_id not in self._addresses:
             self.metadata([])
         if node_id not in self._addresses:
@@ -151,7 +151,7 @@ class Cluster:
         try:
             return self._connect(self._addresses[node_id])
         except ConnectionFailed:
-            del self._addresses[node_id]  # it may be elsewhere by now: the next one asks
+            del self._addresses[node_id]  # it may have changed: the next call looks it up
             raise
 
     def until_done(self, attempt: Callable[[], T], before_again: Callable[[ClientError], None] | None = None) -> T:
@@ -165,9 +165,9 @@ class Cluster:
     # Metadata
 
     def metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
-        """The brokers, and these topics, or all topics including internal ones. Creates no topics."""
+        """Returns the brokers, and these topics, or all topics including internal ones. Creates no topics."""
         asked = None if topics is None else [MetadataRequestTopic(NULL_UUID, topic) for topic in topics]
-        # Version 4 is the first in which asking for a topic does not create it.
+        # Version 4 is the first in which a request for a topic does not create it.
         response: MetadataResponse = self.any_connection().call(MetadataRequest(asked, False), at_least=4)
         if response.error_code:
             raise refused("the cluster does not tell its metadata", response.error_code)
@@ -203,7 +203,7 @@ class Cluster:
         return self._controller_id
 
     def topic(self, name: str) -> Topic:
-        """A topic, from the cache if it is there. Raises UnknownTopic, or Refused if the cluster cannot say."""
+        """Returns a topic, from the cache if it is there. Raises UnknownTopic, or Refused for another error."""
         if name not in self._topics:
             for it in self.metadata([name]).topics:
                 if it.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -236,7 +236,7 @@ class Cluster:
         """
         node_id = self._coordinators.get((kind, key))
         if node_id is None:
-            # Version 4 is the first that asks for several.
+            # Version 4 is the first with several keys.
             response = self.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), at_least=4)
             for it in response.coordinators:
                 if it.error_code:
@@ -258,7 +258,7 @@ class Cluster:
     ) -> T:
         """Returns the result of `ask` with a connection to the coordinator. `ask` raises Refused for error codes.
 
-        Retries with the coordinator of that moment, for at most `timeout_s`.
+        Retries with the current coordinator, for at most `timeout_s`.
         """
 
         def attempt() -> T:
@@ -279,7 +279,7 @@ class Cluster:
         )
 
     def any_connection(self) -> BrokerConnection:
-        """The connection to some broker that all users of this `Cluster` share."""
+        """Returns the connection to any broker that all users of this `Cluster` share."""
         if not self._bootstrap.is_closed:
             return self._bootstrap
         for connection in self._connections.values():
@@ -289,13 +289,13 @@ class Cluster:
         return self._bootstrap
 
     def _connect_to_any(self) -> BrokerConnection:
-        """The bootstrap addresses first, then the known brokers: the bootstrap brokers may all be gone."""
+        """Connects to a bootstrap address, or else to a known broker: the bootstrap brokers may all be gone."""
         problems = []
         for address in dict.fromkeys([*self._bootstrap_addresses, *self._addresses.values()]):
             try:
                 return self._connect(address)
             except LoginFailed:
-                raise  # the others know as much
+                raise  # other brokers would fail in the same way
             except ClientError as error:
                 problems.append(error.message)
         raise NoBrokerReached("; ".join(problems))

@@ -1,9 +1,9 @@
-"""Which batches of a fetch a reader sees (KIP-98). Pure: bytes and a list of aborted transactions in, batches out.
+"""The batches of a fetch that are visible to a reader (KIP-98). Pure: bytes and aborted transactions in, batches out.
 
-No reader sees markers, the control batches that end transactions. For a read_committed reader, each response lists the
-aborted transactions that begin in it or before it, by producer and first offset. From that offset on, the producer's
-transactional batches belong to the aborted transaction, until its abort marker. Everything else is committed, because a
-broker sends nothing beyond the last stable offset.
+Markers, the control batches that end transactions, are not visible. For a read_committed reader, each response lists
+the aborted transactions that begin in it or before it, by producer and first offset. From that offset on, the
+producer's transactional batches belong to the aborted transaction, until its abort marker. Everything else is
+committed, because a broker sends nothing beyond the last stable offset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kwire_protocol.wire import Buffer
 def visible_batches(
     records: Buffer, aborted: Iterable[tuple[int, int]] = ()
 ) -> Iterator[tuple[int, BatchHeader, bool]]:
-    """Position and header of every complete batch, and whether the reader sees its records.
+    """Yields the position and the header of every complete batch, and True if its records are visible to the reader.
 
     aborted: producer id and first offset of aborted transactions; empty for read_uncommitted.
 
@@ -38,5 +38,6 @@ def visible_batches(
 
 
 def _is_abort(records: Buffer, pos: int) -> bool:
-    """Compaction may leave a control batch without its record; it no longer ends a transaction."""
+    """Returns True for an abort marker. Compaction may remove a control batch's record; it no longer ends a transaction
+    then."""
     return any(read_control_type(it.key) is ControlType.ABORT for it in iter_records(records, pos))

@@ -23,7 +23,7 @@ from kwire.client.waiting import Clock, SystemClock
 
 
 class BrokerConnection:
-    """A connection to a broker whose API versions are known. A context manager.
+    """A connection to a broker, after ApiVersions. A context manager.
 
     Raises ClientError if a request fails. After ConnectionFailed and NotABroker the connection is closed, and every
     pending request fails with the same error.
@@ -42,7 +42,7 @@ class BrokerConnection:
     ) -> None:
         """`timeout_s` applies to connecting, and is the default for each reply.
 
-        new_exchange: begins the authentication that the broker asks for (SASL). Raises LoginFailed.
+        new_exchange: begins the authentication that the broker requires (SASL). Raises LoginFailed.
         """
         self._exchange = Exchange(address, client_id=client_id, max_reply_bytes=max_reply_bytes)
         self.name = self._exchange.name
@@ -51,7 +51,7 @@ class BrokerConnection:
         self._replies: dict[Ticket, Any] = {}
         self._new_exchange = new_exchange
         self._login_due_s = math.inf
-        """When the broker has to be told again who this is."""
+        """The time at which the client has to re-authenticate."""
         try:
             self._transport: Transport = connect(address, timeout_s)
         except OSError as error:
@@ -81,7 +81,7 @@ class BrokerConnection:
         self._end(self._exchange.closed())
 
     def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
-        """The newest version of an API that both sides support, within these bounds. Raises VersionNotServed."""
+        """Returns an API's newest version that both sides support, within these bounds. Raises VersionNotServed."""
         return self._exchange.version_for(api_key, at_least=at_least, at_most=at_most)
 
     def call(
@@ -104,7 +104,7 @@ class BrokerConnection:
         return ticket
 
     def receive(self, ticket: Ticket, *, timeout_s: float | None = None) -> Any:
-        """The reply to a request of this connection, once per request; None if the request has no reply."""
+        """Returns the reply to a request of this connection, once per request; None if the request has no reply."""
         if not ticket.is_answered:
             return None
         deadline_s = self._clock.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)

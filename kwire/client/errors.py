@@ -1,6 +1,6 @@
-"""The client's errors. Each message is one line: what happened, at which broker, and what to do.
+"""The client's errors. Each message is one line with the failure, the broker, and the remedy.
 
-`may_pass` says whether a retry may help, perhaps with fresh metadata and a new connection. The client's own operations
+`may_pass` is True if a retry may help, perhaps with fresh metadata and a new connection. The client's own operations
 retry until their deadline, then raise the last error.
 """
 
@@ -26,7 +26,7 @@ class InvalidAddress(ClientError):
 
 
 class ConnectionFailed(ClientError):
-    """A broker cannot be reached, hung up, or took too long. It may have carried out the request."""
+    """A broker cannot be reached, closed the connection, or took too long. It may have carried out the request."""
 
     may_pass = True
 
@@ -64,11 +64,11 @@ class UnknownTopic(Refused):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self.may_pass = False  # for a broker that has just not heard of it; the metadata have, or there is none
+        self.may_pass = False  # The error of a broker without the latest metadata may pass; this one is final.
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
+    """Returns Kafka's name of an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -76,7 +76,7 @@ def error_name(code: int) -> str:
 
 
 def refused(what: str, code: int, told: str | None = None) -> Refused:
-    """What failed, Kafka's name of the error, and the broker's own message, if any."""
+    """Returns the error with the failed operation, Kafka's name of the error, and the broker's own message, if any."""
     return Refused(f"{what}: {error_name(code)}" + (f" ({told})" if told else ""), code)
 
 

@@ -1,4 +1,4 @@
-"""What both kinds of connection share: a conversation with a broker, and the client's errors for its failures. No I/O.
+"""The common part of both kinds of connection: a conversation with a broker, and errors for its failures. No I/O.
 
 `connection.py` drives it for a thread that blocks, `async_connection.py` for tasks of trio.
 """
@@ -44,11 +44,11 @@ class Exchange:
     def check(self) -> None:
         """Raises the error that has ended the conversation."""
         if self._failure is not None:
-            # A new exception each time: one that was raised has a traceback already.
+            # A new exception each time: an exception that was raised already has a traceback.
             raise type(self._failure)(self._failure.message)
 
     def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
-        """The newest version of an API that both sides support, within these bounds. Raises VersionNotServed."""
+        """Returns an API's newest version that both sides support, within these bounds. Raises VersionNotServed."""
         try:
             return self.conversation.version_for(api_key, at_least=at_least, at_most=at_most)
         except NotServed as error:
@@ -57,19 +57,19 @@ class Exchange:
             ) from None
 
     def send(self, request: ApiMessage, version: int) -> Ticket:
-        """Queues a request for `to_send`. Raises as `check` and `Conversation.send` do."""
+        """Queues a request for `to_send`. Raises the errors of `check` and `Conversation.send`."""
         self.check()
         return self.conversation.send(request, version)
 
     def to_send(self) -> list[Buffer]:
-        """The bytes to send now, in few pieces."""
+        """Returns the bytes to send now, in few pieces."""
         pieces = self.conversation.data_to_send()
         if len(pieces) > 1 and sum(map(len, pieces)) <= _JOINED_BYTES:
             return [b"".join(pieces)]
         return pieces
 
     def received(self, count: int) -> None:
-        """Notes how many bytes were received. Raises ConnectionResetError for 0: the broker has hung up."""
+        """Notes the number of received bytes. Raises ConnectionResetError for 0: the broker closed the connection."""
         if not count:
             raise hung_up()
         self.conversation.received(count)
@@ -92,7 +92,7 @@ class Exchange:
 
 
 def hung_up() -> ConnectionResetError:
-    """The broker has ended its side of the connection."""
+    """Returns the error for a broker that has closed its side of the connection."""
     return ConnectionResetError(0, "it closed the connection")
 
 

@@ -82,7 +82,7 @@ class Batch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of its records count."""
+        """True if all of its records count."""
         return self.start <= self.header.base_offset and self.header.next_offset <= self.stop
 
     def records(self) -> Iterator[Record]:
@@ -102,8 +102,8 @@ class PartitionReader:
 
     isolation_level: READ_COMMITTED omits records of aborted transactions, and waits for open transactions. topic_id:
     the id of the topic to read; by default, of the topic that has the name now. fetch_bytes: the size that one fetch
-    requests; a larger batch still comes. Twice that may be in memory. max_wait_ms: how long the broker waits for
-    records if there are none. check_crcs: whether each batch's checksum is verified.
+    requests; a larger batch is still returned. Twice that may be in memory. max_wait_ms: the time for which the broker
+    waits for records if there are none. check_crcs: True to verify each batch's checksum.
 
     Raises, from its iterators: OffsetOutOfRange, EndNotReached, CorruptRecords, TopicReplaced, UnknownTopic, and other
     ClientErrors.
@@ -126,7 +126,7 @@ class PartitionReader:
         self.at = at
         self.stop = stop
         self.position = start
-        """Everything before it was given out, or is not to be seen."""
+        """The offset below which all records were returned, or are not visible."""
         self._start = start
         self._cluster = cluster
         self._isolation_level = isolation_level
@@ -137,7 +137,7 @@ class PartitionReader:
         self._max_decompressed_bytes = max_decompressed_bytes
         self._connection: BrokerConnection | None = None
         self._ticket: Ticket | None = None
-        """The fetch that is on its way, from offset `_asked`."""
+        """The fetch in flight, from offset `_asked`."""
         self._asked = start
 
     def __enter__(self) -> Self:
@@ -168,7 +168,7 @@ class PartitionReader:
             elif self._cluster.clock.monotonic() - progress_s >= self._cluster.timeout_s:
                 raise self._end_not_reached(told)
             if following < self.stop:
-                with suppress(ClientError):  # these batches come first; then it is asked again
+                with suppress(ClientError):  # these batches are returned first; then the fetch is retried
                     self._ask(following)
             for batch in batches:
                 yield batch
@@ -176,9 +176,9 @@ class PartitionReader:
             self.position = min(following, self.stop)
 
     def _fetch(self) -> PartitionData:
-        """The response to the fetch from `position`, which is usually in flight. Raises ClientError."""
+        """Returns the response to the fetch from `position`, which is usually in flight. Raises ClientError."""
         if self._asked != self.position:
-            self.close()  # somebody begins again in the midst of an answer: what is on its way is of no use
+            self.close()  # a new iterator began in the middle of a response: the fetch in flight cannot be used
         if self._ticket is None:
             self._ask(self.position)
         connection, ticket = self._connection, self._ticket
@@ -217,12 +217,12 @@ class PartitionReader:
         self._asked = offset
 
     def _begin_anew(self, _: ClientError) -> None:
-        """Starts again over a new connection, to the current leader of the partition."""
+        """Restarts over a new connection, to the current leader of the partition."""
         self.close()
         self._cluster.forget_topic(self.at.topic)
 
     def _read(self, told: PartitionData) -> tuple[list[Batch], int]:
-        """The batches of a response to return, and the offset that follows it."""
+        """Returns the batches of a response that are to be returned, and the offset after the response."""
         following = self.position
         records = told.records
         if not isinstance(records, memoryview):
@@ -236,7 +236,7 @@ class PartitionReader:
                     return batches, header.base_offset
                 if self._check_crcs:
                     check_batch(records, header, pos)
-                # The first one may begin before what was asked for.
+                # The first batch may begin before the requested offset.
                 if is_visible and header.next_offset > self.position:
                     data = records[pos : pos + header.size_in_bytes]
                     batches.append(Batch(self.at, header, data, self._start, self.stop, self._max_decompressed_bytes))
@@ -246,7 +246,7 @@ class PartitionReader:
         return batches, following
 
     def _out_of_range(self) -> Refused:
-        """A new leader may not know the end yet; then it is asked again."""
+        """Returns the error for an offset out of range. A new leader may not have the end offset yet: that may pass."""
         offsets = [
             list_offsets(self._cluster, self.at.topic, which, partitions=[self.at.partition])[self.at.partition]
             for which in (EARLIEST, LATEST)

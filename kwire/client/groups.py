@@ -1,7 +1,7 @@
 """Committed offsets of groups, written and read by a client that is not a member.
 
-A pipeline that stores its position elsewhere does this, so that tools that watch lag by group can see it. A group with
-members accepts commits only from them.
+A pipeline that stores its position elsewhere does this for tools that monitor the lag of groups. A group with members
+accepts commits only from them.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def fetch_offsets(
     *,
     require_stable: bool = False,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """What a group has committed, in these partitions or in all. Partitions without an offset are left out.
+    """Returns a group's committed offsets, for these partitions or for all. Partitions without an offset are left out.
 
     require_stable: waits for offsets that an open transaction may still commit (KIP-447).
     """
@@ -127,7 +127,7 @@ def fetch_offsets(
 
 
 def list_consumer_groups(cluster: Cluster) -> list[str]:
-    """The consumer groups of all brokers, and the groups that only have offsets. Raises ClientError."""
+    """Returns the consumer groups of all brokers, and the groups that only have offsets. Raises ClientError."""
     found: set[str] = set()
 
     def ask() -> None:
@@ -147,7 +147,8 @@ def list_consumer_groups(cluster: Cluster) -> list[str]:
 
 
 def _commit_refused(cluster: Cluster, group_id: str, at: TopicPartition, code: int) -> Refused:
-    """Raises UnknownTopic instead if there is no such partition; otherwise the coordinator just may not know it yet."""
+    """Returns the error of a refused commit. Raises UnknownTopic instead if the partition does not exist; otherwise the
+    coordinator may just not have it yet."""
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         cluster.forget_topic(at.topic)
         cluster.leader(at)

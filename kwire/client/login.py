@@ -1,10 +1,10 @@
-"""Introduces this side to a broker that asks who is there: the client's part of Kafka's SASL (KIP-43, KIP-152).
+"""Authenticates this client to a broker: the client's part of Kafka's SASL (KIP-43, KIP-152).
 
-    SaslHandshake, which names a mechanism -> SaslAuthenticate, until the mechanism has no more to say
+    SaslHandshake, which selects a mechanism -> SaslAuthenticate, until the mechanism is complete
 
-`Login` says what to ask next. It is the same for all kinds of connections: they ask on their own conversation, when
-they know the broker's versions, and before anything else. If the broker believes it for a limited time only, they ask
-again before that is over (KIP-368).
+`Login` returns the next request. It is the same for all kinds of connections: they send it over their own conversation,
+after ApiVersions, and before anything else. If the session has a limited lifetime, they re-authenticate before it
+expires (KIP-368).
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from kwire.security.sasl.client import ClientExchange
 
 LEAST_HANDSHAKE_VERSION: Final = 1
-"""After version 0 the mechanism's bytes would have no headers."""
+"""The minimum version of SaslHandshake. After version 0 the mechanism's bytes would have no headers."""
 
 MAX_STEPS: Final = 8
-"""No mechanism has more; a broker that goes on for ever is none."""
+"""The maximum number of steps. No mechanism has more; a broker that continues for ever is not valid."""
 
 RENEWED_AFTER: Final = 0.85
-"""Of the time for which the broker believes a login: then it is repeated. As Kafka's clients, which choose at random
-between this and 0.95."""
+"""The fraction of a session's lifetime after which the client re-authenticates. Kafka's clients choose a random
+fraction between this and 0.95."""
 
 
 class LoginFailed(ClientError):
-    """The broker does not accept who this side says it is, or does not show that it is the broker."""
+    """The broker does not accept the client's credentials, or does not prove its own identity."""
 
 
 NewExchange = Callable[[], "ClientExchange"]
-"""Begins an authentication. It reads the secrets anew each time, where they may change."""
+"""Begins an authentication. It reads secrets that may change again each time."""
 
 
 class Login:
-    """`first` is the first request, and `following` the one after each response."""
+    """One authentication. `first` is the first request, and `following` returns the one after each response."""
 
     def __init__(self, broker: str, machine: ClientExchange) -> None:
         """broker: its name in errors, host:port."""
         self.lifetime_ms = 0
-        """How long the broker believes it; 0: as long as the connection lasts."""
+        """The session's lifetime in ms; 0: it ends with the connection."""
         self._broker = broker
         self._machine = machine
         self._steps = 0
@@ -55,7 +55,7 @@ class Login:
         return SaslHandshakeRequest(self._machine.mechanism)
 
     def following(self, response: Any) -> SaslAuthenticateRequest | None:
-        """None when the broker knows this side. Raises LoginFailed."""
+        """Returns the next request, or None when the client is authenticated. Raises LoginFailed."""
         if isinstance(response, SaslHandshakeResponse):
             if response.error_code:
                 known = ", ".join(response.mechanisms) or "none"

@@ -18,7 +18,7 @@ _CONSUMER: Final = -1
 
 
 class IsolationLevel(IntEnum):
-    """What a reader sees of transactions (KIP-98)."""
+    """The visibility of transactions to a reader (KIP-98)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1

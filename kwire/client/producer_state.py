@@ -1,6 +1,6 @@
 """A producer's state: its id and epoch, the sequences of its batches, and the phase of its transaction.
 
-Pure; `producing.py` talks to the brokers and reports the results here.
+Pure; `producing.py` sends the requests and reports the results here.
 
     UNINITIALIZED ---> READY <-----------------------------+--------------------+
                          | begin()                         | ended()            | ended()
@@ -30,7 +30,7 @@ from kwire.client.cluster import TopicPartition
 from kwire.client.errors import ClientError
 
 SEQUENCES: Final = 1 << 31
-"""After the last of them comes 0."""
+"""The number of sequences. The last one is followed by 0."""
 
 
 class Phase(Enum):
@@ -53,26 +53,26 @@ class ProducerState:
     producer_epoch: int = -1
     phase: Phase = Phase.UNINITIALIZED
     is_known: bool = False
-    """Whether the brokers may know of the transaction: something was sent for it."""
+    """True if the brokers may have the transaction: a request was sent for it."""
     partitions: set[TopicPartition] = attrs.field(factory=set)
-    """Those that the coordinator was told of, before transaction version 2."""
+    """The partitions that were added at the coordinator, before transaction version 2."""
     groups: set[str] = attrs.field(factory=set)
-    """Those whose offsets the coordinator was told of, before transaction version 2."""
+    """The groups whose offsets were added at the coordinator, before transaction version 2."""
     _next_sequences: dict[TopicPartition, int] = attrs.field(factory=dict)
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The producer's name in messages."""
         return "the producer" if self.transactional_id is None else f"producer {quoted(self.transactional_id)}"
 
     def initialized(self, producer_id: int, producer_epoch: int) -> None:
-        """The brokers assigned id and epoch, and no transaction is open."""
+        """Records that the brokers assigned id and epoch, and that no transaction is open."""
         self.phase = Phase.READY
         self._renew(producer_id, producer_epoch)
         self._end_transaction()
 
     def take_sequence(self, at: TopicPartition, record_count: int) -> int:
-        """The sequence of a new batch with this many records for a partition. Raises WrongPhase."""
+        """Returns the sequence of a new batch with this many records for a partition. Raises WrongPhase."""
         self.check_may_write()
         sequence = self._next_sequences.get(at, 0)
         self._next_sequences[at] = (sequence + record_count) % SEQUENCES
@@ -86,7 +86,7 @@ class ProducerState:
         self.phase = Phase.IN_TRANSACTION
 
     def committing(self) -> None:
-        """Call it before the commit is requested: from here on it may have happened."""
+        """Call it before the commit is requested: after that, the transaction may be committed."""
         if self.phase is not Phase.COMMITTING:
             self.check(Phase.IN_TRANSACTION, "commit")
             self.phase = Phase.COMMITTING
@@ -98,7 +98,7 @@ class ProducerState:
             self.phase = Phase.MUST_ABORT
 
     def ended(self, producer_id: int = -1, producer_epoch: int = -1) -> None:
-        """The transaction is committed, or aborted. Transaction version 2 gives the next one a new epoch, or id."""
+        """Records the end of the transaction. With transaction version 2 the next one has a new epoch, or a new id."""
         assert self.phase in (Phase.COMMITTING, Phase.MUST_ABORT), self.phase
         self.phase = Phase.READY
         if producer_id >= 0:
@@ -106,7 +106,7 @@ class ProducerState:
         self._end_transaction()
 
     def failed(self) -> None:
-        """It is unknown whether the sent batches were written: no other batch can follow in this epoch."""
+        """Records that the sent batches may or may not have been written: no other batch can follow in this epoch."""
         if self.phase is Phase.IN_TRANSACTION:
             self.phase = Phase.MUST_ABORT
         elif self.phase is Phase.READY:

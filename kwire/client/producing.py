@@ -1,7 +1,7 @@
 """A blocking producer. It writes batches exactly once and in order, with or without transactions.
 
 A batch that is sent again, because its leader moved or the response was lost, is written once: brokers recognize it by
-producer id, epoch and sequence (KIP-98). What a transaction writes becomes visible when it commits, together with the
+producer id, epoch and sequence (KIP-98). The records of a transaction become visible when it commits, together with the
 offsets that it commits for a group.
 
 The cluster determines the transaction protocol. If the feature `transaction.version` is 2 (KIP-890), partitions and
@@ -42,7 +42,7 @@ from kwire.client.producer_state import Phase, ProducerState
 
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 60_000
 DEFAULT_BATCH_BYTES: Final = 512 * 1024
-_RECORD_BYTES: Final = 32  # what a record takes beside key, value and headers, at the most that is usual
+_RECORD_BYTES: Final = 32  # the usual maximum size of a record without key, value and headers
 _ALL_REPLICAS: Final = -1
 _NO_TRANSACTIONS_TIMEOUT_MS: Final = (1 << 31) - 1
 
@@ -89,11 +89,11 @@ class Producer:
         self._compression = compression
         self._state = ProducerState(transactional_id)
         self._gives_epochs = False
-        """Whether the transaction is of version 2."""
+        """True if the transaction is of version 2."""
 
     @property
     def producer_id(self) -> int:
-        """-1 before `init`."""
+        """The producer id; -1 before `init`."""
         return self._state.producer_id
 
     @property
@@ -102,7 +102,7 @@ class Producer:
 
     @property
     def gives_epochs(self) -> bool:
-        """Whether the open transaction is of version 2. Another client that ends it must use that version."""
+        """True if the open transaction is of version 2. Another client that ends it must use that version."""
         return self._gives_epochs
 
     @property
@@ -141,7 +141,7 @@ class Producer:
     def produce(self, batches: Mapping[TopicPartition, Sequence[Record]]) -> dict[TopicPartition, int]:
         """Writes one batch to each partition. Returns the offset of its first record once all in-sync replicas have it.
 
-        The offset is -1 if the leader only knows that it already has the batch.
+        The offset is -1 if the leader only reports that it already has the batch.
 
         Offsets in the records are ignored; timestamps are kept. Raises ProducerFenced, TransactionAborted, WrongPhase,
         UnknownTopic and other ClientErrors; some of the batches may then have been written.
@@ -167,7 +167,7 @@ class Producer:
     ) -> int | None:
         """Writes any number of records to a partition, in batches of about `batch_bytes` before compression.
 
-        Returns the offset of the first record, None if there was none. Raises as `produce` does.
+        Returns the offset of the first record, None if there was none. Raises the errors of `produce`.
         """
         first: int | None = None
         for some in split_records(records, batch_bytes):
@@ -216,7 +216,7 @@ class Producer:
             for topic in answer.responses:
                 for it in topic.partition_responses:
                     at = TopicPartition(topic.name, it.index)
-                    # A batch that is there already was written by the request whose answer was lost.
+                    # A duplicate batch was written by the request whose response was lost.
                     if it.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                         offsets[at] = it.base_offset
                         pending.pop(at, None)
@@ -232,7 +232,7 @@ class Producer:
     def begin(self) -> None:
         """Begins a transaction. Connects to the coordinator, but sends no request."""
         self._state.begin()
-        # Its coordinator's features are the cluster's. The transaction keeps to them until its end.
+        # The coordinator's features are those of the cluster. The transaction uses them until its end.
         with self._failing():
             self._gives_epochs = self._ask_coordinator(
                 lambda connection: connection.features.get(_TRANSACTION_VERSION, 0) >= _EPOCH_PER_TRANSACTION
@@ -259,7 +259,7 @@ class Producer:
         member_id: str = "",
         group_instance_id: str | None = None,
     ) -> None:
-        """Adds a group's offsets to the transaction: they are committed when it is.
+        """Adds a group's offsets to the transaction: they are committed with it.
 
         generation_id, member_id: of the member that consumed. Without them the group must have no members.
         """
@@ -314,14 +314,14 @@ class Producer:
             raise
 
     def abort(self) -> None:
-        """Aborts the transaction, whatever failed in it."""
+        """Aborts the transaction, regardless of earlier failures."""
         state = self._state
         was_sound = state.phase is Phase.IN_TRANSACTION
         state.aborting()
         if was_sound or self._gives_epochs:
             self._end(committed=False)
         else:
-            # The coordinator may know of no transaction, and no batch can follow in this epoch: it ends both (KIP-360).
+            # The coordinator may have no transaction, and no batch can follow in this epoch: this ends both (KIP-360).
             self._init(state.producer_id, state.producer_epoch)
 
     def _end(self, *, committed: bool) -> None:
@@ -364,7 +364,7 @@ class Producer:
 
         def ask(connection: BrokerConnection) -> None:
             response = connection.call(request, at_most=_LAST_ADD_OF_CLIENTS)
-            # The others of a request that has one bad partition were not attempted: that is no reason.
+            # If one partition of a request is refused, the others are OPERATION_NOT_ATTEMPTED, which is not the reason.
             results = [
                 (f"{topic.name}-{it.partition_index}", it.partition_error_code)
                 for topic in response.results_by_topic_v3_and_below
@@ -402,7 +402,7 @@ class Producer:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """If the block fails, the transaction must be aborted, or the sequences are unknown."""
+        """Records a failure of the block: the transaction must be aborted, or the sequences are unknown."""
         try:
             with self._fencing():
                 yield

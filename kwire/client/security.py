@@ -1,6 +1,6 @@
-"""How the connections of a client are secured: TLS, authentication by SASL, both, or neither.
+"""The security of a client's connections: TLS, authentication by SASL, both, or neither.
 
-`kwire.config.client_security` makes it from the settings that Kafka's clients have for that.
+`kwire.config.client_security` makes it from the settings of Kafka's clients.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from kwire.client.transport import Connect, NewContext, connect_plain_text, conn
 
 @attrs.frozen
 class ClientSecurity:
-    """`new_context` makes the context of TLS; None: plain text. `new_exchange` begins the authentication by SASL; None:
-    the broker does not ask for one."""
+    """`new_context` makes the TLS context; None: plain text. `new_exchange` begins the authentication by SASL; None:
+    the broker does not require it."""
 
     new_context: NewContext | None = None
     new_exchange: NewExchange | None = None
 
     @property
     def connect(self) -> Connect:
-        """For connections of threads. `kwire.client.async_connection.connect_with` is the same for tasks of trio."""
+        """Connects from a thread. `kwire.client.async_connection.connect_with` is the same for tasks of trio."""
         return connect_plain_text if self.new_context is None else connect_tls(self.new_context)
 
 
 PLAIN_TEXT = ClientSecurity()
-"""Neither."""
+"""A connection without TLS and SASL."""

@@ -28,13 +28,13 @@ from kwire.client.offsets import LATEST, list_offsets
 _TOPIC = 2
 _FIRST_WITH_DEFAULTS = 4
 _FIRST_WITH_SOURCES = 1
-_SOURCE_TOPIC: Final = 1  # where a value comes from: it was set for this topic
+_SOURCE_TOPIC: Final = 1  # the source of a value that was set for this topic
 _SET, _DELETE = 0, 1
 
 
 @attrs.frozen
 class NewTopic:
-    """-1 means the brokers' default."""
+    """A topic to create. -1 means the brokers' default."""
 
     name: str
     partitions: int = -1
@@ -63,7 +63,7 @@ def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> None:
         try:
             response = cluster.call(request, node_id=node_id, at_least=_FIRST_WITH_DEFAULTS)
         except ConnectionFailed as error:
-            # It may have been done. Asked again, it would be told that the topics exist.
+            # The topics may have been created. A retry would fail because they exist.
             error.may_pass = False
             raise
         problems: list[ClientError] = []
@@ -103,7 +103,7 @@ def create_partitions(cluster: Cluster, topic: str, total: int) -> None:
     def look() -> None:
         cluster.forget_topic(topic)
         found = len(cluster.topic(topic).leaders)
-        if found < total:  # Apache Kafka answers before its brokers know
+        if found < total:  # Apache Kafka responds before its brokers have the change
             what = f"topic {quoted(topic)} has {found} partitions, and was given {total}"
             raise refused(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -113,7 +113,8 @@ def create_partitions(cluster: Cluster, topic: str, total: int) -> None:
 
 
 def _wait_until_served(cluster: Cluster, topic: str) -> None:
-    """Apache Kafka responds before its brokers know the topic, and names leaders that do not lead yet."""
+    """Waits for the leaders: Apache Kafka responds before its brokers have the topic, and with leaders that do not lead
+    yet."""
 
     def look() -> None:
         try:
@@ -125,7 +126,7 @@ def _wait_until_served(cluster: Cluster, topic: str) -> None:
 
 
 def describe_topic_configs(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
-    """All configurations of these topics by name, including defaults; the value is None for secrets.
+    """Returns all configurations of these topics by name, including defaults; the value is None for secrets.
 
     Raises UnknownTopic and other ClientErrors.
     """
@@ -133,7 +134,7 @@ def describe_topic_configs(cluster: Cluster, topics: Sequence[str]) -> dict[str,
 
 
 def topic_overrides(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The configurations that are set on these topics themselves. Raises as `describe_topic_configs` does."""
+    """Returns the configurations that are set for these topics. Raises the errors of `describe_topic_configs`."""
     return {
         name: {it.name: it.value for it in configs if it.config_source == _SOURCE_TOPIC and it.value is not None}
         for name, configs in _described(cluster, topics).items()

@@ -1,4 +1,4 @@
-"""How bytes reach a broker that is asked from a thread: over TCP, in plain text or encrypted."""
+"""The transports of a blocking connection to a broker: TCP, in plain text or encrypted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Transport(Protocol):
     """The socket methods that the client uses. Each raises OSError, or TimeoutError if it took too long."""
 
     def settimeout(self, value: float | None, /) -> None:
-        """The seconds that the next `sendall` or `recv_into` may take."""
+        """Sets the timeout in seconds of the next `sendall` or `recv_into`."""
 
     def sendall(self, data: Buffer, /) -> None: ...
 
@@ -33,18 +33,19 @@ class Transport(Protocol):
 
 
 Connect = Callable[[Address, float], Transport]
-"""Address and seconds to a connection that is ready for Kafka's requests. Raises OSError or a ClientError."""
+"""Connects to an address within the timeout in seconds. Returns a connection that is ready for Kafka's requests. Raises
+OSError or a ClientError."""
 
 
 def connect_plain_text(address: Address, timeout_s: float) -> socket.socket:
-    """A TCP connection that sends data at once (TCP_NODELAY)."""
+    """Returns a TCP connection that sends data at once (TCP_NODELAY)."""
     connection = socket.create_connection(address, timeout=timeout_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
 NewContext = Callable[[], "ssl.SSLContext"]
-"""The context of a connection, which says whom to trust. Made anew each time, because the files may have changed."""
+"""Returns the context of a connection, with the trusted authorities. A new one each time, because files may change."""
 
 
 class TlsFailed(ConnectionFailed):
@@ -67,13 +68,13 @@ def connect_tls(new_context: NewContext) -> Connect:
         except OSError as error:
             raise tls_failure(address, error) from None
         finally:
-            sock.close()  # which is empty, if the other one has taken it over
+            sock.close()  # does nothing if the TLS socket has taken it over
 
     return connect
 
 
 def tls_failure(address: Address, error: OSError) -> OSError | TlsFailed:
-    """What to raise for an error of a handshake: TlsFailed, or the error itself if it is about the connection."""
+    """Returns the error to raise for a failed handshake: TlsFailed, or `error` itself if the connection failed."""
     import ssl
 
     where = f"{address[0]}:{address[1]}"
@@ -89,7 +90,7 @@ def tls_failure(address: Address, error: OSError) -> OSError | TlsFailed:
 
 
 def parse_addresses(text: str) -> list[Address]:
-    """HOST:PORT, or several separated by commas; IPv6 addresses in brackets. Raises InvalidAddress."""
+    """Parses HOST:PORT, or several separated by commas; IPv6 addresses in brackets. Raises InvalidAddress."""
     addresses = []
     for part in text.split(","):
         host, _, port = part.strip().rpartition(":")

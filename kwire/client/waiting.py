@@ -1,4 +1,4 @@
-"""The client's clock, and its way to retry: with growing pauses, until a deadline."""
+"""The client's clock, and its retries: with growing pauses, until a deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; monotonic."""
+        """Returns the seconds since an arbitrary moment; monotonic."""
         ...
 
     def sleep(self, seconds: float, /) -> None: ...
@@ -31,7 +31,7 @@ class SystemClock:
 
 
 def pauses_s() -> Iterator[float]:
-    """Infinite pauses, each twice the one before, up to the longest."""
+    """Yields pauses without end, each twice the one before, up to the longest."""
     pause_s = FIRST_PAUSE_S
     while True:
         yield pause_s
