@@ -9,11 +9,11 @@ It is the broker that `kwire serve` runs, on a real socket and in its own thread
 port, keeps its data in memory unless you pass a folder, and leaves nothing behind. Several can run at the same time.
 With pytest, the fixture `kwire_broker` starts one for each test (see `kwire.pytest_plugin`).
 
-`Broker(users={"alice": "secret"}, tls=True)` asks clients who they are, and encrypts: they connect with the security
+`Broker(users={"alice": "secret"}, tls=True)` requires authentication and encryption: clients connect with the security
 protocol SASL_SSL, trust `broker.ca_file`, and log in by PLAIN or SCRAM.
 
-`Cluster` is several of them that are one cluster, and may be killed, paused, restarted, and cut off from the others.
-Its fixture is `kwire_cluster`.
+`Cluster` is a cluster of several brokers, which may be killed, paused, restarted, and cut off from the others. Its
+fixture is `kwire_cluster`.
 """
 
 from kwire.config.definition import ConfigError

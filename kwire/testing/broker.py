@@ -42,13 +42,13 @@ class Broker:
     settings: Kafka's broker settings, such as {"num.partitions": "3"}.
     port: 0 picks a free port.
     metrics: serve metrics over HTTP on a free port, at `metrics_url`.
-    users: passwords by name. Clients have to log in as one of them, by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. What they
-    may do then is up to `settings` (authorizer.class.name, super.users); without these, everything.
+    users: passwords by name. Clients have to log in as one of them, by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Their
+    permissions depend on `settings` (authorizer.class.name, super.users); without these, everything is allowed.
     tls: encrypt. The certificate is for `host` and localhost. It is made at the start, and so is the authority that
     clients have to trust: `ca_file`.
 
-    The security protocol, `security_protocol`, follows from `users` and `tls`. Settings win over what these two make.
-    Users that a kept folder has from before can still log in by SCRAM.
+    The security protocol, `security_protocol`, follows from `users` and `tls`. `settings` override the settings that
+    these two make. Users that exist in a kept folder can still log in by SCRAM.
 
     `start` raises StartError or ConfigError if the broker cannot start, and
     ValueError for a user without a name or a password.
@@ -66,7 +66,7 @@ class Broker:
     _running: _Running | None = attrs.field(default=None, init=False)
     _temporary: tempfile.TemporaryDirectory[str] | None = attrs.field(default=None, init=False)
     _authority: DevAuthority | None = attrs.field(default=None, init=False)
-    """Kept over a restart, so that clients go on trusting the broker."""
+    """The certificate authority. It is kept over a restart, so that clients still trust the broker."""
     _public: tempfile.TemporaryDirectory[str] | None = attrs.field(default=None, init=False)
     """The folder of `ca_file`."""
 
@@ -77,7 +77,7 @@ class Broker:
 
     @property
     def metrics_url(self) -> str:
-        """For Prometheus, or a browser. Only while the broker runs with `metrics`."""
+        """The URL of the metrics, for Prometheus or a browser. Only while the broker runs with `metrics`."""
         assert self._running is not None, "the broker is not running"
         assert self._running.metrics is not None, "the broker was started without metrics"
         return f"http://{self._running.metrics}/metrics"
@@ -118,7 +118,7 @@ class Broker:
     def stop(self) -> None:
         """Stops the broker cleanly, as SIGTERM would.
 
-        If the broker stopped by itself, raises the reason, such as BrokerEnded after a disk failure.
+        If the broker has stopped on its own, raises the reason, such as BrokerEnded after a disk failure.
         """
         thread, running = self._thread, self._running
         if thread is None or running is None:
@@ -144,7 +144,7 @@ class Broker:
         self.stop()
 
     def _defaults(self) -> Mapping[str, str]:
-        """Of settings that depend on what this broker is part of."""
+        """Returns the defaults of settings that depend on whether the broker is part of a cluster."""
         return {}
 
     def _open_disk(self) -> Disk:
@@ -162,10 +162,10 @@ class Broker:
         self._temporary = self._public = None
 
     def _security(self) -> dict[str, str]:
-        """The settings for `users` and `tls`."""
+        """Returns the settings for `users` and `tls`."""
         settings: dict[str, str] = {}
         if self.users or self.tls:
-            # Here, so that a broker in plain text does not load what these need.
+            # Imported here, so that a broker in plain text does not load their modules.
             from kwire.security.tls.dev_certificates import DevAuthority
             from kwire.testing import secured
 
@@ -248,13 +248,13 @@ class _Running:
     token: trio.lowlevel.TrioToken
     scope: trio.CancelScope
     metrics: str | None
-    """Where metrics are served, host:port."""
+    """The address of the metrics, host:port."""
     stop: trio.Event = attrs.field(factory=trio.Event)
     """Set in the loop's thread."""
     error: BaseException | None = None
 
     def call(self, call: Callable[[], object]) -> None:
-        """Calls it in the loop's thread, unless the run has ended by itself; `Broker.stop` raises the reason."""
+        """Calls `call` in the loop's thread, unless the run has ended on its own; `Broker.stop` raises the reason."""
         with suppress(trio.RunFinishedError):
             self.token.run_sync_soon(call)
 

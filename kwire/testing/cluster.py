@@ -1,4 +1,4 @@
-"""A cluster inside the caller's process, for testing how code that uses Kafka gets along when brokers fail."""
+"""A cluster inside the caller's process, for testing code that uses Kafka while brokers fail."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ from kwire.testing.cutting_off import DeafNode, Network
 
 NO_LEADER: Final = -1
 PAUSE_S: Final = 0.005
-"""Between two looks at something that takes a while."""
+"""The pause between two checks of an operation in progress."""
 
 
 @attrs.define(eq=False)
 class ClusterNode(Broker):
-    """One broker of a `Cluster`. What it has on its disk, in memory, is there again when it starts again."""
+    """One broker of a `Cluster`. Its disk is in memory, and keeps the data for the next start."""
 
     disk: MemoryDisk = attrs.field(factory=MemoryDisk)
     defaults: Mapping[str, str] = attrs.field(factory=dict)
-    """What the cluster's settings are where nobody sets them."""
+    """The cluster's defaults of settings."""
     network: Network | None = None
-    """To the other brokers. None: nothing comes in between."""
+    """The network to the other brokers. None: the broker is never cut off."""
     _membership: DeafNode | None = attrs.field(default=None, init=False)
     _is_killed: bool = attrs.field(default=False, init=False)
     _goes_on: threading.Event | None = attrs.field(default=None, init=False)
@@ -65,11 +65,11 @@ class ClusterNode(Broker):
 
     @property
     def answers(self) -> bool:
-        """Whether it runs, and is not paused."""
+        """True if it runs, and is not paused."""
         return self.is_running and self._goes_on is None
 
     def kill(self) -> None:
-        """Ends it as SIGKILL would: nobody is told, and nothing more is written."""
+        """Ends it like SIGKILL: other brokers are not notified, and nothing more is written."""
         thread, running = self._thread, self._running
         if thread is None or running is None:
             return
@@ -81,7 +81,7 @@ class ClusterNode(Broker):
         self._is_killed = False
 
     def pause(self) -> None:
-        """Stops it as SIGSTOP would, until `go_on`."""
+        """Stops it like SIGSTOP, until `go_on`."""
         if self._running is not None and self._goes_on is None:
             self._goes_on = threading.Event()
             self._running.call(self._goes_on.wait)
@@ -96,7 +96,7 @@ class ClusterNode(Broker):
         super().stop()
 
     def cut_off(self) -> None:
-        """Returns when it is so."""
+        """Cuts the broker off from the others. Returns when that is done."""
         if self._membership is not None:
             self._do(self._membership.cut_off)
 
@@ -105,7 +105,7 @@ class ClusterNode(Broker):
             self._do(self._membership.reconnect)
 
     def _do(self, call: Callable[[], None]) -> None:
-        """In the loop's thread, and waits for it."""
+        """Runs `call` in the loop's thread, and waits for it."""
         done = threading.Event()
         assert self._running is not None
 
@@ -164,7 +164,7 @@ class Cluster:
     settings: Kafka's broker settings, for all of them.
     node_settings: those of one broker, by its id, such as its broker.rack.
 
-    Internal topics have a replica on each of at most three brokers, and so have topics that do not say how many.
+    Internal topics, and topics without a replication factor, have a replica on each of at most three brokers.
     `start` raises StartError or ConfigError if a broker cannot start.
     """
 
@@ -172,7 +172,7 @@ class Cluster:
     settings: Mapping[str, str] = attrs.field(factory=dict)
     node_settings: Mapping[int, Mapping[str, str]] = attrs.field(factory=dict)
     nodes: dict[int, ClusterNode] = attrs.field(factory=dict, init=False)
-    """By node id."""
+    """The brokers by node id."""
     _ended: ExitStack = attrs.field(factory=ExitStack, init=False)
     _network: Network = attrs.field(init=False)
 
@@ -184,7 +184,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of the brokers that run, for a client's bootstrap.servers."""
+        """The addresses of the running brokers, for a client's bootstrap.servers."""
         return ",".join(node.address for node in self.nodes.values() if node.is_running)
 
     def start(self) -> Self:
@@ -222,25 +222,26 @@ class Cluster:
         self.stop()
 
     def kill(self, node_id: int) -> None:
-        """Ends a broker as SIGKILL would."""
+        """Ends a broker like SIGKILL."""
         self.nodes[node_id].kill()
         self._network.reconnect(node_id)
 
     def pause(self, node_id: int) -> None:
-        """Stops a broker as SIGSTOP would: it is alive, and answers nobody until `go_on`."""
+        """Stops a broker like SIGSTOP: it is alive, and does not respond until `go_on`."""
         self.nodes[node_id].pause()
 
     def go_on(self, node_id: int) -> None:
-        """A paused broker goes on."""
+        """Resumes a paused broker."""
         self.nodes[node_id].go_on()
 
     def cut_off(self, node_id: int) -> None:
-        """Separates a broker from the others, until `reconnect`. Clients reach all of them.
+        """Separates a broker from the others, until `reconnect`. Clients can connect to all of them.
 
-        The others find that it has ended, and lead what it led. It does not hear of that: it goes on answering from
-        what it knows, and believes that it leads. It cannot change topics and configurations, and nobody copies what
-        it appends. When it is reconnected, it follows the new leaders, and drops what only it has. A client that asks
-        only this broker for metadata does not hear of the new leaders either.
+        The other brokers detect that it has ended, and become leaders of its partitions. It does not detect that: it
+        still responds with its own metadata, and acts as leader. It cannot change topics and configurations, and no
+        follower replicates the records that it appends. When it is reconnected, it follows the new leaders, and
+        truncates the records that only it has. A client that requests metadata only from this broker does not get the
+        new leaders either.
 
         `kill` and `restart` reconnect it, too.
         """
@@ -249,14 +250,14 @@ class Cluster:
             self.nodes[node_id].cut_off()
 
     def reconnect(self, node_id: int) -> None:
-        """A broker that was cut off is part of the cluster again. Returns when all brokers know it."""
+        """Makes a broker that was cut off part of the cluster again. Returns when all brokers have it in service."""
         if self._network.is_cut_off(node_id):
             self._network.reconnect(node_id)
             self.nodes[node_id].reconnect()
             self._wait_until_in_service()
 
     def restart(self, node_id: int) -> None:
-        """Starts a broker again, with the data that it had. One that runs is stopped first, in good order."""
+        """Starts a broker again, with the data that it had. A running broker is stopped cleanly first."""
         node = self.nodes[node_id]
         self.reconnect(node_id)
         if node.is_running:
@@ -265,7 +266,7 @@ class Cluster:
         self._wait_until_in_service()
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """The broker that leads the partition; -1 if none does. Raises kwire.client.errors.ClientError."""
+        """Returns the partition's leader; -1 if it has none. Raises kwire.client.errors.ClientError."""
         with self._connection() as connection:
             asked = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
             answer: MetadataResponse = connection.call(asked)
@@ -276,7 +277,7 @@ class Cluster:
         return found.get(partition, NO_LEADER)
 
     def move(self, topic: str, partition: int, replicas: Sequence[int], *, timeout_s: float = 30.0) -> None:
-        """Gives a partition to these brokers, the preferred leader first. Returns when they have all of it.
+        """Moves a partition to these brokers, the preferred leader first. Returns when the move is complete.
 
         Raises kwire.client.errors.ClientError, TimeoutError.
         """
@@ -292,12 +293,12 @@ class Cluster:
             _wait_until(lambda: not connection.call(under_way).topics, f"{topic}-{partition} was not moved", timeout_s)
 
     def _connection(self) -> BrokerConnection:
-        """To a broker that runs, and is neither paused nor cut off."""
+        """Returns a connection to a broker that runs, and is neither paused nor cut off."""
         node = next(it for number, it in self.nodes.items() if it.answers and not self._network.is_cut_off(number))
         return BrokerConnection(parse_addresses(node.address)[0])
 
     def _wait_until_in_service(self) -> None:
-        """Until every broker that answers, and is not cut off, knows that all of these are in service."""
+        """Waits until every broker that runs, and is neither paused nor cut off, has all of them in service."""
         answering = {
             node_id: node
             for node_id, node in self.nodes.items()

@@ -1,8 +1,8 @@
 """A broker that is cut off from the others of its cluster, while clients still reach it.
 
-Between it and the others the network is down: connections break, and new ones fail. As a member of the cluster it is as
-a node whose session with ZooKeeper is gone: the others find that it has ended, and it hears nothing of them, may not
-change the metadata, and knows no controller. What it knew, it goes on believing.
+Between it and the others the network is down: connections break, and new ones fail. As a member of the cluster it is
+like a node whose session with ZooKeeper has expired: the others detect that it has ended, and it receives no news of
+them, may not change the metadata, and has no controller. It still uses the metadata that it had.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Address = tuple[str, int]
 
 @attrs.define(eq=False)
 class Network:
-    """The connections between the brokers of a cluster. For any thread. `node_at`: who listens there."""
+    """The connections between the brokers of a cluster. Thread-safe. `node_at` returns the node that has an address."""
 
     node_at: Callable[[Address], int | None]
     _cut_off: set[int] = attrs.field(factory=set)
@@ -48,12 +48,12 @@ class Network:
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def cut_off(self, node_id: int) -> None:
-        """No one reaches the node any more, and it reaches no one."""
+        """Breaks all connections between the node and other nodes, and refuses new ones."""
         with self._lock:
             self._cut_off.add(node_id)
             broken = [it for it, ends in self._open.items() if node_id in ends]
         for it in broken:
-            with suppress(OSError):  # it is closed
+            with suppress(OSError):  # it may be closed already
                 it.shutdown(socket.SHUT_RDWR)
 
     def reconnect(self, node_id: int) -> None:
@@ -91,7 +91,7 @@ def _socket_of(it: Transport | trio.abc.Stream) -> socket.socket | trio.socket.S
 
 @attrs.define(eq=False)
 class DeafLog(SharedMetadataLog):
-    """While the node is cut off, it can neither read nor append, and has no news."""
+    """The metadata log of a node. While the node is cut off, it can neither read nor append, and gets no news."""
 
     is_cut_off: bool = False
 
@@ -107,7 +107,7 @@ class DeafLog(SharedMetadataLog):
 
 @attrs.define(eq=False)
 class DeafNode(LocalNode):
-    """Its methods belong to the loop's thread, as those of any `Membership`."""
+    """A node that can be cut off. Its methods belong to the loop's thread, as in any `Membership`."""
 
     log_type: ClassVar = DeafLog
     _waits_to_control: bool = True
@@ -122,7 +122,7 @@ class DeafNode(LocalNode):
         return NO_CONTROLLER if self.is_cut_off else super().controller_id
 
     def cut_off(self) -> None:
-        """The others find that the node has ended, and one of them is the controller."""
+        """Makes the other nodes detect that the node has ended, and one of them become the controller."""
         assert isinstance(self.log, DeafLog)
         self.log.is_cut_off = True
         if self._controller is not None:
@@ -133,7 +133,7 @@ class DeafNode(LocalNode):
         self._on_change()
 
     def reconnect(self) -> None:
-        """The node lives again, and hears what has happened."""
+        """Makes the node live again, and read the changes that it has missed."""
         assert isinstance(self.log, DeafLog)
         self._life = live(self._disk, self.node_id)
         self.log.is_cut_off = False

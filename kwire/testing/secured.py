@@ -1,6 +1,6 @@
-"""What `kwire.testing.Broker` adds to the settings of a listener that encrypts, or asks who is there.
+"""The settings that `kwire.testing.Broker` adds for a listener with encryption or authentication.
 
-Settings of the test's own come after these, and win.
+The test's own settings override these.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BEGIN_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 
 
 def settings_of_users(users: Mapping[str, str], protocol: str) -> dict[str, str]:
-    """Raises ValueError for a name or a password that is empty, which no client can say."""
+    """Returns the settings for users. Raises ValueError for an empty name or password, which no client can send."""
     for name, password in users.items():
         if not name or not password:
             raise ValueError(f"user {name!r} needs a name and a password")
@@ -40,12 +40,12 @@ def settings_of_users(users: Mapping[str, str], protocol: str) -> dict[str, str]
 
 
 def _in_quotes(text: str) -> str:
-    """As a line of JAAS has it (kwire.security.sasl.jaas)."""
+    """Returns the text in quotes, in the syntax of JAAS (kwire.security.sasl.jaas)."""
     return '"' + _TO_ESCAPE.sub(lambda found: f"\\{ord(found[0]):03o}", text) + '"'
 
 
 def settings_of_tls(authority: DevAuthority, host: str) -> dict[str, str]:
-    """A certificate for this host and for localhost, without a file."""
+    """Returns the settings with a certificate for this host and for localhost, without a file."""
     pem = authority.server(tuple(dict.fromkeys((host, *LOCAL_HOSTS)))).decode()
     where = pem.index(_BEGIN_CERTIFICATE)
     return {
@@ -56,9 +56,9 @@ def settings_of_tls(authority: DevAuthority, host: str) -> dict[str, str]:
 
 
 def put_users(broker: Broker, users: Mapping[str, str]) -> None:
-    """Into the metadata, for SCRAM."""
+    """Adds the users to the metadata, for SCRAM."""
     for name, password in users.items():
-        for mechanism in SCRAM_MECHANISMS.values():  # a request may name a user once
+        for mechanism in SCRAM_MECHANISMS.values():  # a request may have a user only once
             salt = salt_from(secret_of(broker.clock))
             salted = mechanism.salted_password(password, salt, MIN_ITERATIONS)
             upsertion = ScramCredentialUpsertion(name, mechanism.number, MIN_ITERATIONS, salt, salted)
