@@ -25,7 +25,7 @@ LEAST_HANDSHAKE_VERSION: Final = 1
 """The minimum version of SaslHandshake. After version 0 the mechanism's bytes would have no headers."""
 
 MAX_STEPS: Final = 8
-"""The maximum number of steps. No mechanism has more; a broker that continues for ever is not valid."""
+"""The maximum number of steps. No mechanism has more; a peer that continues for ever is not a broker."""
 
 RENEWED_AFTER: Final = 0.85
 """The fraction of a session's lifetime after which the client re-authenticates. Kafka's clients choose a random

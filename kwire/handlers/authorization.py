@@ -56,7 +56,7 @@ class Authorization:
             raise refusal(operation, resource_type)
 
     def _decides(self, context: Context, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Returns what `allows` does, and writes the decision to the audit log."""
+        """Returns what `allows` does, for a resource of the request, and writes the decision to the audit log."""
         allowed = self.authorizer.allows(context.requester, operation, resource_type, name)
         if not allowed or self.audit.has_all:
             api = APIS[context.api_key].name

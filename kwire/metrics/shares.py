@@ -3,7 +3,7 @@
 They are Kafka's `ShareGroupMetrics`, `SharePartitionMetrics`, `ShareSessionCache` and `ShareCoordinatorMetrics`, and
 those of share groups in `BrokerTopicMetrics`. Metrics of share-partitions have three labels, group, topic and
 partition. They are the only metrics whose number grows: with the partitions that have records in flight, or have had
-some since their group was loaded.
+some since the sessions of their group began.
 """
 
 from __future__ import annotations

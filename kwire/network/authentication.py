@@ -3,7 +3,7 @@
 The state of the authentication selects the table of APIs that decodes the requests, so that requests of an
 authenticated peer cost nothing more:
 
-    unauthenticated      ApiVersions, SaslHandshake, SaslAuthenticate; few of them, small ones, and soon
+    unauthenticated      ApiVersions, SaslHandshake, SaslAuthenticate; limited in number, size and time
     authenticated        everything
     re-authenticating    the same as unauthenticated, from the SaslHandshake that begins it (KIP-368)
     expired              that SaslHandshake; anything else closes the connection

@@ -56,7 +56,7 @@ class Future(Generic[T]):
         self._on_set = callback
 
     def give_up(self) -> None:
-        """Called after `timeout_s`, or when the peer has sent another request."""
+        """Called after `timeout_s`, or when the peer has sent another request or closed the connection."""
         raise AssertionError("only a wait that can end without its value is given up")
 
     def __await__(self) -> Generator[Future[T], None, T]:

@@ -24,7 +24,7 @@ class TokenFileClient:
         self._client: OAuthBearerClient | None = None
 
     def respond(self, challenge: bytes | None) -> bytes | None:
-        """Raises ValueError if there is no token, or the server misbehaves."""
+        """Raises ValueError if there is no token, or the peer is not a broker."""
         if self._client is None:
             self._client = OAuthBearerClient(FirstMessage(self._read()))
         return self._client.respond(challenge)

@@ -13,8 +13,8 @@ drive it, and `kwire.network.authentication` restricts the requests of a connect
 An authenticated connection may re-authenticate, with the same mechanism and as the same principal (KIP-368), if its
 session expires. A connection whose authentication failed is closed.
 
-A client may also send ApiVersions, once and before its first handshake. During the exchange that request, and any other
-request, ends the connection (Kafka's SaslServerAuthenticator).
+An unauthenticated client may also send ApiVersions, once and before its handshake. During the exchange, ApiVersions and
+any other request but SaslAuthenticate end the connection (Kafka's SaslServerAuthenticator).
 """
 
 from __future__ import annotations
