@@ -1,6 +1,6 @@
 """The audit log: the requester, the operation, the resource and the decision. One line for each decision.
 
-    denied: User:alice from 10.0.0.7 may not WRITE to topic 'orders' (Produce)
+    denied: User:alice from 10.0.0.7 WRITE on topic 'orders' (Produce)
     {"time": "2026-01-31T12:00:00.000Z", "event": "authorization", "allowed": false, "principal": "User:alice", ...}
 
 It has decisions on the resources that a request names, like Kafka's log kafka.authorizer.logger. Checks that only
