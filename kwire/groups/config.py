@@ -29,7 +29,7 @@ class MigrationPolicy(Enum):
 
 @attrs.frozen
 class ConsumerGroupSettings:
-    """What one consumer group may set for itself (consumer.* of its configuration); else the broker's group.consumer.*.
+    """The settings of one consumer group: consumer.* of its configuration, else the broker's group.consumer.*.
 
     The defaults are Kafka 4's, except the assignment interval: here the second member does not wait for its share.
     """
@@ -37,13 +37,13 @@ class ConsumerGroupSettings:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 0
-    """How long a target assignment stands at least, before it is computed again (KIP-1263)."""
+    """The minimum time between two computations of the target assignment (KIP-1263)."""
 
 
 @attrs.frozen
 class SharePartitionSettings:
-    """How leaders of partitions deliver to one share group: share.* of its configuration, else the broker's
-    group.share.*."""
+    """The settings with which partition leaders deliver to one share group: share.* of its configuration, else the
+    broker's group.share.*."""
 
     max_record_locks: int = 2_000
     """The maximum number of records in flight of one partition."""
@@ -52,7 +52,7 @@ class SharePartitionSettings:
     reads_committed: bool = False
     """share.isolation.level."""
     auto_offset_reset: str = "latest"
-    """Where the group starts in a partition: latest, earliest, or by_duration: and an ISO 8601 duration."""
+    """The start offset of the group in a partition: latest, earliest, or by_duration: and an ISO 8601 duration."""
     may_renew: bool = True
     """share.renew.acknowledge.enable."""
     dead_letter_topic: str = ""
@@ -60,14 +60,14 @@ class SharePartitionSettings:
     copies_dead_letters: bool = False
     """errors.deadletterqueue.copy.record.enable."""
     release_delay_ms: int = 0
-    """kwire.share.release.delay.ms: how long a record that came back once is kept; it doubles with each delivery."""
+    """kwire.share.release.delay.ms: the delay of a record that was released once; it doubles with each delivery."""
     max_release_delay_ms: int = 60_000
     """kwire.share.release.delay.max.ms."""
 
 
 @attrs.frozen
 class ShareGroupSettings:
-    """What one share group may set for itself (share.* of its configuration); else the broker's group.share.*.
+    """The settings of one share group: share.* of its configuration, else the broker's group.share.*.
 
     The defaults are Kafka 4's.
     """
@@ -75,22 +75,22 @@ class ShareGroupSettings:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
-    """How long a target assignment stands at least, before it is computed again (KIP-1263)."""
+    """The minimum time between two computations of the target assignment (KIP-1263)."""
 
 
 @attrs.frozen
 class WarmupSettings:
-    """How tasks move from one member of a streams group to another (`streams/warmups.py`)."""
+    """The settings by which tasks move between members of a streams group (`streams/warmups.py`)."""
 
     num_warmup_replicas: int = 2
-    """How many tasks warm up at a time; with 0 tasks move at once."""
+    """The maximum number of tasks that warm up at a time; with 0, tasks move at once."""
     acceptable_recovery_lag: int = 10_000
-    """How many records a task may lack on the member that it moves to."""
+    """The maximum number of records that a task may lack on the member to which it moves."""
 
 
 @attrs.frozen
 class StreamsGroupSettings:
-    """What one streams group may set for itself (streams.* of its configuration); else the broker's group.streams.*.
+    """The settings of one streams group: streams.* of its configuration, else the broker's group.streams.*.
 
     The defaults are Kafka 4's.
     """
@@ -98,13 +98,13 @@ class StreamsGroupSettings:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
-    """How long a target assignment stands at least, before it is computed again (KIP-1263)."""
+    """The minimum time between two computations of the target assignment (KIP-1263)."""
     num_standby_replicas: int = 0
     initial_rebalance_delay_ms: int = 3_000
-    """How long an empty group waits for company before its first assignment."""
+    """The time for which an empty group waits for more members before its first assignment."""
     warmups: WarmupSettings = attrs.field(factory=WarmupSettings)
     task_offset_interval_ms: int = 60_000
-    """How often members tell how far their tasks are."""
+    """The interval at which members report the offsets of their tasks."""
 
 
 @attrs.frozen
@@ -116,7 +116,7 @@ class GroupConfig:
     max_session_timeout_ms: int = 30 * MINUTE_MS
     """group.max.session.timeout.ms."""
     initial_rebalance_delay_ms: int = 0
-    """group.initial.rebalance.delay.ms: how long an empty group waits for company before its first generation."""
+    """group.initial.rebalance.delay.ms: the wait of an empty group before its first generation."""
     max_size: int = 2**31 - 1
     """group.max.size: members beyond it are GROUP_MAX_SIZE_REACHED."""
     consumer_max_size: int = 2**31 - 1
@@ -126,15 +126,15 @@ class GroupConfig:
     consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     """group.consumer.migration.policy."""
     consumer_regex_refresh_interval_ms: int = 10 * MINUTE_MS
-    """group.consumer.regex.refresh.interval.ms: how often subscribed regular expressions are matched again."""
+    """group.consumer.regex.refresh.interval.ms: the interval at which subscribed regular expressions are matched."""
     share_max_size: int = 200
     """group.share.max.size: the maximum size of share groups."""
     share_initialize_retry_interval_ms: int = 30_000
-    """group.share.initialize.retry.interval.ms: when states are asked for again if there was no answer."""
+    """group.share.initialize.retry.interval.ms: the time after which an unanswered request is repeated."""
     streams_max_size: int = 2**31 - 1
     """group.streams.max.size: the maximum size of streams groups."""
     new_member_join_timeout_ms: int = 5 * MINUTE_MS
-    """How long a member that never had an answer may stay parked in JoinGroup (a constant in Kafka)."""
+    """The maximum time for which a new member stays parked in its first JoinGroup (a constant in Kafka)."""
     offset_metadata_max_length: int = 4_096
     """offset.metadata.max.bytes, which Kafka counts in UTF-16 units."""
     offsets_retention_ms: int = 7 * 24 * 60 * MINUTE_MS

@@ -1,7 +1,7 @@
-"""What has happened to the groups of a broker since its start, as numbers. Kafka's `GroupCoordinatorMetricsShard`.
+"""The counters of a broker's groups since its start (Kafka's `GroupCoordinatorMetricsShard`).
 
-One object for all shards of the broker: a shard goes with its partition, and what it has counted must not go with it.
-The machines add where the thing happens, and `kwire.metrics` reads.
+All shards of the broker share one object, because a shard is removed with its partition, but its counts must stay. The
+machines increment the counters, and `kwire.metrics` reads them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from kwire.groups.group import GroupType
 @attrs.define(eq=False)
 class GroupCounts:
     offset_commits: int = 0
-    """Offsets that were accepted, also as part of a transaction."""
+    """The number of accepted offsets, also as part of a transaction."""
     offset_expirations: int = 0
     offset_deletions: int = 0
-    """By OffsetDelete; not those that went with their group or topic."""
+    """The number of offsets deleted by OffsetDelete, without those that were removed with their group or topic."""
     rebalances: dict[GroupType, int] = attrs.field(factory=lambda: dict.fromkeys(GroupType, 0))
-    """Of classic groups: assignments that were recorded. Of the others: group epochs that began."""
+    """Classic groups: the number of recorded assignments. Other types: the number of group epochs."""

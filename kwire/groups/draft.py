@@ -2,7 +2,7 @@
 
 A heartbeat changes a member, then the group's epoch, the target assignment and the member's own: each depends on the
 ones before. So a change applies at once, and the draft keeps its record and how to undo it. All records go into one
-append, and if that fails the group is again what it was. Nothing else may look at the group in between, which holds
+append, and if that fails the group has its old state again. Nothing else may read the group in between, which holds
 because an append is done before anything else enters the shard (see `effects.py`).
 """
 
@@ -19,7 +19,7 @@ from kwire.coordinators.effects import KeyedRecord, Step, Token, response_error
 
 
 class Change(Protocol):
-    """The new value of one key of the log. Applied to its group, it returns the change back."""
+    """The new value of one key of the log. Its group returns the inverse change when it applies it."""
 
     def record(self) -> KeyedRecord: ...
 
@@ -48,17 +48,17 @@ class Draft:
         return self
 
     def did(self, record: KeyedRecord | None, undo: Callable[[], object]) -> None:
-        """Something was changed that `undo` changes back; `record` is None if the log does not have it."""
+        """Adds a change that was made and that `undo` reverts; `record` is None if it has no record."""
         if record is not None:
             self.records.append(record)
         self._undo.append(undo)
 
     def then(self, action: Callable[[Step], None]) -> None:
-        """`action` is called once the records are appended."""
+        """Calls `action` once the records are appended."""
         self._then.append(action)
 
     def say(self, log: logging.Logger, message: str, *args: object) -> None:
-        """Logs it once the records are appended. What is tried in vain, again and again, is no news."""
+        """Logs the message once the records are appended, so that failed attempts do not repeat it."""
         self.then(lambda _: log.info(message, *args))
 
     def undo(self) -> None:
@@ -66,7 +66,7 @@ class Draft:
             self._undo.pop()()
 
     def append(self, step: Step, failed: Callable[[Step, ErrorCode], None] | None = None) -> None:
-        """Appends the records; if that fails, undoes all changes and calls `failed`. Without records, nothing fails."""
+        """Appends the records; if that fails, undoes all changes and calls `failed`. Never fails without records."""
         if not self.records:
             self._done(step)
             return

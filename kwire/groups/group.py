@@ -31,16 +31,16 @@ class GroupType(Enum):
 
     @property
     def expires(self) -> bool:
-        """Whether an empty group goes with its last offset. Share groups have none (Kafka's `Group.shouldExpire`)."""
+        """True if an empty group goes with its last offset. Share groups have none (Kafka's `Group.shouldExpire`)."""
         return self is not GroupType.SHARE
 
 
 CheckPartition: TypeAlias = Callable[[str, Uuid, int], ErrorCode]
-"""Whether an offset may be committed for a partition of a topic, by name and id: NONE, or the error."""
+"""Checks if an offset may be committed for a partition of a topic, by name and id. Returns NONE, or the error."""
 
 
 def accept_all(_topic: str, _topic_id: Uuid, _partition: int) -> ErrorCode:
-    """A `CheckPartition` without objections."""
+    """A `CheckPartition` that always returns NONE."""
     return ErrorCode.NONE
 
 
@@ -49,9 +49,9 @@ def sees_all(_topic: str) -> bool:
 
 
 class MemberContext(NamedTuple):
-    """The client, as the connection knows it. `client_host` has a leading slash, as in Kafka.
+    """The client of the connection. `client_host` has a leading slash, as in Kafka.
 
-    `sees_topic` tells whether the client is authorized to describe a topic.
+    `sees_topic` returns True if the client is authorized to describe a topic.
     """
 
     client_id: str
@@ -62,7 +62,7 @@ class MemberContext(NamedTuple):
 
 @attrs.frozen
 class Committer:
-    """Who commits offsets, and in which version of OffsetCommit or TxnOffsetCommit.
+    """The member that commits offsets, and the version of OffsetCommit or TxnOffsetCommit.
 
     Without a member it has an empty member id and a generation of -1.
     """
@@ -86,11 +86,11 @@ class Group(Protocol):
     def type(self) -> GroupType: ...
 
     def state_name(self) -> str:
-        """As in ListGroups."""
+        """The name of the state in ListGroups."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members; then it is removed with its last offset."""
+        """True if the group has no members; then it is removed with its last offset."""
 
     def listed(self) -> ListedGroup: ...
 
@@ -110,12 +110,12 @@ class Group(Protocol):
         """Raises KafkaError if the group may not be deleted."""
 
     def reads(self, topic: str) -> bool:
-        """Whether the topic's offsets are in use, so that they are not deleted and do not expire."""
+        """True if the topic's offsets are in use, so that they are not deleted and do not expire."""
 
     def offset_unused_since_ms(self, commit_timestamp_ms: int) -> int | None:
-        """When the retention of an offset committed at this time starts, for a topic that the group does not read.
+        """Returns the start of the retention of an offset committed at this time, for a topic that is not read.
 
-        Milliseconds since 1970; None if it has not started. Kafka's `OffsetExpirationCondition`.
+        In milliseconds since 1970; None if it has not started. Kafka's `OffsetExpirationCondition`.
         """
 
 

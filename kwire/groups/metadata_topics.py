@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MetadataTopics:
-    """A `Topics`. A topic is looked at once, and again when it has changed."""
+    """A `Topics`. It caches each topic until the topic changes."""
 
     def __init__(self, metadata: MetadataService) -> None:
         self._metadata = metadata
@@ -60,7 +60,7 @@ class MetadataTopics:
             self._racks = racks
             changed |= self._topics.keys()
         if self._racks:
-            # Without racks it does not matter where replicas are.
+            # Without racks the placement of replicas does not matter.
             changed |= {topic.name for topic, _ in changes.partitions_changed if self._has_moved(topic)}
         if changed:
             self.version += 1

@@ -2,10 +2,10 @@
 
 * A member that joins an empty group with the other protocol makes it a group of that kind. Its offsets stay.
 * The first ConsumerGroupHeartbeat to a classic group with members makes it a consumer group (upgrade). Its members keep
-  their partitions, and go on with the classic protocol's requests (`consumer/classic_members.py`).
+  their partitions, and continue with the classic protocol's requests (`consumer/classic_members.py`).
 * When the last member of the consumer protocol leaves, the group becomes classic again (downgrade). Its members rejoin.
 
-`group.consumer.migration.policy` says which of the last two are allowed. The records of the old kind are removed and
+`group.consumer.migration.policy` defines which of the last two are allowed. The records of the old kind are removed and
 those of the new one written in one append. Kafka's `ConsumerGroupMigrationPolicy` and `GroupMetadataManager`.
 """
 
@@ -76,7 +76,7 @@ class Migration:
     # To a consumer group
 
     def consumer_group(self, draft: Draft, group_id: str) -> ConsumerGroup:
-        """The group for a member that joins with the consumer protocol: made, converted, or as it is.
+        """Returns the group for a member that joins with the consumer protocol: created, converted, or existing.
 
         Raises KafkaError(GROUP_ID_NOT_FOUND) if there is a group of another kind that cannot be converted.
         """
@@ -96,7 +96,7 @@ class Migration:
     def _replace_empty_classic(self, draft: Draft, group: ClassicGroup, successor: G) -> G:
         group_id = group.group_id
         draft.say(log, "group %a: an empty classic group becomes a %s group", group_id, successor.type.value)
-        # Before the group is gone from the dictionary.
+        # They must be made before the group is removed from the dictionary.
         tombstones = self.classic.tombstones(group_id)
         self._put(draft, successor)
         for record in tombstones:
@@ -133,7 +133,7 @@ class Migration:
         return consumer
 
     def _refusal(self, group: ClassicGroup) -> str | None:
-        """Why the group cannot be upgraded."""
+        """Returns the reason why the group cannot be upgraded; None if it can."""
         if not self.config.consumer_migration_policy.allows_upgrade:
             return "online upgrade is disabled."
         if not group.uses_consumer_protocol or group.protocol_name is None:
@@ -179,14 +179,14 @@ class Migration:
         return metadata, current
 
     def ids_of(self, assignment: Mapping[str, frozenset[int]]) -> Owned:
-        """Topics by their ids; those that are gone are left out."""
+        """Returns the partitions by topic id; deleted topics are left out."""
         found = {name: self.topics.find(name) for name in assignment}
         return {topic.topic_id: assignment[name] for name, topic in found.items() if topic is not None}
 
     # To a streams group
 
     def streams_group(self, draft: Draft, group_id: str) -> StreamsGroup:
-        """The group for a member of an application that joins: made, in place of an empty classic group, or as it is.
+        """Returns the group for a streams member that joins: created, in place of an empty classic group, or existing.
 
         Raises KafkaError(GROUP_ID_NOT_FOUND) if there is another group. As in Kafka, only empty groups are converted.
         """
@@ -202,7 +202,7 @@ class Migration:
     # To a classic group
 
     def replaceable_by_classic(self, group_id: str) -> ConsumerGroup | StreamsGroup | None:
-        """The empty group that a classic one can take the place of."""
+        """Returns the empty group that a classic one can replace, if there is one."""
         group = self.groups.get(group_id)
         return group if isinstance(group, (ConsumerGroup, StreamsGroup)) and group.is_empty else None
 
@@ -216,7 +216,7 @@ class Migration:
         draft.did(None, partial(self.groups.__setitem__, group_id, group))
 
     def may_downgrade(self, group: ConsumerGroup, leaving: Collection[str], *, joining: int = 0) -> bool:
-        """Whether the group becomes a classic one without the members that leave, and `joining` classic ones more."""
+        """True if the group becomes a classic one after these members have left and `joining` classic ones joined."""
         left = len(group.members) - len(leaving) + joining
         return (
             group.all_classic_without(leaving)
@@ -228,9 +228,9 @@ class Migration:
     def downgrade(
         self, draft: Draft, group: ConsumerGroup, *, leaving: Collection[str] = (), rebalance: bool = True
     ) -> None:
-        """Makes a classic group of those who stay. They rejoin, unless `rebalance` is False.
+        """Makes a classic group of the remaining members. They rejoin, unless `rebalance` is False.
 
-        The members' partitions are in the record, so who rejoins still has its own, whoever coordinates the group then.
+        The record has the members' partitions, so a member that rejoins keeps its own, even with another coordinator.
         """
         classic = ClassicGroup(
             group.group_id,
@@ -293,7 +293,7 @@ def _classic_member(member: MemberMetadata, classic: ClassicProtocol) -> Classic
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """Of any version. Raises ProtocolError."""
+    """Reads a subscription of any version. Raises ProtocolError."""
     reader = Reader(metadata)
     return ConsumerProtocolSubscription.read(reader, _known(reader.int16()))
 

@@ -3,7 +3,7 @@
 A key is an int16, the record's type (Kafka's `CoordinatorRecordType`), then the key's fields. A value is an int16
 version, then the fields of that version. A record without a value is a tombstone. Modules by type:
 
-    type        says                        in
+    type        contents                    in
     0, 1        an offset was committed     offsets/records.py
     2           what a classic group is     classic/records.py
     3-8, 16     what a consumer group is    consumer/changes.py

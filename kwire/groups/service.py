@@ -145,7 +145,7 @@ class GroupService(CoordinatorService[GroupShard]):
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, member: MemberContext
     ) -> ConsumerGroupHeartbeatResponse | Coroutine[Future[Any], None, ConsumerGroupHeartbeatResponse]:
-        """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
+        """Most heartbeats change nothing, and are answered without a wait if the state they depend on is committed."""
         index, shard, now = self._find_named(request.group_id)
         future: Future[ConsumerGroupHeartbeatResponse] = Future()
         member_id = request.member_id or uuid_to_text(self._clock.uuid())
@@ -155,7 +155,7 @@ class GroupService(CoordinatorService[GroupShard]):
     def share_heartbeat(
         self, request: ShareGroupHeartbeatRequest, member: MemberContext
     ) -> ShareGroupHeartbeatResponse | Coroutine[Future[Any], None, ShareGroupHeartbeatResponse]:
-        """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
+        """Most heartbeats change nothing, and are answered without a wait if the state they depend on is committed."""
         index, shard, now = self._find_named(request.group_id)
         future: Future[ShareGroupHeartbeatResponse] = Future()
         effects = shard.share_heartbeat(request, member, future, now=now)
@@ -164,7 +164,7 @@ class GroupService(CoordinatorService[GroupShard]):
     def streams_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, member: MemberContext
     ) -> Answer | Coroutine[Future[Any], None, Answer]:
-        """Most heartbeats change nothing, and are answered without a wait if what they rest on is committed."""
+        """Most heartbeats change nothing, and are answered without a wait if the state they depend on is committed."""
         index, shard, now = self._find_named(request.group_id)
         future: Future[Answer] = Future()
         effects = shard.streams_heartbeat(request, member, future, now=now)
@@ -172,11 +172,11 @@ class GroupService(CoordinatorService[GroupShard]):
 
     @property
     def describes_topologies(self) -> bool:
-        """Whether streams groups may describe their topologies (KIP-1331)."""
+        """True if streams groups may describe their topologies (KIP-1331)."""
         return self._descriptions is not None
 
     async def update_topology_description(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
-        """Only if `describes_topologies`. Raises KafkaError as `streams/descriptions.py` has it."""
+        """Stores a description, only if `describes_topologies`. Raises the KafkaErrors of `Descriptions.update`."""
         index, shard, now = self._find_named(request.group_id)
         future: Future[KafkaError | None] = Future()
         self.runtime.perform(index, shard.update_topology_description(request, future, now=now))
@@ -185,7 +185,7 @@ class GroupService(CoordinatorService[GroupShard]):
             raise failed
 
     def create_internal_topics(self, group_id: str, topics: Sequence[StreamsTopic]) -> Mapping[str, str]:
-        """Creates what an `Answer` asks for, beside the caller. Returns why topics could not be created lately."""
+        """Creates the topics of an `Answer` in the background. Returns the errors of recent failures by topic."""
         interval_ms = self._settings.of_streams_group(group_id).heartbeat_interval_ms
         self._internal_topics.begin(topics, retry_after_ms=2 * interval_ms)
         return self._internal_topics.failures([it.name for it in topics])
@@ -255,7 +255,7 @@ class GroupService(CoordinatorService[GroupShard]):
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
     ) -> OffsetFetchResponseGroup:
-        """The group's appended offsets. Wait for `when_committed` before telling a client."""
+        """Returns the group's appended offsets. Wait for `when_committed` before replying to a client."""
         _, shard, _ = self.runtime.find(request.group_id)
         return shard.fetch_offsets(request, require_stable=require_stable)
 
@@ -295,7 +295,7 @@ class GroupService(CoordinatorService[GroupShard]):
         return [group for shard in shards for group in shard.list_groups(states=states, types=types)]
 
     async def delete_group(self, group_id: str) -> list[DeletableGroupResult]:
-        """Deletes the states of a share group before the group."""
+        """Deletes a group. The states of a share group are deleted first."""
         index, shard, now = self.runtime.find(group_id)
         begun: Future[ToDelete | KafkaError] = Future()
         self.runtime.perform(index, shard.begin_share_deletion(group_id, begun, now=now))
@@ -312,7 +312,7 @@ class GroupService(CoordinatorService[GroupShard]):
         return await self.runtime.durable(index, future)
 
     def other_topic_deleted(self, topic: str, topic_id: Uuid) -> None:
-        """Removes the offsets that groups have committed for it."""
+        """Removes the offsets that groups have committed for a deleted topic."""
         self.runtime.for_each(lambda shard, now: shard.topics_deleted({topic: topic_id}, now=now))
 
     # The offsets of share groups
@@ -374,7 +374,7 @@ class GroupService(CoordinatorService[GroupShard]):
         return []
 
     async def _initialize(self, index: int, asked: StatesToInitialize) -> None:
-        # The share coordinator is not asked before the group's own record is committed, nor in the middle of a step.
+        # The request is sent only once the group's own record is committed, and never in the middle of a step.
         await self._loop.next_turn()
         asked = self._not_asked_yet(asked)
         under_way = asked.partitions
@@ -389,8 +389,8 @@ class GroupService(CoordinatorService[GroupShard]):
             self._initializing -= under_way
 
     def _not_asked_yet(self, asked: StatesToInitialize) -> StatesToInitialize:
-        """Leaves out the states whose initialization is under way, however long that takes. A second request would
-        reset a state that members may use by then."""
+        """Leaves out the states that are being initialized, however long that takes. A second request would reset a
+        state that members may use by then."""
         left: dict[Uuid, dict[int, int]] = {}
         for topic_id, offsets in asked.start_offsets.items():
             for partition, offset in offsets.items():

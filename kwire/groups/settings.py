@@ -1,7 +1,7 @@
 """The settings of single groups: those of the group's own configuration, else the broker's.
 
-They may change at any time, by AlterConfigs of a GROUP or of the broker. `ConfigResolver.of_group` says which of them
-are followed.
+They may change at any time, by AlterConfigs of a GROUP or of the broker. `ConfigResolver.of_group` determines the
+effective values.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class GroupSettings:
         return settings
 
     def forget_share_partitions(self, group_id: str) -> None:
-        """Nobody fetches for the group any more."""
+        """Removes the group's cached settings once no partition is fetched for it."""
         self._share_partitions.pop(group_id, None)
 
     def _read(self, group_id: str) -> _Read:

@@ -95,7 +95,7 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self._timers = Deadlines()
         self.next_deadline_ms = self._timers.next_deadline_ms
-        """Nothing is due before this time, and perhaps nothing is due then either."""
+        """The earliest time at which something may be due."""
         self._cleanup = Deadline(self._clean_up)
         self._classic = ClassicKind(config, self.groups, self._timers, counts)
         self._migration = Migration(config, self.groups, topics, self._classic)
@@ -145,13 +145,13 @@ class GroupShard:
         return step.effects
 
     def expire(self, *, now: Now) -> list[Effect]:
-        """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""
+        """Handles what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""
         step = Step(now)
         self._timers.expire(step)
         return step.effects
 
     def appends_succeed(self) -> None:
-        """Appends have failed, and now one has succeeded: what waits for that is due."""
+        """Appends succeed again after failures: the work that waits for that is now due."""
         self._timers.appends_succeed()
 
     def unload(self, *, now: Now) -> list[Effect]:
@@ -189,13 +189,13 @@ class GroupShard:
         return step.effects
 
     def begin_share_deletion(self, group_id: str, token: Token, *, now: Now) -> list[Effect]:
-        """What goes before `delete_groups`. Replies with the states to delete, as `share/deleting.py` has it."""
+        """Must precede `delete_groups`. Replies with the states to delete, see `share/deleting.py`."""
         step = Step(now)
         self._share.begin_deletion(step, group_id, token)
         return step.effects
 
     def begin_share_alteration(self, request: AlterShareGroupOffsetsRequest, token: Token, *, now: Now) -> list[Effect]:
-        """Replies as `share/offsets.py` has it; then call `share_states_initialized`."""
+        """Replies with an `AlterationBegun` or a KafkaError; then call `share_states_initialized`."""
         step = Step(now)
         self._share.begin_alteration(step, request, token)
         return step.effects
@@ -203,7 +203,7 @@ class GroupShard:
     def begin_share_offset_deletion(
         self, request: DeleteShareGroupOffsetsRequest, token: Token, *, now: Now
     ) -> list[Effect]:
-        """Replies as `share/offsets.py` has it; then call `share_states_deleted`."""
+        """Replies with an `OffsetDeletionBegun` or a KafkaError; then call `share_states_deleted`."""
         step = Step(now)
         self._share.begin_offset_deletion(step, request, token)
         return step.effects
@@ -231,7 +231,7 @@ class GroupShard:
     def update_topology_description(
         self, request: StreamsGroupTopologyDescriptionUpdateRequest, token: Token, *, now: Now
     ) -> list[Effect]:
-        """Replies as `streams/descriptions.py` has it. Only if topologies are described here."""
+        """Replies like `Descriptions.update`. Call it only if this broker stores descriptions."""
         step = Step(now)
         self._streams.update_topology_description(step, request, token)
         return step.effects
@@ -318,7 +318,7 @@ class GroupShard:
         return step.effects
 
     def topics_deleted(self, topics: dict[str, Uuid], *, now: Now) -> list[Effect]:
-        """Removes the offsets of deleted topics (name -> id), and what share groups have of them."""
+        """Removes the offsets of deleted topics (name -> id), and their states in share groups."""
         step = Step(now)
         self._share.topics_deleted(step, set(topics.values()))
         self._append_in_batches(step, [change.record() for change in self._offsets.removals_of_topics(topics)])
@@ -328,7 +328,7 @@ class GroupShard:
 
     @property
     def offset_count(self) -> int:
-        """How many offsets are committed, in all groups."""
+        """The number of committed offsets in all groups."""
         return self._offsets.store.count
 
     def describe(self, group_ids: Iterable[str], *, api_version: int) -> list[DescribedGroup]:
@@ -393,7 +393,7 @@ class GroupShard:
     def _tombstones(self, group: Group) -> list[KeyedRecord]:
         return self._kinds[group.type].tombstones(group.group_id)
 
-    # Forgetting
+    # Removal
 
     def _clean_up(self, step: Step) -> None:
         """Removes expired offsets, and empty groups that have none left."""

@@ -1,4 +1,4 @@
-"""What the coordinator of share groups asks the share coordinators for: to initialize states, and to delete them.
+"""The requests of share groups' coordinators to the share coordinators: to initialize states, and to delete them.
 
 The other parts of the broker read and write the states (`kwire.share.coordinator`).
 """
@@ -17,17 +17,17 @@ from kwire_protocol.wire import Uuid
 from kwire.coordinators.effects import Effect
 
 NOT_CHOSEN: Final = -1
-"""As a start offset: the leader of the partition chooses it, by share.auto.offset.reset."""
+"""The start offset that the leader of the partition has to choose, by share.auto.offset.reset."""
 
 Outcome: TypeAlias = Mapping[tuple[Uuid, int], ErrorCode]
-"""What became of each partition's state, by topic id and partition; NONE is a success."""
+"""The error of each partition's state, by topic id and partition; NONE is a success."""
 
 ToDelete: TypeAlias = Mapping[Uuid, Sequence[int]]
 """Topic id -> partitions whose states have to be deleted."""
 
 
 def failure(error: ErrorCode) -> str | None:
-    """What a client is told about a state that could not be initialized or deleted; None about one that could."""
+    """Returns the error message for a state that could not be initialized or deleted; None without an error."""
     return f"The share coordinator has answered {error.name}." if error else None
 
 
@@ -35,10 +35,10 @@ class StateKeeper(Protocol):
     """The part of `kwire.share.coordinator.persister.Persister` that groups need."""
 
     async def initialize(self, group_id: str, topics: Mapping[Uuid, Sequence[tuple[int, int, int]]]) -> Outcome:
-        """Begins states: of partition, state epoch, start offset."""
+        """Initializes states, each given as (partition, state epoch, start offset)."""
 
     async def delete(self, group_id: str, topics: ToDelete) -> Outcome:
-        """Also a success where there is none."""
+        """Deletes states. A state that does not exist counts as deleted."""
 
 
 @attrs.frozen
@@ -51,7 +51,7 @@ class StatesToInitialize:
 
     @property
     def partitions(self) -> set[tuple[str, Uuid, int]]:
-        """With the group id and the topic id."""
+        """The partitions, as (group id, topic id, partition)."""
         return {(self.group_id, topic_id, it) for topic_id, offsets in self.start_offsets.items() for it in offsets}
 
 

@@ -1,7 +1,7 @@
 """The internal topics of streams groups, which the broker creates beside the heartbeat that finds them missing.
 
-Each of a group's members finds the same topics missing. A topic is asked for once at a time, and not again for a while
-after it could not be created; meanwhile members are told why. Kafka's
+Each of a group's members finds the same topics missing. There is one request at a time to create a topic, and none for
+a while after a failure; meanwhile members get the error. Kafka's
 `AutoTopicCreationManager.createStreamsInternalTopics`.
 """
 
@@ -28,7 +28,7 @@ from kwire.runtime.loop import Loop
 log = logging.getLogger(__name__)
 
 MAX_FAILURES: Final = 1_000
-"""So many failures are remembered; Kafka's constant."""
+"""The maximum number of failures that are kept; Kafka's constant."""
 
 _DEFAULT: Final = -1
 
@@ -59,23 +59,23 @@ class Answer:
 @attrs.frozen
 class _Failure:
     until_ms: int
-    """Monotonic."""
+    """The monotonic clock, in milliseconds."""
     reason: str
 
 
 @attrs.define(eq=False)
 class InternalTopicCreation:
-    """`now_ms` is the monotonic clock."""
+    """`now_ms` returns the monotonic clock, in milliseconds."""
 
     create_topics: CreateTopics
     loop: Loop
     now_ms: Callable[[], int]
     _under_way: set[str] = attrs.field(init=False, factory=set)
     _failures: dict[str, _Failure] = attrs.field(init=False, factory=dict)
-    """By topic, the oldest first."""
+    """The failures by topic, the oldest first."""
 
     def begin(self, topics: Iterable[InternalTopic], *, retry_after_ms: int) -> None:
-        """Creates the topics, except those that are being created, or could not be created lately."""
+        """Creates the topics, except those that are being created, or recently could not be created."""
         now_ms = self.now_ms()
         asked = [it for it in topics if it.name not in self._under_way and self._failure(it.name, now_ms) is None]
         if asked:
@@ -83,7 +83,7 @@ class InternalTopicCreation:
             drive(self._create(asked, retry_after_ms))
 
     def failures(self, names: Collection[str]) -> Mapping[str, str]:
-        """Why topics could not be created lately, by name."""
+        """Returns the reasons of recent failures by topic name."""
         now_ms = self.now_ms()
         found = {name: self._failure(name, now_ms) for name in names}
         return {name: failure.reason for name, failure in found.items() if failure is not None}

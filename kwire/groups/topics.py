@@ -1,7 +1,7 @@
-"""What the coordinator of groups knows about topics: their ids, their partitions, and when they change.
+"""The topics as the coordinator of groups needs them: their ids, their partitions, and a version.
 
-A group's epoch carries a hash of the topics that its members subscribe to, so that whoever coordinates the group next
-sees whether one of them has changed since. Apache Kafka computes another hash. After a change of coordinator from one
+A group's epoch carries a hash of the topics that its members subscribe to, so that the next coordinator of the group
+detects a change since then. Apache Kafka computes another hash. After a change of coordinator from one
 to the other the hashes differ, and the group gets one assignment more.
 """
 
@@ -25,7 +25,7 @@ class Topic:
     topic_id: Uuid
     spec: TopicSpec
     digest: int = attrs.field(init=False, repr=False)
-    """An unsigned integer of 64 bits."""
+    """The hash of the topic, an unsigned integer of 64 bits."""
 
     @digest.default
     def _digest(self) -> int:
@@ -37,7 +37,7 @@ class Topic:
 class Topics(Protocol):
     @property
     def version(self) -> int:
-        """Another number whenever a topic was created or deleted, or its partitions or their racks have changed."""
+        """A number that changes whenever a topic was created or deleted, or its partitions or their racks changed."""
 
     def find(self, name: str) -> Topic | None: ...
 
@@ -47,6 +47,6 @@ class Topics(Protocol):
 
 
 def metadata_hash(topics: Topics, names: Iterable[str]) -> int:
-    """A signed integer of 64 bits for those topics that exist, whatever their order; 0 for none."""
+    """Returns the hash of those topics that exist, in any order: a signed integer of 64 bits, 0 for none."""
     total = sum(topic.digest for name in names if (topic := topics.find(name)) is not None) % _WORD
     return total - _WORD if total >= _WORD // 2 else total

@@ -1,8 +1,8 @@
-"""Where a broker keeps what streams groups tell of their topologies (KIP-1331): in memory, as Kafka's
+"""The topology descriptions of streams groups (KIP-1331), which a broker keeps in memory, as Kafka's
 `InMemoryTopologyDescriptionPlugin`.
 
-It has one description of a group, the last one. They are lost when the broker ends, or when another one coordinates the
-group; members are asked for them again.
+It has one description of a group, the last one. They are lost when the broker stops, or when another one coordinates
+the group; then they are requested again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 MAX_BYTES: Final = 64 << 20
-"""Of all descriptions together. Kafka's plugin has no bound."""
+"""The maximum size of all descriptions together. Kafka's plugin has no bound."""
 
 
 @attrs.frozen
@@ -30,7 +30,7 @@ class DescriptionStore:
     max_bytes: int = MAX_BYTES
     _stored: dict[str, StoredDescription] = attrs.field(init=False, factory=dict)
     size: int = attrs.field(init=False, default=0)
-    """In bytes."""
+    """The size of all descriptions, in bytes."""
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -39,7 +39,7 @@ class DescriptionStore:
         return self._stored.get(group_id)
 
     def has_room_for(self, group_id: str, encoded: bytes) -> bool:
-        """In place of what it has of the group."""
+        """True if there is room for the description, which replaces the group's former one."""
         return self.size - self._size_of(group_id) + len(encoded) <= self.max_bytes
 
     def put(self, group_id: str, description: StoredDescription) -> None:

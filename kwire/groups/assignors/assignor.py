@@ -1,11 +1,11 @@
-"""What an assignor is asked, and what it answers.
+"""The interface of an assignor: its input and its output.
 
-A question holds no names of topics: a topic that is made again under its name is another topic. An answer holds every
-member. One whose part stays as it is gets back the very object it came with, so that a caller finds what changed by
-`is`, without comparing thousands of sets.
+A `GroupSpec` has no topic names: a topic that is created again under its name is another topic. The output has every
+member. A member whose part does not change gets back the same object that it had, so that a caller finds the changes
+by `is`, without comparing thousands of sets.
 
-An assignor relies on nothing that a log could have told it wrongly. Partitions that do not exist, that a member no
-longer subscribes to, or that two members have are given to others as if nobody had them.
+An assignor does not rely on the log being correct. Partitions that do not exist, that a member no longer subscribes to,
+or that two members have are assigned as if no member had them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TopicSpec:
 
 @attrs.frozen
 class MemberSpec:
-    """`topics`: ids of the topics it subscribes to that exist; members that subscribe alike best share the object.
+    """`topics`: the ids of the existing topics that it subscribes to; equal subscriptions should share one object.
 
     `assigned` is its part of the target assignment so far.
     """
@@ -55,7 +55,7 @@ class GroupSpec:
 
 
 class Assignor(Protocol):
-    """`name` is what clients ask for, and `group.consumer.assignors` lists."""
+    """`name` is the assignor's name in requests and in `group.consumer.assignors`."""
 
     name: str
 

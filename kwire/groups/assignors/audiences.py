@@ -1,8 +1,8 @@
 """Topics that the same members subscribe to: an audience.
 
-A group may subscribe to thousands of topics in a few combinations only. For who may have a partition, and for how many
-each member gets, it matters which members subscribe to its topic, but not which topic it is. So assignors count by
-audience. A group whose members all subscribe alike is one audience.
+A group may subscribe to thousands of topics in a few combinations only. The members that may have a partition, and the
+number that each member gets, depend on the subscribers of its topic, not on the topic itself. So assignors count by
+audience. A group whose members all have the same subscription is one audience.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Audience:
 
 
 def audiences_of(group: GroupSpec, member_ids: Sequence[str]) -> list[Audience]:
-    """All audiences of a group, in order of their first topics. `member_ids` says which position a member has."""
+    """All audiences of a group, in order of their first topics. `member_ids` gives each member its position."""
     alike: dict[frozenset[Uuid], list[int]] = {}
     for position, member_id in enumerate(member_ids):
         alike.setdefault(group.members[member_id].topics, []).append(position)

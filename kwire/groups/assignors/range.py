@@ -1,12 +1,12 @@
-"""The range assignor: of each topic a member gets a range of partitions.
+"""The range assignor: a member gets a range of the partitions of each topic.
 
-The members of a topic stand in a fixed order: static ones first, by `group.instance.id`, then the others by member id.
+The members of a topic are in a fixed order: static ones first, by `group.instance.id`, then the others by member id.
 The partitions are cut into as many ranges, whose sizes differ by at most one, the larger ones first. Members that
 subscribe alike so get the same ranges of all topics that have as many partitions, which a join of them needs.
 
-Kafka's `RangeAssignor` (4.3.1) gives the same assignment, partition by partition. What members have does not matter:
-the order alone decides. A static member that comes back under a new member id has its old place, so its partitions
-stay. Racks do not matter either. To take a member out of the order for the sake of its rack would move the ranges of
+Kafka's `RangeAssignor` (4.3.1) gives the same assignment, partition by partition. The present assignment does not
+matter: the order alone decides. A static member that comes back under a new member id keeps its place, and so its
+partitions. Racks do not matter either. To take a member out of the order because of its rack would move the ranges of
 all members behind it.
 """
 

@@ -1,6 +1,6 @@
-"""How many partitions of each audience's topics each member gets: the uniform assignor's decision, in numbers.
+"""The number of partitions that each member gets of each audience's topics, as the uniform assignor decides it.
 
-A member's load is how many partitions it has of all topics. Two things count, the second only among equals of the
+A member's load is its number of partitions of all topics. There are two aims, the second only among equals of the
 first:
 
 1. Balance: the sum of the squares of all loads is as small as the subscriptions allow. Then no two members that
@@ -15,17 +15,17 @@ never costs less than the one before. Such a flow is best exactly when no circle
     giver -> audience -> taker -> audience -> ... -> taker     and back to the first giver, whose load falls by one
                                                                as the last taker's rises, or who is the last taker
 
-So the search starts with what everybody has, deals out what nobody has, levels loads within each audience, and then
-makes circles of moves until no cheaper one is left. The first steps are there for speed. With a single audience they
-are all it takes. The cost of a circle is one number: a step of load outweighs all partitions that could change hands on
-the way.
+So the search starts with the present assignment, deals out the partitions without an owner, levels loads within each
+audience, and then makes circles of moves until no cheaper one is left. The first steps are there for speed. With a
+single audience they are all it takes. The cost of a circle is one number: a step of load outweighs all partitions that
+could change hands on the way.
 
 Kafka's `UniformHeterogeneousAssignmentBuilder` (4.3.1) levels within each topic alone. A partition does not pass
 through a third member there, and loads that rise by one from topic to topic stay as they are.
 
-The search ends after STEPS steps, which is some tenths of a second: the coordinator answers nobody in the meantime.
-Groups of a thousand members whose subscriptions all differ may come to that. They get a valid assignment, level within
-each audience, and the next one may find what this one did not.
+The search ends after STEPS steps, which take some tenths of a second: the coordinator answers no request meanwhile.
+Groups of a thousand members whose subscriptions all differ may reach this limit. They get a valid assignment, level
+within each audience, and the next one may find what this one did not.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _NOWHERE = -1
 class Shares:
     """Members and audiences by position.
 
-    `subscribers`: the members of each audience. `held`: how many partitions each member has of each audience's topics.
-    `shares`: the same as it shall be. `loads`: the sums of `shares`.
+    `subscribers`: the members of each audience. `held`: by member, its number of partitions of each audience's topics
+    so far. `shares`: the same numbers in the new assignment. `loads`: the sums of `shares`.
     """
 
     subscribers: Sequence[Sequence[int]]
@@ -64,8 +64,8 @@ class Shares:
                 self._holders[audience].append(member)
 
     def share_out(self, unheld: Sequence[int]) -> None:
-        """`unheld`: how many partitions of each audience's topics nobody has."""
-        # Who subscribes to what few others do has less to choose from, so that comes first.
+        """Decides all shares. `unheld`: by audience, the number of its topics' partitions without an owner."""
+        # Topics with few subscribers leave less choice, so they come first.
         in_order = sorted(range(len(self.subscribers)), key=lambda it: (len(self.subscribers[it]), it))
         for audience in in_order:
             self._deal_out(audience, unheld[audience])
@@ -85,7 +85,7 @@ class Shares:
             heapreplace(least_loaded, (self.loads[member], member))
 
     def _level(self, audience: int) -> int:
-        """Moves partitions from the most to the least loaded until they differ by one. How many were moved."""
+        """Moves partitions from the most to the least loaded until they differ by one. Returns the number moved."""
         subscribers = self.subscribers[audience]
         loads = [self.loads[it] for it in subscribers]
         if max(loads) - min(loads) <= 1:
@@ -120,11 +120,11 @@ class Shares:
         return (self.loads[member], self._cost_of_taking(member, audience), member)
 
     def _cost_of_giving(self, member: int, audience: int) -> int:
-        """1 if it gives up what it had, 0 if it passes on what it would have got."""
+        """Returns 1 if the member gives up a partition that it had, 0 if it passes on one that it would have got."""
         return int(self.shares[member].get(audience, 0) <= self.held[member].get(audience, 0))
 
     def _cost_of_taking(self, member: int, audience: int) -> int:
-        """-1 if it gets back what it had."""
+        """Returns -1 if the member gets back a partition that it had, else 0."""
         return -int(self.shares[member].get(audience, 0) < self.held[member].get(audience, 0))
 
     def _move(self, giver: int, audience: int, taker: int) -> None:
@@ -144,7 +144,7 @@ class Shares:
         Where the steps by which it came down close a circle, that circle's cost is below zero. None is left when
         nothing comes down any more. Places are members, then audiences, then the one where loads are compared.
 
-        Moves change what steps cost, so the ways are forgotten. The costs may stay: the search may begin with any.
+        Moves change the costs of steps, so the ways are reset. The costs may stay: the search may begin with any.
         """
         places = len(self.shares) + len(self.subscribers) + 1
         cost = [0] * places
@@ -160,7 +160,7 @@ class Shares:
                 reached = sorted({*reached, *(it for circle in circles for it in circle)})
 
     def _reach_on(self, reached: Sequence[int], cost: list[int], before: list[int]) -> list[int]:
-        """One step further from the places reached last. Returns those whose cost came down."""
+        """Takes one step from the places reached last. Returns the places whose cost came down."""
         come_down: dict[int, None] = {}
         for place in reached:
             for there, new_cost in self._cheaper_from(place, cost):
@@ -171,7 +171,7 @@ class Shares:
         return list(come_down)
 
     def _cheaper_from(self, place: int, cost: Sequence[int]) -> list[tuple[int, int]]:
-        """Where a partition, or a step of load, may go from a place, and the cost there, if that is lower by it."""
+        """Returns the places to which a partition, or a step of load, may go, and the lower cost there."""
         members, audiences = len(self.shares), len(self.subscribers)
         at_loads = members + audiences
         load_cost = audiences + 1  # An audience lies at most once on a circle, and costs or saves at most one.
@@ -206,7 +206,7 @@ class Shares:
 
 
 def _circles(before: Sequence[int], reached: Sequence[int]) -> Iterator[list[int]]:
-    """The circles that one comes to by going back from place to place, each in the order of the moves."""
+    """Returns the circles found by going back from place to place, each in the order of the moves."""
     seen_from: dict[int, int] = {}
     for start in reached:
         place = start

@@ -2,7 +2,7 @@
 
 Each partition has the same number of slots: one, or, if there are more members than partitions, as many as it takes to
 give every member a partition. The slots are divided so that the members' parts differ by at most one. If all members
-subscribe alike, all partitions are divided at once. Otherwise each topic is divided among its own subscribers.
+have the same subscription, all partitions are divided at once. Otherwise each topic is divided among its subscribers.
 
 Members keep what they have, as far as these numbers allow. Kafka's `SimpleAssignor` (4.3.1) aims at the same numbers.
 It deals in the order of a Java hash map, and leaves a slot free that only members could take that have the partition
@@ -51,7 +51,7 @@ class SimpleAssignor:
 def _pools(
     group: GroupSpec, member_ids: Sequence[str], assignable: Mapping[Uuid, Partitions]
 ) -> list[tuple[list[TopicIdPartition], list[str]]]:
-    """What is divided among whom."""
+    """Returns the divisions: partitions, and the members among which they are divided."""
     subscribers: dict[Uuid, list[str]] = {}
     for member_id in member_ids:
         for topic in group.members[member_id].topics:
@@ -88,7 +88,7 @@ class _Deal:
                 holders[place] += 1
         sharing = -(-len(members) // len(places)) if places else 0
         least, more = divmod(sharing * len(places), len(members))
-        # Who has most keeps most.
+        # The members with the most partitions get the larger quotas, so that they keep more.
         by_size = sorted(members, key=lambda member_id: (-len(has[member_id]), member_id))
         quotas = {member_id: least + (number < more) for number, member_id in enumerate(by_size)}
         return cls(sharing, quotas, has, holders)
@@ -100,7 +100,7 @@ class _Deal:
         return self.has
 
     def _take_from_members(self) -> None:
-        """Who has too much gives up what most others have."""
+        """Members over their quota give up the partitions with the most holders."""
         for member_id, has in self.has.items():
             too_many = len(has) - self.quotas[member_id]
             if too_many > 0:
@@ -108,7 +108,7 @@ class _Deal:
                     self._take(member_id, place)
 
     def _take_from_places(self) -> None:
-        """Places that too many have are taken from those who have most."""
+        """Partitions with too many holders are taken from the members with the most partitions."""
         for place, count in list(self.holders.items()):
             if count > self.sharing:
                 holding = [member_id for member_id, has in self.has.items() if place in has]
@@ -122,7 +122,7 @@ class _Deal:
 
     def _fill(self) -> None:
         open_to = deque(member_id for member_id, has in self.has.items() if len(has) < self.quotas[member_id])
-        # First those that fewest have.
+        # Partitions with the fewest holders come first.
         for place in sorted(self.holders, key=lambda it: (self.holders[it], it)):
             while self.holders[place] < self.sharing:
                 self._fill_slot(open_to, place)
@@ -130,14 +130,14 @@ class _Deal:
                     open_to.pop()
 
     def _fill_slot(self, open_to: deque[str], place: TopicIdPartition) -> None:
-        """The next member in turn gets the place, or another one in exchange; it is the last in the queue then."""
+        """Gives the next member in turn the place, or another one in exchange. It is then the last in the queue."""
         for _ in range(len(open_to)):
             open_to.rotate(-1)
             if place not in self.has[open_to[-1]]:
                 self._give(open_to[-1], place)
                 return
         # All of them have it, and nothing else: it is shared only if there are more members than places, and then
-        # nobody gets more than two.
+        # no member gets more than two.
         giver = next(member_id for member_id, has in self.has.items() if place not in has)
         given = min(self.has[giver])
         self._take(giver, given)

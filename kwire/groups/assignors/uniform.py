@@ -5,12 +5,12 @@ It is Kafka's default and has the same aims as its `UniformAssignor`, in this or
 1. Balance: members that subscribe alike differ by at most one partition, and all loads are as even as the
    subscriptions allow.
 2. Stickiness: no more partitions change hands than balance needs. On its own result it changes nothing.
-3. Racks: a member gets rather what has a replica in its rack, so that it can fetch there (KIP-392, KIP-881). Kafka's
-   assignors of the broker do not look at racks (4.3.1). Here they never cost balance or stickiness.
+3. Racks: a member prefers partitions that have a replica in its rack, so that it can fetch there (KIP-392, KIP-881).
+   Kafka's assignors of the broker ignore racks (4.3.1). Here they never cost balance or stickiness.
 
-`shares.py` decides on numbers: how many partitions of which topics each member gets. Which they are is decided here. A
-member that shall have fewer gives up those that have no replica near it, and of these first what is near one who takes.
-Then what has no owner is dealt out, first to members that are near a replica.
+`shares.py` decides the numbers of partitions that each member gets. The partitions themselves are chosen here. A member
+that gets fewer first gives up those that have no replica in its rack, and of these first the ones near a member that
+gets more. Then the partitions without an owner are dealt out, first to members that are near a replica.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class UniformAssignor:
 
 @attrs.define(eq=False)
 class _Deal:
-    """One assignment on its way. Members and audiences by position.
+    """One assignment in progress. Members and audiences by position.
 
-    `kept`: what members have and may keep. `unowned`: partitions that nobody has, for each audience.
-    `given_up`, `got`: by member, what it has then no longer, and what it has then.
+    `kept`: the partitions that members have and may keep. `unowned`: partitions without an owner, by audience.
+    `given_up`, `got`: the partitions that each member loses and gains.
     """
 
     group: GroupSpec
@@ -100,7 +100,7 @@ class _Deal:
             self._deal_out(sorted(pool), more)
 
     def _least_wanted(self, member: int, audience: int, count: int, wanted: set[str | None]) -> list[Partition]:
-        """What a member gives up of an audience's topics. `wanted`: the racks of the members that shall have more."""
+        """Returns what a member gives up of an audience's topics. `wanted`: the racks of the members that get more."""
         here = self.members[member].rack_id
         topics = (it for it in self.kept[member] if self.audience_of[it] == audience)
         partitions = sorted((topic, it) for topic in topics for it in self.kept[member][topic])
@@ -112,7 +112,7 @@ class _Deal:
         return sorted(partitions, key=place)[-count:]
 
     def _deal_out(self, pool: Sequence[Partition], more: dict[int, int]) -> None:
-        """`more`: how many each member takes, which together is all of the pool."""
+        """Deals out the pool. `more`: the number of partitions that each member takes; their sum is the whole pool."""
         left = self._deal_out_by_racks(pool, more)
         # In turn, so that many members share each topic.
         turns = deque(sorted(it for it, count in more.items() if count))
@@ -124,9 +124,9 @@ class _Deal:
                 turns.append(member)
 
     def _deal_out_by_racks(self, pool: Sequence[Partition], more: dict[int, int]) -> list[Partition]:
-        """Deals out what has a replica near a member that takes, and returns what is left.
+        """Deals out the partitions that have a replica near a member that takes any, and returns the rest.
 
-        What can go to few racks comes first, and goes to the one that still takes most. Such a choice is a good one,
+        Partitions with few possible racks come first, and go to the member that still takes most. This choice is good,
         but not always the best.
         """
         takers: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -174,7 +174,7 @@ class _Deal:
 
 
 def _kept(member: MemberSpec, group: GroupSpec, owned: dict[Uuid, set[int]]) -> Assignment:
-    """What a member may keep: the very `assigned` if that is all of it. Adds it to what is `owned`."""
+    """Returns what a member may keep, the same object as `assigned` if that is all. Adds it to `owned`."""
     kept: dict[Uuid, Partitions] = {}
     is_all = True
     for topic, partitions in member.assigned.items():

@@ -5,7 +5,7 @@ for a protocol, picks a leader, and distributes the leader's assignment, generat
 
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable
       ^        (JoinGroup)            (SyncGroup)           |
-      |             ^-------------------------------------- |   a member came, left, fell silent or changed its mind
+      |             ^-------------------------------------- |   a member joined, left, timed out or changed its metadata
       +--------------------------- the last member went ----+
     Dead: the group is gone from this coordinator
 
@@ -46,7 +46,7 @@ class GroupState(Enum):
 
 @attrs.define(eq=False)
 class Member:
-    """A member. `is_new` until its first JoinGroup is answered: before it knows its id it cannot send heartbeats."""
+    """A member. `is_new` until its first JoinGroup is answered: without its id it cannot send heartbeats."""
 
     member_id: str
     group_instance_id: str | None
@@ -68,11 +68,11 @@ class Member:
 
     @property
     def is_parked(self) -> bool:
-        """It waits for a reply, so missing heartbeats mean nothing (unless it is new: its client may be gone)."""
+        """True if it waits for a reply and so sends no heartbeats (unless it is new: its client may be gone)."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     def offers(self, protocols: Protocols) -> bool:
-        """Whether these are the member's protocols, with the same metadata and order of preference."""
+        """True if these are the member's protocols, with the same metadata and order of preference."""
         return list(self.protocols.items()) == list(protocols.items())
 
 
@@ -86,7 +86,7 @@ class ClassicGroup:
     state: GroupState = GroupState.EMPTY
     previous_state: GroupState = GroupState.DEAD
     state_timestamp_ms: int = -1
-    """When it came into its state; -1 when an old record did not say."""
+    """The time at which it entered its state, in milliseconds since 1970; -1 if an old record did not have it."""
     generation: int = 0
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -99,19 +99,19 @@ class ClassicGroup:
     pending_sync: set[str] = attrs.field(factory=set)
     """Members of this generation that have not sent SyncGroup."""
     awaiting_join: int = 0
-    """How many members are parked in JoinGroup."""
+    """The number of members parked in JoinGroup."""
     new_member_added: bool = False
     """A member joined during the initial delay, which is then extended."""
     topics: frozenset[str] | None = None
     """The subscribed topics, None when unknown."""
     unrecorded: int = 0
-    """How many generations in a row had an assignment that could not be recorded."""
+    """The number of consecutive generations whose assignment could not be recorded."""
     joins_until_ms: int = 0
     """The joining does not end before this time, on the monotonic clock."""
     join_timer: Deadline = attrs.field(factory=Deadline)
     sync_timer: Deadline = attrs.field(factory=Deadline)
     _supporters: dict[str, int] = attrs.field(factory=dict)
-    """Protocol name -> how many members support it."""
+    """Protocol name -> the number of members that support it."""
 
     def state_name(self) -> str:
         return self.state.value
@@ -220,7 +220,7 @@ class ClassicGroup:
     # Protocols
 
     def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """Whether a member with these protocols can be in the group: every member must support one of them."""
+        """True if a member with these protocols can be in the group: all members must share a protocol."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in protocols)
         size = len(self.members)
@@ -266,7 +266,7 @@ class ClassicGroup:
         return subscribed_topics(member.protocols[name] for member in self.members.values())
 
     def reads(self, topic: str) -> bool:
-        """Whether the topic's offsets are in use. Consumers with unknown topics might read any topic."""
+        """True if the topic's offsets are in use. Consumers with unknown topics might read any topic."""
         return self.uses_consumer_protocol if self.topics is None else topic in self.topics
 
     def roster(self) -> list[JoinGroupResponseMember]:
@@ -313,7 +313,7 @@ class ClassicGroup:
         elif self.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if self.state is GroupState.COMPLETING_REBALANCE:
-            # The member knows the new generation but not yet its assignment: it must take that first.
+            # The member has joined the new generation but does not have its assignment yet: it must sync first.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return accept_all
 

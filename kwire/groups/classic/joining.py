@@ -1,9 +1,9 @@
 """JoinGroup: which members may join a group, with which id, and whether that requires a rebalance.
 
-A dynamic member asks without an id, gets one and joins with it. From v4 on the id comes with MEMBER_ID_REQUIRED, so
-that a lost response leaves no unused member behind (KIP-394). A static member names a group.instance.id and keeps its
-place over restarts. When it comes back without a member id, it replaces its previous instance, which is fenced. It gets
-its assignment back without a rebalance if the group is stable and the chosen protocol does not change (KIP-345,
+A dynamic member first sends no member id, gets one and joins with it. From v4 on the id comes with MEMBER_ID_REQUIRED,
+so that a lost response leaves no unused member behind (KIP-394). A static member sends a group.instance.id and keeps
+its place over restarts. When it comes back without a member id, it replaces its previous instance, which is fenced. It
+gets its assignment back without a rebalance if the group is stable and the chosen protocol does not change (KIP-345,
 KIP-814).
 """
 
@@ -64,7 +64,7 @@ class Join:
         return self.request.reason or "not provided"
 
     def refuse(self, step: Step, error: ErrorCode, member_id: str) -> None:
-        """`member_id` is the request's only where Apache Kafka repeats it: if a classic group was there to look at."""
+        """`member_id` is the request's only where Apache Kafka repeats it: if a classic group was found."""
         step.reply(self.token, JoinGroupResponse(error_code=error, member_id=member_id))
 
 
@@ -127,7 +127,10 @@ class Joining:
             self._add(step, group, join, join.fresh_id)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """During a rebalance the members that join first stay. So a group loses members after the limit was lowered."""
+        """True if the member fits into the group.
+
+        During a rebalance the members that join first stay, so a group loses members after the limit was lowered.
+        """
         member = group.members.get(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
             return (member is not None and member.join_token is not None) or group.awaiting_join < self.config.max_size
@@ -152,8 +155,8 @@ class Joining:
         )
         self.rebalancing.forget_pending(group, member_id)
         group.add(member)
-        # It cannot heartbeat while it is parked, and a client that gave up and came again under a new id leaves its
-        # former self parked here: a long rebalance would gather ghosts without a limit.
+        # It cannot send heartbeats while it is parked, and a client that gave up and rejoined under a new id leaves its
+        # former member parked here: without a limit such members would accumulate during a long rebalance.
         self.rebalancing.start_session(step, group, member, self.config.new_member_join_timeout_ms)
         self.rebalancing.rebalance_or_complete_join(
             step, group, f"member {member_id!a} joins; client reason: {join.reason!a}"
@@ -177,12 +180,12 @@ class Joining:
     def _enter_again(self, step: Step, group: ClassicGroup, member: Member, join: Join) -> None:
         unchanged = member.offers(join.protocols)
         if unchanged and group.state is GroupState.COMPLETING_REBALANCE:
-            # The answer to its join was lost: here it is again.
+            # The response to its join was lost, so it is sent again.
             step.reply(join.token, self.rebalancing.current_generation(group, member))
         elif unchanged and group.state is GroupState.STABLE and not group.is_leader(member.member_id):
             step.reply(join.token, self.rebalancing.current_generation(group, member))
         else:
-            # A rebalance is on; or it has other metadata; or it leads, and rejoins because a topic has changed.
+            # A rebalance is in progress; or its metadata changed; or the leader rejoins because a topic has changed.
             self._update(step, group, member, join)
             self.rebalancing.rebalance_or_complete_join(
                 step, group, f"member {member.member_id!a} rejoins; client reason: {join.reason!a}"
@@ -224,7 +227,7 @@ class Joining:
         elif group.state is GroupState.PREPARING_REBALANCE:
             self.rebalancing.complete_join_when_all_joined(step, group)
         else:
-            # While assignments are awaited the leader may be assigning by the old id: everybody starts over.
+            # While assignments are awaited the leader may be assigning by the old id, so all members rejoin.
             self.rebalancing.prepare(
                 step, group, f"static member {member.member_id!a} replaced {old_id!a}; client reason: {join.reason!a}"
             )
@@ -259,7 +262,7 @@ class Joining:
                 response = self.rebalancing.current_generation(group, member)
                 response.skip_assignment = group.is_leader(member.member_id)
             else:
-                # Older clients do not know how to lead without assigning: told the old id, none takes itself for it.
+                # Older clients cannot lead without assigning: with the old id as leader, no member acts as the leader.
                 response = self.rebalancing.current_generation(group, member, with_roster=False)
                 response.leader = old_leader_id or ""
             self.rebalancing.answer_join(then, group, member, response)

@@ -83,7 +83,7 @@ class ClassicKind:
     # Groups that change their kind
 
     def give_up(self, step: Step, group: ClassicGroup) -> None:
-        """A group of another kind has taken the group's place: parked requests are told to come again."""
+        """A group of another kind has taken the group's place: parked requests are answered so that clients retry."""
         self._answer_all(step, group, ErrorCode.REBALANCE_IN_PROGRESS)
         self._rebalancing.retire(group)
 

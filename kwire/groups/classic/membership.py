@@ -33,7 +33,7 @@ class Membership:
     # Heartbeat
 
     def heartbeat(self, request: HeartbeatRequest, *, now: Now) -> HeartbeatResponse:
-        """Keeps the member's session alive, and tells the member when it has to rejoin."""
+        """Keeps the member's session alive. Returns REBALANCE_IN_PROGRESS when the member has to rejoin."""
         group = self.groups.find(request.group_id)
         if group is None:
             return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
@@ -57,7 +57,7 @@ class Membership:
             step.reply(token, SyncGroupResponse(error_code=error.code))
             return
         if group.state is GroupState.COMPLETING_REBALANCE:
-            # A client that gave up on its first SyncGroup sent this one: let the first one go.
+            # The client gave up on its first SyncGroup and sent this one, so the first one is dropped.
             self.rebalancing.answer_sync(step, member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
             member.sync_token = token
             self.rebalancing.synced(group, member)
@@ -88,7 +88,7 @@ class Membership:
         return group, member
 
     def _store_assignment(self, step: Step, group: ClassicGroup, request: SyncGroupRequest) -> None:
-        """The generation is decided once it is recorded. Only then are its members told."""
+        """Records the generation. Its members get the assignment only once it is recorded."""
         generation = group.generation
         assignment = {each.member_id: each.assignment for each in request.assignments}
         left_out = [member_id for member_id in group.members if member_id not in assignment]
@@ -142,7 +142,7 @@ class Membership:
 
 
 def _differs(asked: str | None, actual: str | None) -> bool:
-    """Older versions do not name the protocol, so there is nothing to compare."""
+    """True if the protocols differ. Older versions do not send the protocol, so there is nothing to compare."""
     return asked is not None and actual is not None and asked != actual
 
 

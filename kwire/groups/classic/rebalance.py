@@ -8,7 +8,7 @@
   SyncGroup.
 * `install_assignment`: the leader's assignment is recorded, and every parked SyncGroup is answered.
 * `refuse_assignment`: the assignment could not be recorded. As in Kafka, every parked SyncGroup is answered with the
-  error, and all members have to rejoin. If the next assignment cannot be recorded either, the members have come in
+  error, and all members have to rejoin. If the next assignment cannot be recorded either, the members would rejoin in
   vain, so before each further try they stay parked in JoinGroup for a growing pause (`backoff.py`).
 
 A member's session timeout applies while none of its requests is parked here. A session that expires while a request is
@@ -51,13 +51,13 @@ class Rebalancing:
 
     @staticmethod
     def _level(group: ClassicGroup) -> int:
-        """A group that tries in vain was said to do so; the tries are not."""
+        """Returns the log level: a failing group was logged once, so its retries are logged at DEBUG only."""
         return logging.DEBUG if group.unrecorded else logging.INFO
 
     # Members
 
     def start_session(self, step: Step, group: ClassicGroup, member: Member, timeout_ms: int | None = None) -> None:
-        """Gives the member `timeout_ms` (by default its session timeout) until it must be heard from again."""
+        """Starts the member's session, of `timeout_ms` or by default its session timeout, until its next request."""
         if member.session.on_expiry is None:
             member.session.on_expiry = partial(self._session_over, group, member)
         self.timers.schedule(
@@ -65,7 +65,7 @@ class Rebalancing:
         )
 
     def add_pending(self, step: Step, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """Reserves a member id for the client that was told to join with it."""
+        """Reserves a member id for the client that got it in its response and has to join with it."""
         timer = Deadline(partial(self._pending_member_over, group, member_id))
         group.pending_members[member_id] = timer
         self.timers.schedule(timer, step.now.monotonic_ms + timeout_ms)
@@ -136,17 +136,17 @@ class Rebalancing:
             members=group.roster() if with_roster and group.is_leader(member.member_id) else [],
         )
 
-    # Preparing: everybody joins
+    # Preparing: all members join
 
     def rebalance_or_complete_join(self, step: Step, group: ClassicGroup, reason: str) -> None:
-        """Something changed: a rebalance begins, or one in progress may now be able to continue."""
+        """Starts a rebalance, or completes the join phase of one in progress, if possible."""
         if group.state in _CAN_REBALANCE:
             self.prepare(step, group, reason)
         else:
             self.complete_join_when_all_joined(step, group)
 
     def prepare(self, step: Step, group: ClassicGroup, reason: str) -> None:
-        """All members have to rejoin, from Stable, CompletingRebalance or Empty."""
+        """Starts a rebalance, from Stable, CompletingRebalance or Empty: all members have to rejoin."""
         assert group.state in _CAN_REBALANCE
         if group.state is GroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
@@ -189,7 +189,7 @@ class Rebalancing:
         if absent:
             log.info("group %a: members that did not rejoin are out: %a", group.group_id, absent)
         if not self._elect_leader(group) and group.members:
-            # Static members, all of them still away: only their sessions can tell whether they come back.
+            # All members are static and none has rejoined: only their sessions show whether they come back.
             log.warning("group %a: nobody rejoined, waiting once more", group.group_id)
             self._wait_for_joins(step, group)
             return
@@ -213,7 +213,7 @@ class Rebalancing:
         self.timers.schedule(group.sync_timer, step.now.monotonic_ms + group.rebalance_timeout_ms)
 
     def _elect_leader(self, group: ClassicGroup) -> bool:
-        """If the leader has not rejoined, makes the first member that has the leader; False if no member has."""
+        """If the leader has not rejoined, elects the first member that has. Returns False if no member has."""
         if group.leader_id is None:
             return False
         if group.members[group.leader_id].join_token is not None:
@@ -229,7 +229,7 @@ class Rebalancing:
 
         def appended(_: Step, error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
-                # After a restart the generation before would be back, and its members would time out once more.
+                # After a restart the previous generation would be loaded again, and its members would time out again.
                 log.debug("group %a: could not record that it is empty: %s", group.group_id, error.name)
 
         step.append([empty_generation_record(group)], appended)
@@ -242,7 +242,7 @@ class Rebalancing:
         group.join_timer.on_expiry = partial(self._initial_delay_over, group, delay_ms, remaining_ms)
         self.timers.schedule(group.join_timer, step.now.monotonic_ms + delay_ms)
 
-    # Completing: everybody takes its assignment
+    # Completing: all members get their assignments
 
     def synced(self, group: ClassicGroup, member: Member) -> None:
         """The member has sent its SyncGroup."""

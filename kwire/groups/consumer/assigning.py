@@ -1,9 +1,9 @@
 """From a change to what each member gets: a new group epoch, a new target assignment, and a step towards it.
 
-The target is computed by an assignor of `kwire.groups.assignors`: the one that most members ask for, else the first of
+The target is computed by an assignor of `kwire.groups.assignors`: the one that most members request, else the first of
 group.consumer.assignors. It is computed at most once per assignment interval (KIP-1263); the next heartbeat of any
-member after that computes it. A large group has a least interval of its own: when a thousand members join at once, an
-assignment for each of them would keep the broker from everything else for ten seconds.
+member after that computes it. A large group has a minimum interval of its own: when a thousand members join at once, an
+assignment for each of them would block the broker for ten seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ NOTHING_ASSIGNED: Assignment = {}
 
 LARGE_GROUP_MEMBERS = 100
 INTERVAL_MS_PER_MEMBER = 0.1
-"""Of a large group. To assign takes about a tenth of that: 10 ms for 1,000 members and 2,000 partitions."""
+"""The minimum assignment interval of a large group, per member.
+
+An assignment takes about a tenth of that: 10 ms for 1,000 members and 2,000 partitions.
+"""
 
 
 @attrs.define(eq=False)
@@ -41,12 +44,12 @@ class Assigning:
     epochs: Epochs
 
     def begin_epoch(self, draft: Draft, group: ConsumerGroup, *, subscriptions_changed: bool) -> None:
-        """A new group epoch if the subscriptions or the topics have changed; else the next assignment is as before."""
+        """Begins a new group epoch if the subscriptions or the topics have changed."""
         if subscriptions_changed or group.topics_version != self.topics.version:
             self.epochs.begin(draft, group, group.subscribed_topics(), needed=subscriptions_changed)
 
     def is_due(self, group: ConsumerGroup, now: Now) -> bool:
-        """Whether the next member that has news gets a new target assignment."""
+        """True if a new target assignment has to be computed."""
         return is_assignment_due(group, now, self._interval_ms)
 
     def assign(self, draft: Draft, group: ConsumerGroup, now: Now) -> None:

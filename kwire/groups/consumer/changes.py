@@ -3,10 +3,10 @@
 type  key            value
 3     group          its epoch, and a hash of the topics that its members subscribe to
 4     group          the topics themselves; written by Apache Kafka before 4.1, and only ever removed here
-5     group, member  what the member asked for
+5     group, member  the member's request
 6     group          the epoch of the target assignment
 7     group, member  the member's part of the target
-8     group, member  what the member has
+8     group, member  the member's current assignment
 16    group, regex   the topics that match
 """
 
@@ -122,7 +122,7 @@ class TopicsRemoval:
         return write_record(TOPICS_RECORD_TYPE, records.ConsumerGroupPartitionMetadataKey(self.group_id))
 
 
-# What a member asked for
+# Member metadata
 
 
 def _metadata_value(member: MemberMetadata) -> records.ConsumerGroupMemberMetadataValue:
@@ -167,7 +167,7 @@ def _classic(value: records.ClassicMemberMetadata) -> ClassicProtocol:
     return ClassicProtocol(value.session_timeout_ms, {it.name: it.metadata for it in value.supported_protocols})
 
 
-# What a member has
+# Current assignments
 
 
 def _current_value(current: CurrentAssignment) -> records.ConsumerGroupCurrentMemberAssignmentValue:

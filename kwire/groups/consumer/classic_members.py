@@ -1,12 +1,12 @@
 """Members of a consumer group that use the classic protocol's requests, while a group migrates (KIP-848).
 
 The coordinator assigns to them as to all others. JoinGroup stands for a full heartbeat and is answered at once: the
-generation is the member's epoch. SyncGroup returns what the member has. A Heartbeat tells it to rejoin when it has to
-give something up, or when there is more for it. None of them waits for other members.
+generation is the member's epoch. SyncGroup returns the member's assignment. The response to a Heartbeat requests a
+rejoin when the member has to give up partitions, or gets more. None of them waits for other members.
 
-While the assignment of a new group epoch is delayed, a member that rejoins gets no further, so it is not told to. Once
-the assignment is due, it is: its JoinGroup has the assignment computed. Apache Kafka leaves that to the members of the
-consumer protocol, of which the group may have none any more.
+While the assignment of a new group epoch is delayed, rejoining would not help a member, so it need not rejoin. Once the
+assignment is due, the member has to rejoin, and its JoinGroup computes the assignment. Apache Kafka leaves that to the
+members of the consumer protocol, of which the group may have none any more.
 """
 
 from __future__ import annotations

@@ -67,17 +67,17 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
     owners: dict[Uuid, dict[int, str]] = attrs.field(factory=dict)
     """Topic id -> partition -> the member that has it, or has not yet given it up."""
     topic_subscribers: dict[str, int] = attrs.field(factory=dict)
-    """Topic -> how many members name it in their subscription."""
+    """Topic -> the number of members that subscribe to it by name."""
     regex_subscribers: dict[str, int] = attrs.field(factory=dict)
     classic_protocols: dict[str, int] = attrs.field(factory=dict)
-    """Assignor -> how many members of the classic protocol support it."""
+    """Assignor -> the number of members of the classic protocol that support it."""
     classic_members: int = 0
 
     regexes_version: int = -1
     regexes_refreshed_at_ms: int | None = None
-    """Monotonic."""
+    """The monotonic clock, in milliseconds."""
 
-    # What it is
+    # State
 
     @property
     def state(self) -> GroupState:
@@ -122,11 +122,11 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
         return member.subscribed_topic_names | regex.topics if member.subscribed_topic_names else regex.topics
 
     def is_free(self, topic_id: Uuid, partition: int, member_id: str) -> bool:
-        """Whether nobody but this member has the partition."""
+        """True if no other member has the partition."""
         return self.owners.get(topic_id, {}).get(partition, member_id) == member_id
 
     def waits_for_others(self, member_id: str) -> bool:
-        """Whether another member still has a partition of this member's target."""
+        """True if another member still has a partition of this member's target."""
         return any(
             not self.is_free(topic_id, partition, member_id)
             for topic_id, partitions in self.targets.get(member_id, {}).items()
@@ -134,14 +134,14 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
         )
 
     def all_classic_without(self, leaving: Iterable[str]) -> bool:
-        """Whether only members of the classic protocol are left, without those who leave, one of whom is not."""
+        """True if only members of the classic protocol remain, and a member of the consumer protocol leaves."""
         gone = [self.members[member_id] for member_id in leaving]
         others = len(self.members) - len(gone)
         classic_gone = sum(member.classic is not None for member in gone)
         return classic_gone < len(gone) and self.classic_members - classic_gone == others
 
     def supports_classic(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """Whether a member of the classic protocol can join with these assignors: all others of them must share one."""
+        """True if a member of the classic protocol can join: all members of that protocol must share an assignor."""
         return protocol_type == CONSUMER_PROTOCOL_TYPE and any(
             self.classic_protocols.get(name, 0) == self.classic_members for name in protocols
         )
@@ -168,9 +168,9 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
         return self._check_epoch(member, committer.generation_or_epoch, stale)
 
     def check_transactional_commit(self, committer: Committer) -> CheckPartition:
-        """Unlike OffsetCommit, it is accepted without a member: clients up to v2 do not name theirs.
+        """Unlike OffsetCommit, it is accepted without a member: clients up to v2 do not send one.
 
-        Producers know no STALE_MEMBER_EPOCH: they are told ILLEGAL_GENERATION by groups of every kind.
+        Producers do not support STALE_MEMBER_EPOCH: groups of every kind return ILLEGAL_GENERATION instead.
         """
         if not committer.names_a_member or (committer.generation_or_epoch < 0 and not self.members):
             return accept_all
@@ -200,7 +200,7 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
 
     def check_offset_delete(self) -> None:
-        """Only of topics that it does not read."""
+        """Offsets may be deleted only for topics that the group does not read."""
 
     # Changes
 
@@ -246,7 +246,7 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
                 owners[partition] = member_id
 
     def _release(self, member_id: str, partitions: Partitions) -> None:
-        """Leaves a partition to another member that has it, which only happens in a log that was not written here."""
+        """Releases the partitions, except those owned by another member, as in a log that was not written here."""
         for topic_id, of_topic in partitions.items():
             owners = self.owners.get(topic_id, {})
             for partition in of_topic:

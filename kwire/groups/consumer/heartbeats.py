@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat: how members join, stay, change their subscription, and leave.
 
-One request does all of it. The member says what has changed since its last one, and which partitions it has when that
-has changed. The response has its epoch, and its assignment when that has changed. Kafka's
+One request does all of it. The request has the fields that changed since the last one, and the member's partitions when
+they have changed. The response has the member's epoch, and its assignment when that has changed. Kafka's
 `GroupMetadataManager.consumerGroupHeartbeat`.
 """
 
@@ -123,7 +123,7 @@ class Heartbeats:
         return response
 
     def _group_to_join(self, draft: Draft, group_id: str) -> ConsumerGroup:
-        """A member that joins creates the group, or converts a classic one."""
+        """Returns the group for a member that joins. Creates it, or converts a classic one, if necessary."""
         group = self.migration.consumer_group(draft, group_id)
         if group.members and not group.timers:
             # It was a classic group until now: its members' sessions begin.
@@ -138,14 +138,14 @@ class Heartbeats:
                 f"The consumer group has reached its maximum capacity of {self.config.consumer_max_size} members.",
             )
 
-    # Who it is
+    # Identity
 
     def enter_joining(
         self, draft: Draft, group: ConsumerGroup, member_id: str, instance_id: str | None, *, classic: bool
     ) -> MemberMetadata | None:
-        """The member that joins, if the group knows it. A static member takes the place of its former self.
+        """Returns the member that joins, if it is in the group. A static member replaces its previous instance.
 
-        If both use the consumer protocol, the former one must have left: UNRELEASED_INSTANCE_ID.
+        If both use the consumer protocol, the previous one must have left: UNRELEASED_INSTANCE_ID.
         """
         protocol = "classic" if classic else "consumer"
         former_id = None if instance_id is None else group.static_members.get(instance_id)
@@ -178,7 +178,7 @@ class Heartbeats:
         draft.then(lambda _: self.membership.forget(group, former_id))
         return member
 
-    # What it asks for
+    # Subscription
 
     def subscribe(
         self,
@@ -189,7 +189,7 @@ class Heartbeats:
         after: MemberMetadata,
         context: MemberContext,
     ) -> bool:
-        """Takes over what the member asks for now; a change begins an epoch. Returns whether its topics changed.
+        """Stores the member's request; a change begins an epoch. Returns True if the member's topics changed.
 
         Raises KafkaError(INVALID_REGULAR_EXPRESSION).
         """
@@ -229,9 +229,9 @@ def _refusal(code: ErrorCode, message: str | None = None) -> ConsumerGroupHeartb
 
 
 def _updated(before: MemberMetadata, request: ConsumerGroupHeartbeatRequest, context: MemberContext) -> MemberMetadata:
-    """What the member asks for with this request: a field that is absent stays as it was.
+    """Returns the metadata that the member requests: an absent field stays as it was.
 
-    The very `before` if all are absent, as in most heartbeats.
+    The same object as `before` if all are absent, as in most heartbeats.
     """
     names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
     if (
@@ -283,7 +283,7 @@ def _check_epoch(has: CurrentAssignment, epoch: int, owned: Owned | None) -> Non
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request has everything, as after an error: then the member may not know its assignment either."""
+    """True if the request has all fields, as after an error: the member may not have its assignment either."""
     return (
         request.rebalance_timeout_ms != UNCHANGED_MS
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)

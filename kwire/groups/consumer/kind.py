@@ -132,7 +132,7 @@ class ConsumerKind(ModernKind[ConsumerGroup]):
         )
 
     def _described(self, partitions: Iterable[tuple[Uuid, Collection[int]]]) -> DescribedAssignment:
-        """Topics that are gone have no name to describe them by."""
+        """Topics that were deleted have no name, so they are left out."""
         return DescribedAssignment(
             [
                 TopicPartitions(topic_id, name, sorted(of_topic))

@@ -1,4 +1,4 @@
-"""What a member of a consumer group is, as values: what it asked for, and what it has.
+"""A member of a consumer group as values: its metadata and its current assignment.
 
 Both are frozen, and each is one record of `__consumer_offsets` (`records.py`). A change of a member replaces one of
 them, so the value before can be put back.
@@ -63,16 +63,16 @@ def _first_equal(names: frozenset[str]) -> frozenset[str]:
 
 
 def _shared(names: frozenset[str]) -> frozenset[str]:
-    """The set that an equal one was before: members of a group mostly name the same topics.
+    """Returns one shared object for equal sets: members of a group mostly subscribe to the same topics.
 
-    Each would have strings of its own, from the wire or the log, which are 280 KiB for 2,000 names.
+    Otherwise each member has strings of its own, from the wire or the log, which are 280 KiB for 2,000 names.
     """
     return _first_equal(names)
 
 
 @attrs.frozen
 class MemberMetadata:
-    """What the member asked for. `subscribed_topic_regex` is empty without one, `rebalance_timeout_ms` -1 if unknown.
+    """The member's request. `subscribed_topic_regex` is empty without one, `rebalance_timeout_ms` -1 if unknown.
 
     `classic` is None for members that send ConsumerGroupHeartbeat.
     """
@@ -91,9 +91,9 @@ class MemberMetadata:
 
 @attrs.frozen
 class CurrentAssignment:
-    """What the member has. `assigned` are the partitions that it may use, or is about to be told of.
+    """The member's partitions. `assigned` are those that it may use, or gets with the next response.
 
-    It still uses those in `pending_revocation`, or has not yet said that it stopped.
+    It still uses those in `pending_revocation`, or has not yet reported that it stopped.
     """
 
     epoch: int = JOINING_EPOCH
@@ -108,7 +108,7 @@ class CurrentAssignment:
     def moved_to(
         self, epoch: int, state: MemberState, assigned: Partitions, pending_revocation: Partitions = NOTHING
     ) -> CurrentAssignment:
-        """The next one. Its previous epoch is this one's, so that a member whose response was lost is recognized."""
+        """Returns the next one. Its previous epoch is this one's, to recognize a member whose response was lost."""
         return CurrentAssignment(epoch, self.epoch, state, assigned, pending_revocation)
 
     def held(self) -> Partitions:
@@ -130,7 +130,7 @@ NEW_MEMBER: Final = CurrentAssignment()
 
 
 def owned_partitions(reported: Iterable[tuple[Uuid, Iterable[int]]]) -> Owned:
-    """The partitions that a member says it has; a topic may be named more than once."""
+    """Returns the partitions that a member reports; a topic may occur more than once."""
     owned: dict[Uuid, frozenset[int]] = {}
     for topic_id, partitions in reported:
         owned[topic_id] = owned.get(topic_id, frozenset()) | frozenset(partitions)

@@ -1,4 +1,4 @@
-"""Members stay while they are heard from, and go when they leave, fall silent, or take too long to give up partitions.
+"""The sessions and the removal of members: they leave, time out, or take too long to give up partitions.
 
 A removal changes the group epoch, so the next heartbeat of another member computes a new assignment. If it leaves only
 members of the classic protocol, the group becomes a classic one, where the policy allows it (`migration.py`).
@@ -36,7 +36,7 @@ class Membership(ModernMembership[ConsumerGroup]):
         return self.settings(group.group_id).session_timeout_ms if classic is None else classic.session_timeout_ms
 
     def follow_revocation(self, step: Step, group: ConsumerGroup, member_id: str, current: CurrentAssignment) -> None:
-        """A member that has to give up partitions has its rebalance timeout for it, in each epoch anew."""
+        """A member has its rebalance timeout to give up partitions. The time restarts with each epoch."""
         timer = self.timers_of(group, member_id).rebalance
         if current.state is not MemberState.UNREVOKED_PARTITIONS:
             self.timers.cancel(timer)
@@ -45,7 +45,7 @@ class Membership(ModernMembership[ConsumerGroup]):
         self.timers.schedule(timer, step.now.monotonic_ms + group.members[member_id].rebalance_timeout_ms)
 
     def await_join(self, step: Step, group: ConsumerGroup, member_id: str) -> None:
-        """A member of the classic protocol was told to rejoin. The time counts from when it was first told."""
+        """Starts the time in which a member of the classic protocol has to rejoin, unless it is already running."""
         timer = self.timers_of(group, member_id).join
         if timer.deadline_ms is None:
             self.timers.schedule(timer, step.now.monotonic_ms + group.members[member_id].rebalance_timeout_ms)

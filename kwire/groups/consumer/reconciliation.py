@@ -6,8 +6,8 @@
       |                               v v
       +---- all of them free ---- the target's epoch ----> UNRELEASED_PARTITIONS    others must give up the rest first
 
-A partition is given to a member only when no other member has it: so it has one owner at a time, whoever is slow. The
-rules are those of Kafka's `CurrentAssignmentBuilder`.
+A partition is given to a member only when no other member has it. So it has one owner at a time, even if members are
+slow. The rules are those of Kafka's `CurrentAssignmentBuilder`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kwire.groups.consumer.member import NOTHING, CurrentAssignment, MemberState
 class Reconciliation:
     """The surroundings of a step.
 
-    `owned` are the partitions that the member reports, None if it does not say. `is_free` tells whether no other member
-    has a partition, and `subscribes` whether the member subscribes to a topic: its target may still have others.
+    `owned` are the partitions that the member reports, None if it does not. `is_free` returns True if no other member
+    has a partition, `subscribes` if the member subscribes to a topic: its target may still have others.
     """
 
     target_epoch: int
@@ -38,7 +38,7 @@ class Reconciliation:
     subscribes: Callable[[Uuid], bool]
 
     def next(self, current: CurrentAssignment, *, subscription_changed: bool) -> CurrentAssignment:
-        """The member's next assignment; the same object if it stays where it is.
+        """Returns the member's next assignment; the same object if nothing changes.
 
         Raises KafkaError(FENCED_MEMBER_EPOCH) for a member in an unknown state that has partitions.
         """
@@ -63,7 +63,7 @@ class Reconciliation:
                 return self._toward_target(current)
 
     def _still_owns(self, partitions: Partitions) -> bool:
-        """A member that does not report what it owns may still own anything."""
+        """True if the member owns one of the partitions. A member that does not report may still own all of them."""
         return bool(partitions) and (self.owned is None or owns_any(self.owned, partitions))
 
     def _toward_target(self, current: CurrentAssignment) -> CurrentAssignment:

@@ -1,9 +1,9 @@
-"""Subscriptions by regular expression: which topics match, and when that is looked up again.
+"""Subscriptions by regular expression: matches them with the topics, and refreshes the result.
 
 The expressions are RE2's (KIP-848), so the time to match is linear in the length of the names. They are matched when a
-member brings a new one, when topics came or went, and after group.consumer.regex.refresh.interval.ms, because the
-topics that a member may see can change too. All expressions of a group are matched together, so that the group gets one
-new assignment. Apache Kafka matches them on another thread, and members learn of their topics with a later heartbeat.
+member has a new one, when topics are created or deleted, and after group.consumer.regex.refresh.interval.ms, because
+the topics that a member may see can change too. All expressions of a group are matched together, so that the group gets
+one new assignment. Apache Kafka matches them on another thread, and members get their topics with a later heartbeat.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kwire.names.patterns import InvalidPattern, Pattern
 log = logging.getLogger(__name__)
 
 REFRESH_MIN_INTERVAL_MS = 1_000
-"""How often topics that come and go are looked at, at most. Kafka's constant is 10 s."""
+"""The minimum interval between two matches because topics were created or deleted. Kafka's constant is 10 s."""
 
 
 @attrs.define(eq=False)
@@ -36,9 +36,9 @@ class Regexes:
     topics: Topics
 
     def refresh(self, step: Step, draft: Draft, group: ConsumerGroup, subscribed: str, context: MemberContext) -> bool:
-        """Matches the group's expressions if that is due. `subscribed` is the one of the member that is heard from.
+        """Matches the group's expressions if that is due. `subscribed` is the expression of the requesting member.
 
-        Returns whether the topics of one have changed. Raises KafkaError(INVALID_REGULAR_EXPRESSION).
+        Returns True if the topics of one have changed. Raises KafkaError(INVALID_REGULAR_EXPRESSION).
         """
         if not group.regexes and not group.regex_subscribers:
             return False
@@ -54,7 +54,7 @@ class Regexes:
                 try:
                     changed |= self._match(step, draft, group, regex, context)
                 except KafkaError as error:
-                    # It was accepted by another broker, whose limits are others.
+                    # It was accepted by another broker with other limits.
                     log.error("group %a: a subscription is ignored: %s", group.group_id, error.message)
             draft.did(None, partial(setattr, group, "regexes_refreshed_at_ms", None))
             group.regexes_version, group.regexes_refreshed_at_ms = self.topics.version, step.now.monotonic_ms

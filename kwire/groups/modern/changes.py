@@ -3,9 +3,9 @@
                             key            value
     EpochChange             group          its epoch, and a hash of the topics that it reads
     AssignmentEpochChange   group          the epoch of the target assignment
-    MemberChange            group, member  what the member asked for
+    MemberChange            group, member  the member's request
     TargetChange            group, member  the member's part of the target
-    CurrentChange           group, member  what the member has
+    CurrentChange           group, member  the member's current assignment
 
 The classes of a kind name the schemas of the records, and turn values into records and back.
 """
@@ -57,12 +57,12 @@ class Change(ABC, Generic[V]):
 
     @classmethod
     def of_key(cls, key: Any) -> Self:
-        """The removal of what a `key_schema` names."""
+        """Returns the removal of a key, which is a `key_schema`."""
         return cls(key.group_id, None)
 
     @abstractmethod
     def read(self, value: Any) -> V:
-        """What a `value_schema` says."""
+        """Returns the value that a `value_schema` has."""
 
 
 @attrs.frozen
@@ -84,7 +84,7 @@ class OfMember(Change[V]):
 
 @attrs.frozen
 class GroupEpoch:
-    """`metadata_hash` is of the topics that the group reads, as of this epoch (`topics.py`)."""
+    """`metadata_hash` is the hash of the topics that the group reads, as of this epoch (`topics.py`)."""
 
     epoch: int
     metadata_hash: int
@@ -103,7 +103,7 @@ class EpochChange(Change[GroupEpoch]):
 
 @attrs.frozen
 class AssignmentEpoch:
-    """`timestamp_ms` is when the target was computed; 0 if that is unknown."""
+    """`timestamp_ms` is the time at which the target was computed; 0 if unknown."""
 
     epoch: int
     timestamp_ms: int
@@ -119,7 +119,7 @@ class AssignmentEpochChange(Change[AssignmentEpoch]):
 
 
 class MemberChange(OfMember[V]):
-    """What the member asked for."""
+    """The member's request."""
 
 
 class TargetChange(OfMember[V]):
@@ -127,7 +127,7 @@ class TargetChange(OfMember[V]):
 
 
 class CurrentChange(OfMember[V]):
-    """What the member has."""
+    """The member's current assignment."""
 
 
 @attrs.frozen

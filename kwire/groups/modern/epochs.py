@@ -32,12 +32,12 @@ class Epochs:
     topics: Topics
     counts: GroupCounts
     _hashed: tuple[int, set[str], int] = attrs.field(init=False, factory=lambda: (-1, set(), 0))
-    """The version of the topics, names and their hash, as last computed."""
+    """The version of the topics, the topic names, and the hash last computed for them."""
 
     def begin(self, draft: Draft, group: AnyGroup, topics: Iterable[str], *, needed: bool) -> bool:
-        """A new group epoch if it is needed, or if these topics, which the group reads, have changed.
+        """Begins a new group epoch if it is needed, or if these topics, which the group reads, have changed.
 
-        Returns whether there is one.
+        Returns True if it has begun one.
         """
         new_hash = self.hash_of(set(topics))
         needed |= new_hash != group.metadata_hash
@@ -56,7 +56,7 @@ class Epochs:
         self.counts.rebalances[group.type] += 1
 
     def hash_of(self, names: set[str]) -> int:
-        """Of these topics. Members that join one after the other mostly subscribe to the same ones."""
+        """Returns the hash of these topics. The last one is cached: joining members mostly have the same topics."""
         version = self.topics.version
         if self._hashed[:2] != (version, names):
             self._hashed = version, names, metadata_hash(self.topics, names)
@@ -64,7 +64,7 @@ class Epochs:
 
 
 def is_assignment_due(group: G, now: Now, interval_ms: Callable[[G], float]) -> bool:
-    """Not while the last target is younger than the interval. One from the future is from a clock that was set."""
+    """True if the target is outdated and at least one interval old. A time in the future means that a clock was set."""
     if group.epoch <= group.assignment_epoch:
         return False
     if not group.assignment_timestamp_ms:
@@ -73,7 +73,7 @@ def is_assignment_due(group: G, now: Now, interval_ms: Callable[[G], float]) -> 
 
 
 def set_targets(draft: Draft, group: AnyGroup, targets: Mapping[str, Any], now: Now, *, assignor: str) -> None:
-    """These are the members' targets for the group epoch. Each member has one, perhaps the same object as before."""
+    """Sets the members' targets for the group epoch. Each member has one, perhaps the same object as before."""
     for member_id in group.members:
         target = targets[member_id]
         before = group.targets.get(member_id)

@@ -1,6 +1,6 @@
-"""The state of one group: what its records say, and what follows from them.
+"""The state of one group: its records, and the state derived from them.
 
-`apply` is the only way to change what the records say, at the replay as later. It returns the change that undoes it.
+Only `apply` changes the state of the records, at the replay and later. It returns the change that undoes it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from kwire.groups.modern.changes import (
 K = TypeVar("K")
 V = TypeVar("V")
 M = TypeVar("M")
-"""What a member asks for."""
+"""The type of a member's request."""
 C = TypeVar("C")
-"""What a member has."""
+"""The type of a member's current assignment."""
 T = TypeVar("T")
-"""A member's part of the target assignment."""
+"""The type of a member's part of the target assignment."""
 
 
 FIRST_EPOCH: Final = 1
@@ -44,7 +44,7 @@ FIRST_EPOCH: Final = 1
 
 @attrs.define(eq=False)
 class MemberTimers:
-    """The deadlines of one member, which are not in the log: whoever loads the group starts them anew."""
+    """The deadlines of one member. They are not in the log: the coordinator that loads the group restarts them."""
 
     session: Deadline
 
@@ -57,29 +57,29 @@ TT = TypeVar("TT", bound=MemberTimers)
 
 @attrs.define(eq=False)
 class ModernGroup(Group, ABC, Generic[M, C, T, TT]):
-    """What all kinds have of a `kwire.groups.group.Group`."""
+    """The part of a `kwire.groups.group.Group` that all kinds share."""
 
     type: ClassVar[GroupType]
     protocol_type: ClassVar[str]
-    """As in ListGroups."""
+    """The protocol type in ListGroups."""
     changes: ClassVar[ChangeTypes]
 
     group_id: str
     epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
-    """Of the topics that it reads, as of this epoch (`topics.py`)."""
+    """The hash of the topics that the group reads, as of this epoch (`topics.py`)."""
     assignment_epoch: int = FIRST_EPOCH
     assignment_timestamp_ms: int = 0
-    """When the target was computed; 0 if that is unknown."""
+    """The time at which the target was computed; 0 if unknown."""
     members: dict[str, M] = attrs.field(factory=dict)
     current: dict[str, C] = attrs.field(factory=dict)
     targets: dict[str, T] = attrs.field(factory=dict)
 
     timers: dict[str, TT] = attrs.field(factory=dict)
     topics_version: int = -1
-    """The version of the topics for which the group was checked last. -1: they must be looked at."""
+    """The version of the topics for which the group was checked last. -1: it must be checked."""
 
-    # What it is
+    # State
 
     @property
     def is_empty(self) -> bool:
@@ -87,7 +87,7 @@ class ModernGroup(Group, ABC, Generic[M, C, T, TT]):
 
     @abstractmethod
     def state_name(self) -> str:
-        """As in ListGroups."""
+        """The name of the state in ListGroups."""
 
     def listed(self) -> ListedGroup:
         return ListedGroup(
@@ -98,7 +98,7 @@ class ModernGroup(Group, ABC, Generic[M, C, T, TT]):
         )
 
     def member(self, member_id: str) -> M:
-        """Raises KafkaError(UNKNOWN_MEMBER_ID)."""
+        """Returns the member with this id. Raises KafkaError(UNKNOWN_MEMBER_ID)."""
         member = self.members.get(member_id)
         if member is None:
             raise KafkaError(
@@ -117,7 +117,7 @@ class ModernGroup(Group, ABC, Generic[M, C, T, TT]):
     # Removals
 
     def removals(self) -> list[Change[Any]]:
-        """What removes the group and everything in it, in an order that a replay can follow."""
+        """Returns the changes that remove the group and everything in it, in an order that a replay can follow."""
         group_id, changes = self.group_id, self.changes
         removals: list[Change[Any]] = [changes.current(group_id, member_id, None) for member_id in self.current]
         removals += [changes.target(group_id, member_id, None) for member_id in self.targets]
@@ -128,11 +128,11 @@ class ModernGroup(Group, ABC, Generic[M, C, T, TT]):
         return removals
 
     def own_removals(self) -> list[Change[Any]]:
-        """What removes the records that other kinds do not have."""
+        """Returns the changes that remove the records that other kinds do not have."""
         return []
 
     def removals_of_member(self, member_id: str) -> list[Change[Any]]:
-        """What removes everything that the group knows of the member."""
+        """Returns the changes that remove the member."""
         types = (self.changes.current, self.changes.target, self.changes.member)
         return [of_type(self.group_id, member_id, None) for of_type in types]
 
@@ -173,10 +173,10 @@ class ModernGroup(Group, ABC, Generic[M, C, T, TT]):
         return before
 
     def known(self, member_id: str, member: M) -> None:
-        """The group has this member now, or the member asks for this."""
+        """Called when a member was added, or its request replaced by this one."""
 
     def forgotten(self, member_id: str, member: M) -> None:
-        """The group has not this member any more, or the member no longer asks for this."""
+        """Called when a member was removed, or this request of the member replaced."""
 
     def set_current(self, member_id: str, current: C | None) -> C | None:
         return put(self.current, member_id, current)
@@ -187,7 +187,7 @@ class ModernGroup(Group, ABC, Generic[M, C, T, TT]):
 
 
 def put(values: dict[K, V], key: K, value: V | None) -> V | None:
-    """Sets a value, or removes it; returns the one before."""
+    """Sets a value, or removes it if it is None. Returns the previous value."""
     before = values.get(key)
     if value is None:
         values.pop(key, None)

@@ -29,7 +29,7 @@ class Groups(Generic[G]):
         return group if isinstance(group, self.group_type) else None
 
     def get(self, group_id: str) -> G:
-        """Raises KafkaError(GROUP_ID_NOT_FOUND)."""
+        """Returns the group with this id. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
         group = self.by_id.get(group_id)
         if isinstance(group, self.group_type):
             return group
@@ -39,13 +39,13 @@ class Groups(Generic[G]):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(group_id)} is not a {kind} group.")
 
     def make(self, group_id: str) -> G:
-        """A new group, in place of whatever is there."""
+        """Creates a group, in place of any other with this id."""
         group = self.group_type(group_id)
         self.by_id[group_id] = group
         return group
 
     def get_or_make(self, draft: Draft, group_id: str) -> G:
-        """Raises KafkaError(GROUP_ID_NOT_FOUND) if there is a group of another kind."""
+        """Returns the group, a new one if necessary. Raises KafkaError(GROUP_ID_NOT_FOUND) if it is of another kind."""
         if group_id in self.by_id:
             return self.get(group_id)
         draft.did(None, partial(self.by_id.pop, group_id))

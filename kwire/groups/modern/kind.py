@@ -1,4 +1,4 @@
-"""What all kinds have of a `kwire.groups.group.GroupKind`: a group's records, and its start and end in a shard."""
+"""The part of a `kwire.groups.group.GroupKind` that all kinds share: a group's records, and its start and end."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ class ModernKind(Generic[G]):
             self.membership.start_all(step, group)
 
     def unload(self, _: Step) -> None:
-        """Nothing waits for an answer."""
+        """Does nothing, since no request is pending."""
         for group in self.groups:
             self.membership.stop_all(group)

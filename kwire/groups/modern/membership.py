@@ -1,4 +1,4 @@
-"""Members stay while they are heard from, and go when they leave, fall silent, or miss another deadline.
+"""The sessions and the removal of members: they leave, time out, or miss another deadline.
 
 A removal changes the group epoch, so the next heartbeat of another member computes a new assignment.
 """
@@ -33,7 +33,7 @@ class Membership(ABC, Generic[G]):
     # Deadlines
 
     def start_session(self, step: Step, group: G, member_id: str) -> None:
-        """The member was heard from."""
+        """Starts or restarts the member's session."""
         timeout_ms = self.session_timeout_ms(group, member_id)
         self.timers.schedule(self.timers_of(group, member_id).session, step.now.monotonic_ms + timeout_ms)
 
@@ -51,7 +51,7 @@ class Membership(ABC, Generic[G]):
         """The kind's `MemberTimers`."""
 
     def start_all(self, step: Step, group: G) -> None:
-        """The group was loaded: every member has its full time."""
+        """The group was loaded: every member gets its full session timeout."""
         for member_id in group.members:
             self.start(step, group, member_id)
 
@@ -93,10 +93,10 @@ class Membership(ABC, Generic[G]):
         """Removes the members that leave or are fenced, and begins an epoch."""
 
     def take_out(self, draft: Draft, group: G, member_id: str) -> None:
-        """Removes everything that the group knows of the member."""
+        """Removes the member from the group."""
         for removal in group.removals_of_member(member_id):
             draft.change(group, removal)
 
     def forget_later(self, draft: Draft, group: G, member_id: str) -> None:
-        """Once the draft is appended, the member's deadlines end."""
+        """Cancels the member's deadlines once the draft is appended."""
         draft.then(lambda _: self.forget(group, member_id))

@@ -124,7 +124,7 @@ class Committing:
         group = self.groups.get(request.group_id)
         if group is None:
             if generation < 0:
-                return accept_all  # a simple group comes into being with its first offset
+                return accept_all  # a simple group is created by its first offset
             if api_version >= FIRST_VERSION_TOLD_OF_MISSING_GROUP:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
@@ -150,7 +150,7 @@ class Committing:
 
 
 def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The response that refuses the whole request, with the error on each partition: there is no other field for it."""
+    """Returns the response that refuses the whole request. It has no error of its own, so each partition has it."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -167,7 +167,7 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
 
 
 def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
-    """Like `commit_error`."""
+    """Like `commit_error`, for TxnOffsetCommit."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(

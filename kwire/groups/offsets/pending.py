@@ -2,7 +2,7 @@
 
 The rules are those of Kafka's OffsetMetadataManager:
 
-* pending offsets are invisible; a client that must know that none is pending asks with `require_stable` (KIP-447);
+* pending offsets are invisible; a client that needs offsets without pending ones sets `require_stable` (KIP-447);
 * a marker commits the pending offsets of its producer, or drops them;
 * of several offsets for one partition, the one that was written last wins, inside or outside of a transaction and
   whichever marker came first: otherwise a compaction, which keeps the last record of a key, would bring back another
@@ -25,7 +25,7 @@ from kwire.groups.offsets.records import CommittedOffset, OffsetChange
 _GroupPartition = tuple[str, str, int]
 
 _Pending = dict[int, CommittedOffset | None]
-"""Producer id -> its offset, the one committed last at the end; None if it is outdated. Of one partition of a topic."""
+"""The offsets of one partition: producer id -> its offset, None if it is outdated. The latest commit is last."""
 
 
 @attrs.define(eq=False)
@@ -33,7 +33,7 @@ class PendingOffsets:
     """The pending offsets of all groups of a shard; empty dictionaries are removed."""
 
     _by_group: dict[str, dict[str, dict[int, _Pending]]] = attrs.field(factory=dict)
-    """Group -> topic -> partition -> what is pending."""
+    """Group -> topic -> partition -> its pending offsets."""
     _places: dict[int, dict[_GroupPartition, None]] = attrs.field(factory=dict)
     """Producer id -> group, topic and partition of each of its offsets, in the order of the first commit to them."""
 
@@ -76,10 +76,10 @@ class PendingOffsets:
             self._take(producer_id, (group_id, topic, partition))
         return changes
 
-    # What there is
+    # Look-up
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction has an offset for the partition, outdated or not."""
+        """True if an open transaction has an offset for the partition, outdated or not."""
         return bool(self._find(group_id, topic, partition))
 
     def has_group(self, group_id: str) -> bool:
@@ -92,7 +92,7 @@ class PendingOffsets:
                 yield topic, partition
 
     def topic_ids(self, topic: str) -> Iterator[tuple[str, int, Uuid]]:
-        """Group, partition and topic id of each offset pending for a topic with this name."""
+        """Returns the group, partition and topic id of each offset pending for a topic with this name."""
         for group_id, topics in self._by_group.items():
             for partition, pending in topics.get(topic, {}).items():
                 for offset in pending.values():

@@ -3,7 +3,7 @@
     type    key                        value
     1       group, topic, partition    offset, metadata, when (version 4, or 1 when the client gave its own retention)
 
-Type 0 is type 1 as brokers before 0.9 wrote it.
+Type 0 is the form of type 1 that brokers before 0.9 wrote.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ NO_OFFSET = -1
 NO_EPOCH = -1
 
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
-"""Topic -> partition -> what was committed."""
+"""Topic -> partition -> its committed offset."""
 
 
 @attrs.define(eq=False)
@@ -53,7 +53,7 @@ class OffsetStore:
 
     by_group: dict[str, GroupOffsets] = attrs.field(factory=dict)
     count: int = 0
-    """How many there are."""
+    """The number of offsets."""
 
     def apply(self, change: OffsetChange) -> None:
         if change.offset is not None:
@@ -98,7 +98,7 @@ class Offsets:
 
         `topics` of None requests all. A topic id other than the committed one means another topic with that name. With
         `require_stable` a partition with a pending offset is UNSTABLE_OFFSET_COMMIT instead. Raises KafkaError if the
-        member that asks may not.
+        requesting member may not read them.
         """
         group_id = request.group_id
         group = self.groups.get(group_id)
@@ -204,7 +204,7 @@ class Offsets:
         for change in self.pending.end(producer_id, committed=committed):
             self.store.apply(change)
 
-    # Forgetting
+    # Removal
 
     def removals_of_group(self, group_id: str) -> list[OffsetChange]:
         """One removal for each partition with an offset or a pending offset."""
@@ -213,7 +213,7 @@ class Offsets:
         return [OffsetChange(group_id, topic, partition, None) for topic, partition in places]
 
     def removals_of_topics(self, topics: dict[str, Uuid]) -> list[OffsetChange]:
-        """The offsets of deleted topics (name -> id) in all groups, unless committed for another topic's id.
+        """Returns removals of the offsets of deleted topics (name -> id) in all groups, unless for another topic's id.
 
         Includes their pending offsets.
         """
@@ -231,7 +231,7 @@ class Offsets:
         return [OffsetChange(group_id, topic, partition, None) for group_id, topic, partition in places]
 
     def expired(self, group: Group, now_ms: int) -> tuple[list[OffsetChange], bool]:
-        """The group's expired offsets, and whether it has no others and none pending."""
+        """Returns removals of the group's expired offsets, and True if it has no others and none pending."""
         retention_ms = self.config.offsets_retention_ms
         expired: list[OffsetChange] = []
         kept = 0
@@ -272,5 +272,5 @@ def _fetched(partition: int, offset: CommittedOffset | None) -> OffsetFetchRespo
 
 
 def _other_topic(committed_for: Uuid, asked_for: Uuid) -> bool:
-    """Whether the name belongs to another topic now. Clients that use names commit and ask without an id."""
+    """True if the name belongs to another topic now. Clients that use names commit and fetch without an id."""
     return committed_for != NULL_UUID and asked_for != NULL_UUID and committed_for != asked_for

@@ -1,4 +1,4 @@
-"""From a change to what each member gets: a new group epoch, a new target assignment, and the member's move to it.
+"""From a change to the members' assignments: a new group epoch, a new target assignment, and the member's move to it.
 
 The target is computed at most once per assignment interval (KIP-1263); the next heartbeat of any member after that
 computes it. It has initialized partitions only.
@@ -40,7 +40,7 @@ class Assigning:
             self.epochs.begin(draft, group, group.topic_subscribers, needed=needed)
 
     def _misses_initialized(self, group: ShareGroup) -> bool:
-        """Whether the target lacks initialized partitions of a subscribed topic, or has others."""
+        """True if the target lacks initialized partitions of a subscribed topic, or has others."""
         assigned: dict[Uuid, set[int]] = {}
         for target in group.targets.values():
             for topic_id, partitions in target.items():

@@ -1,12 +1,12 @@
 """Share groups as records of `__consumer_offsets`.
 
 type  key            value
-10    group, member  what the member asked for
+10    group, member  the member's request
 11    group          its epoch, and a hash of the topics that its members subscribe to
 12    group          the epoch of the target assignment
 13    group, member  the member's part of the target
-14    group, member  what the member has
-15    group          the partitions whose states are initialized, or on the way there, or being deleted
+14    group, member  the member's current assignment
+15    group          the partitions whose states are initialized, being initialized, or being deleted
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kwire.groups.share.member import CurrentAssignment, ShareMember
 from kwire.groups.share.states import NamedPartitions, PartitionStates, StatesByTopic
 
 _STABLE: Final = 0
-"""A member's state in its record: share groups know no other."""
+"""A member's state in its record. Share groups have no other."""
 
 
 class EpochChange(changes.EpochChange):

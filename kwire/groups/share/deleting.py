@@ -1,7 +1,7 @@
 """A share group is deleted in two steps: its states with the share coordinator, and then the group.
 
-The first step marks all states as being deleted and names them; only when the share coordinator has deleted them is the
-group removed. If the share coordinator fails, the group stays with the marks, and another DeleteGroups deletes them
+The first step marks all states as being deleted and returns them. The group is removed only when the share coordinator
+has deleted them. If the share coordinator fails, the group stays with the marks, and another DeleteGroups deletes them
 again. Kafka's `GroupMetadataManager.shareGroupBuildPartitionDeleteRequest`.
 """
 
@@ -48,7 +48,7 @@ class Deleting:
         draft.append(step, lambda later, error: later.reply(token, _failure(error)))
 
     def _of_group(self, group: ShareGroup) -> ToDelete:
-        """All states, also those of an earlier deletion that failed, unless the topic is gone."""
+        """Returns all states, also those of an earlier deletion that failed, unless the topic was deleted."""
         found: dict[Uuid, set[int]] = {}
         for topics in (group.states.initializing, group.states.initialized):
             for topic_id, it in topics.items():
@@ -58,7 +58,7 @@ class Deleting:
         return {topic_id: sorted(partitions) for topic_id, partitions in found.items() if partitions}
 
     def partitions_of(self, topic_id: Uuid) -> range:
-        """All partitions of a topic; none if it is gone."""
+        """Returns all partitions of a topic; none if it was deleted."""
         name = self.topics.name_of(topic_id)
         topic = None if name is None else self.topics.find(name)
         return range(0 if topic is None else topic.spec.partition_count)

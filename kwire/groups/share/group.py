@@ -42,18 +42,18 @@ class ShareGroup(ModernGroup[ShareMember, CurrentAssignment, Assignment, MemberT
 
     states: PartitionStates = NO_STATES
     topic_subscribers: dict[str, int] = attrs.field(factory=dict)
-    """Topic -> how many members name it in their subscription."""
+    """Topic -> the number of members that subscribe to it."""
     settled_version: int = -1
     """The version of the topics with which all partitions that members subscribe to are initialized and assigned.
 
-    -1 after any change of the group: then somebody has to look.
+    -1 after any change of the group: then the partitions have to be checked.
     """
     initializing_since_ms: dict[Uuid, int] = attrs.field(factory=dict)
-    """Topic id -> when the share coordinator was asked last, or the group was loaded. Monotonic."""
+    """Topic id -> the time of the last request to the share coordinator, or of the group's load. Monotonic clock."""
     not_initialized_because: str = ""
     """The errors of the share coordinator's last answer, which have been logged."""
 
-    # What it is
+    # State
 
     @property
     def state(self) -> GroupState:

@@ -1,7 +1,7 @@
 """ShareGroupHeartbeat: how members join, stay, change their subscription, and leave.
 
-The member names its topics when they have changed. The response has its epoch, and its assignment when that has changed
-or the member named its topics. Kafka's `GroupMetadataManager.shareGroupHeartbeat`.
+The request has the member's topics when they have changed. The response has its epoch, and its assignment when that has
+changed or the request has topics. Kafka's `GroupMetadataManager.shareGroupHeartbeat`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Heartbeats:
             return
         if request.member_epoch != LEAVING_EPOCH:
             self.initializing.begin(step, draft, self.groups.get(request.group_id))
-        # Before the share coordinator is asked, which may take its time.
+        # The reply comes before the request to the share coordinator, which may take a while.
         draft.answer(step, token, response, _refusal)
 
     def _stay(
@@ -120,9 +120,9 @@ def _refusal(code: ErrorCode, message: str | None = None) -> ShareGroupHeartbeat
 
 
 def _updated(before: ShareMember, request: ShareGroupHeartbeatRequest, context: MemberContext) -> ShareMember:
-    """What the member asks for with this request: a field that is absent stays as it was.
+    """Returns the metadata that the member requests: an absent field stays as it was.
 
-    The very `before` if all are absent, as in most heartbeats.
+    The same object as `before` if all are absent, as in most heartbeats.
     """
     names = request.subscribed_topic_names
     if (

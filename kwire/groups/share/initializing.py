@@ -1,8 +1,8 @@
-"""Partitions of subscribed topics get a state with the share coordinator, before anybody gets the partitions.
+"""Partitions of subscribed topics get a state with the share coordinator, before they are assigned to members.
 
-A heartbeat finds the partitions without one, marks them, and has the share coordinator asked beside it. The answer
-marks them again, and the next heartbeat assigns them. A failure takes the mark away, so that the next heartbeat asks
-again. If there is no answer at all, because the coordinator of the group has changed for example, it asks again after
+A heartbeat finds the partitions without a state, marks them, and requests their states in the background. The response
+marks them again, and the next heartbeat assigns them. A failure removes the mark, so that the next heartbeat retries.
+If there is no response, for example because the coordinator of the group has changed, it retries after
 group.share.initialize.retry.interval.ms. Kafka's `GroupMetadataManager.maybeCreateInitializeShareGroupStateRequest`.
 """
 
@@ -35,7 +35,7 @@ class Initializing:
     topics: Topics
 
     def begin(self, step: Step, draft: Draft, group: ShareGroup) -> None:
-        """Marks what has no state, and asks for it once the mark is appended."""
+        """Marks the partitions without a state, and requests their states once the mark is appended."""
         if group.settled_version == self.topics.version:
             return
         missing = self._missing(group, step.now.monotonic_ms)
@@ -52,7 +52,7 @@ class Initializing:
             group.settled_version = self.topics.version
 
     def mark(self, step: Step, draft: Draft, group: ShareGroup, topics: Mapping[Uuid, NamedPartitions]) -> None:
-        """The share coordinator will be asked for these."""
+        """Marks partitions as initializing, before the share coordinator is requested to initialize their states."""
         draft.change(group, StatesChange(group.group_id, group.states.begun(topics)))
         before = dict(group.initializing_since_ms)
         draft.did(None, partial(setattr, group, "initializing_since_ms", before))
@@ -80,11 +80,11 @@ class Initializing:
         return now_ms - since_ms >= self.config.share_initialize_retry_interval_ms
 
     def loaded(self, step: Step, group: ShareGroup) -> None:
-        """Whoever coordinated the group before may still be waiting for answers."""
+        """Restarts the time of initializations: a former coordinator of the group may still wait for responses."""
         group.initializing_since_ms = dict.fromkeys(group.states.initializing, step.now.monotonic_ms)
 
     def ended(self, step: Step, group_id: str, outcome: Outcome) -> None:
-        """The share coordinator has answered. The group may be gone meanwhile."""
+        """The share coordinator has answered. The group may have been removed meanwhile."""
         group = self.groups.find(group_id)
         if group is None:
             return
@@ -93,7 +93,7 @@ class Initializing:
         for (topic_id, partition), error in outcome.items():
             (failed if error else succeeded).setdefault(topic_id, set()).add(partition)
         errors = ", ".join(sorted({error.name for error in outcome.values() if error}))
-        if errors and errors != group.not_initialized_because:  # it is asked again and again
+        if errors and errors != group.not_initialized_because:  # each retry may fail in the same way
             log.error("group %a: states are not initialized: %s", group_id, errors)
         group.not_initialized_because = errors
         self.put(step, group, group.states.ended(_frozen(succeeded), _frozen(failed)))
@@ -103,7 +103,7 @@ class Initializing:
             self.put(step, group, group.states.without_topics(topic_ids))
 
     def put(self, step: Step, group: ShareGroup, states: PartitionStates) -> None:
-        """Records a change of the states, if it is one. What cannot be recorded stays as it was."""
+        """Records the states if they have changed. If that fails, they stay as they were."""
         if states != group.states:
             Draft().change(group, StatesChange(group.group_id, states)).append(step)
 

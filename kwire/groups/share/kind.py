@@ -118,7 +118,7 @@ class ShareKind(ModernKind[ShareGroup]):
             client_id=member.client_id,
             client_host=member.client_host,
             subscribed_topic_names=sorted(member.subscribed_topic_names),
-            # Topics that are gone have no name to describe them by.
+            # Topics that were deleted have no name, so they are left out.
             assignment=DescribedAssignment(
                 [
                     TopicPartitions(topic_id, name, sorted(partitions))

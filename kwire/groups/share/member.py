@@ -1,4 +1,4 @@
-"""What a member of a share group is, as values: what it asked for, and what it has.
+"""A member of a share group as values: its request and its current assignment.
 
 Both are frozen, and each is one record of `__consumer_offsets` (`changes.py`).
 """
@@ -19,7 +19,7 @@ LEAVING_EPOCH: Final = -1
 
 @attrs.frozen
 class ShareMember:
-    """What the member asked for."""
+    """The member's request."""
 
     member_id: str
     rack_id: str | None = None
@@ -30,14 +30,14 @@ class ShareMember:
 
 @attrs.frozen
 class CurrentAssignment:
-    """What the member has. It takes all of its target at once: nobody has to give anything up first."""
+    """The member's partitions. It takes all of its target at once: no other member has to give up anything first."""
 
     epoch: int = JOINING_EPOCH
     previous_epoch: int = -1
     assigned: Assignment = NOTHING
 
     def moved_to(self, epoch: int, assigned: Assignment) -> CurrentAssignment:
-        """The next one. Its previous epoch is this one's, so that a member whose response was lost is recognized."""
+        """Returns the next one. Its previous epoch is this one's, to recognize a member whose response was lost."""
         return CurrentAssignment(epoch, self.epoch, assigned)
 
 

@@ -1,4 +1,4 @@
-"""Members of share groups stay while they are heard from, and go when they leave or fall silent."""
+"""The sessions and the removal of members of share groups: they leave or time out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""AlterShareGroupOffsets and DeleteShareGroupOffsets, as far as the group is concerned.
+"""The group's part of AlterShareGroupOffsets and DeleteShareGroupOffsets.
 
-The offsets themselves are with the share coordinators. To alter them their states are initialized anew, in the group's
+The offsets themselves are with the share coordinators. To alter them their states are initialized again, in the group's
 epoch, so that leaders of partitions that still write in an earlier one are fenced. Both are for groups without members
 only. Each begins with a mark in the group's states, and ends when the share coordinators have answered. Kafka's
 `GroupMetadataManager.alterShareGroupOffsets` and `sharePartitionsEligibleForOffsetDeletion`.

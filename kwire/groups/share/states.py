@@ -1,12 +1,12 @@
-"""Which partitions of a share group have a state with the share coordinator, as one value.
+"""The partitions of a share group that have a state with the share coordinator, as one value.
 
     (unknown) ---> initializing ---> initialized ---> deleting ---> (unknown)
                         |                                |
                         `--- it failed ---> (unknown)    `---> initializing, if a member subscribes again
 
-A partition is assigned only when it is initialized. It is marked before the share coordinator is asked and again when
-that has answered, so that a coordinator that takes over knows of every state that may exist. Deleting is of whole
-topics. Kafka's `ShareGroupStatePartitionMetadataInfo`.
+A partition is assigned only when it is initialized. It is marked before the request to the share coordinator and again
+after its response, so that a coordinator that takes over has every state that may exist. Only whole topics are deleted.
+Kafka's `ShareGroupStatePartitionMetadataInfo`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PartitionStates:
         return of_topic is not None and partition in of_topic.partitions
 
     def begun(self, topics: StatesByTopic) -> PartitionStates:
-        """The share coordinator will be asked to initialize these; they may be initialized already."""
+        """Returns the states with these being initialized; they may be initialized already."""
         return attrs.evolve(
             self,
             initializing=_united(self.initializing, topics),
@@ -54,7 +54,7 @@ class PartitionStates:
         )
 
     def ended(self, succeeded: Assignment, failed: Assignment) -> PartitionStates:
-        """The share coordinator has answered. What is not initializing any more is not looked at."""
+        """Returns the states after the share coordinator's response. Partitions no longer initializing are ignored."""
         done: dict[Uuid, NamedPartitions] = {}
         for topic_id, partitions in succeeded.items():
             waiting = self.initializing.get(topic_id)
@@ -67,7 +67,7 @@ class PartitionStates:
         )
 
     def without_topics(self, topic_ids: Collection[Uuid]) -> PartitionStates:
-        """The topics do not exist any more; the share coordinators know that as well."""
+        """Returns the states without these deleted topics, whose states the share coordinators delete as well."""
         return PartitionStates(
             {topic_id: it for topic_id, it in self.initializing.items() if topic_id not in topic_ids},
             {topic_id: it for topic_id, it in self.initialized.items() if topic_id not in topic_ids},
@@ -75,7 +75,7 @@ class PartitionStates:
         )
 
     def with_deleting(self, topics: Mapping[Uuid, str]) -> PartitionStates:
-        """The states of these topics will be deleted. What is initializing goes on, as in Kafka."""
+        """Returns the states with those of these topics being deleted. Initializations continue, as in Kafka."""
         return PartitionStates(
             self.initializing,
             {topic_id: it for topic_id, it in self.initialized.items() if topic_id not in topics},

@@ -1,9 +1,9 @@
-"""From a change to what each member gets: a new group epoch, a new target assignment, and a step towards it.
+"""From a change to the members' tasks: a new group epoch, a new target assignment, and a step towards it.
 
-While tasks warm up (`warmups.py`), what members get differs from their targets.
+While tasks warm up (`warmups.py`), members' tasks differ from their targets.
 
-A new group waits for more members before its first assignment, and an assignment stands for a while (KIP-1263).
-Meanwhile members are told that theirs is delayed.
+A new group waits for more members before its first assignment, and there is a minimum time between assignments
+(KIP-1263). Meanwhile responses have the status that the assignment is delayed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Assigning:
         return None if found is None else found.spec.partition_count
 
     def configure(self, draft: Draft, group: StreamsGroup, topology: Topology) -> ConfiguredTopology:
-        """The group's topology among the topics as they are. Raises KafkaError(STREAMS_INVALID_TOPOLOGY)."""
+        """Configures the group's topology with the existing topics. Raises KafkaError(STREAMS_INVALID_TOPOLOGY)."""
         configured = group.configured
         if configured is not None and group.topics_version == self.topics.version:
             return configured
@@ -69,7 +69,7 @@ class Assigning:
         member_changed: bool,
         topics_changed: bool,
     ) -> None:
-        """A new group epoch if a member, the topics of the topology or the settings of the assignor have changed.
+        """Begins a new group epoch if a member, the topics of the topology or the assignor's settings have changed.
 
         `topics_changed` is False if no topic at all has changed since the last epoch.
         """
@@ -89,7 +89,7 @@ class Assigning:
             self._begin(draft, group, after)
 
     def begin_epoch_without(self, draft: Draft, group: StreamsGroup) -> None:
-        """A new group epoch, because a member is gone."""
+        """Begins a new group epoch, because a member was removed."""
         self._begin(draft, group, group.epoch_value())
 
     def _begin(self, draft: Draft, group: StreamsGroup, value: StreamsEpoch) -> None:
@@ -114,7 +114,7 @@ class Assigning:
         return None
 
     def refine(self, draft: Draft, group: StreamsGroup, configured: ConfiguredTopology) -> None:
-        """Tasks move whose members have warmed up meanwhile, and others begin to: a new epoch with the same targets.
+        """Moves the tasks that have warmed up, and lets others begin to: a new epoch with the same targets.
 
         It waits until all members have settled, as Apache Kafka does.
         """
@@ -125,7 +125,7 @@ class Assigning:
         if refined is None or have_settled:
             self._set_refined(draft, group, self._refined(group, configured))
         if not have_settled:
-            # After a change of coordinator: members may have got something else from one that knew other things.
+            # After a change of coordinator the former one may have assigned other tasks, based on other reports.
             group.has_news = True
         elif any(not group.assignment_of(it).assigned.are(group.part_of(it)) for it in group.members):
             self._begin(draft, group, group.epoch_value())

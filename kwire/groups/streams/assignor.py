@@ -1,25 +1,25 @@
-"""The sticky assignor of streams groups: who shall have which tasks, as active ones and as standbys.
+"""The sticky assignor of streams groups: assigns active and standby tasks to members.
 
 Its aims, in this order:
 
 1. Every task is active on one member, and members differ by at most one active task. A process so gets as many as its
    threads can carry.
-2. As few active tasks as possible leave their member. Those that have to go rather to one that has their state.
+2. As few active tasks as possible leave their member. Those that have to, preferably go to one that has their state.
 3. Every task with state has its standbys, each in a process of its own, and none in that of the active task. If there
    are fewer processes, there are fewer standbys.
 4. The members' loads, which are their active and standby tasks together, are as even as the active tasks' places allow.
 5. Standbys stay, or are where the task was active.
 
-If no member had a task, those with most of it on their disks count as its standbys so far: an application that starts
-again finds its state.
+If no member had a task, those with most of it on their disks count as its standbys so far: an application that restarts
+finds its state.
 
 Kafka's `StickyTaskAssignor` (4.3.1) has the same aims. It places one task after the other, in the order of Java's hash
 maps, and does not come back to a choice: it may leave a member with two tasks less than another.
 
-Active tasks may go anywhere, so their numbers are plain. Standbys may not, so those are placed first and then passed on
-until loads cannot be evened any more: along chains, in which each member gives a standby to the next, from one that has
-two tasks more than the last. That such a chain is left exactly when loads could be more even is a law of flows, whose
-costs are the squares of the loads.
+Active tasks may go anywhere, so their numbers follow directly. Standbys may not, so those are placed first and then
+passed on until loads cannot be evened any more: along chains, in which each member gives a standby to the next, from
+one that has two tasks more than the last. Such a chain exists exactly when loads could be more even. This is a law of
+flows, whose costs are the squares of the loads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import attrs
 from kwire.groups.streams.tasks import TaskGroup, TaskId, Tasks, task_ids_of, tasks_by_subtopology
 
 STEPS = 500_000
-"""After as many the search for chains ends, which is some tenths of a second: the coordinator waits for it."""
+"""The maximum number of steps of the search for chains. They block the coordinator for some tenths of a second."""
 
 
 class StickyTaskAssignor:
@@ -42,8 +42,8 @@ class StickyTaskAssignor:
     def assign(self, group: TaskGroup) -> dict[str, Tasks]:
         """The new target assignment, by member id; the same object for a member whose part stays as it is.
 
-        It relies on nothing that a log could have told it wrongly: tasks that do not exist, or that two members have,
-        are given to others as if nobody had them. A group without members gets an empty answer.
+        It does not rely on the log being correct: tasks that do not exist are ignored, and of a task that two members
+        have as active, only one keeps it. A group without members gets an empty answer.
         """
         if not group.members:
             return {}
@@ -55,11 +55,11 @@ class StickyTaskAssignor:
 
 @attrs.define(eq=False)
 class _Deal:
-    """One assignment on its way. Members by position, in order of their ids.
+    """One assignment in progress. Members by position, in order of their ids.
 
-    `had_active` and `had_state` are members by task: who had it as active, and who has its state else. `loads`
-    counts all tasks of a member, `process_loads` all of a process, `sizes` the members of a process. `places` has for
-    each task the processes in which it is.
+    `had_active` and `had_state` are members by task: the one that had it as active, and the others with its state.
+    `load` counts all tasks of a member, `process_loads` all of a process, `sizes` the members of a process. `places`
+    has for each task the processes in which it is.
     """
 
     group: TaskGroup
@@ -122,11 +122,11 @@ class _Deal:
             if (owner := self.had_active.get(task)) is not None:
                 had[owner].append(task)
         left = [task for task in self.tasks if task not in self.had_active]
-        # Who has most may have the one more that does not go round.
+        # The members with the most tasks get the remainder, one task more each.
         for member in sorted(range(len(had)), key=lambda it: (-len(had[it]), it)):
             quota = least + 1 if more and len(had[member]) > least else least
             more -= quota > least
-            # What somebody else can take over at once is given up first. Then, as in Kafka, whole partitions are: with
+            # Tasks whose state another member has are given up first. Then, as in Kafka, whole partitions are: with
             # whole subtopologies, all state could end on one member.
             kept = sorted(had[member], key=lambda task: (bool(self.had_state.get(task)), task[1], task[0]))[:quota]
             self.actives[member].update(kept)
@@ -152,13 +152,13 @@ class _Deal:
                 if len(self.places[task]) <= wanted and self.processes[member] not in self.places[task]:
                     self._place(task, member, self.standbys)
             missing += [task] * (wanted + 1 - len(self.places[task]))
-        # What the largest processes may not have has least to choose from, so that comes first.
+        # Tasks that the largest processes must not have leave the least choice, so they come first.
         missing.sort(key=lambda task: -sum(self.sizes[it] for it in self.places[task]))
         self._deal_out(missing, self.standbys)
         self._even_out()
 
     def _holders(self, task: TaskId) -> set[int]:
-        """Who has a task's state from before."""
+        """Returns the members that have a task's state from before."""
         holders = set(self.had_state.get(task, ()))
         if (owner := self.had_active.get(task)) is not None:
             holders.add(owner)
@@ -170,7 +170,7 @@ class _Deal:
         self.process_loads[self.processes[member]] += 1
 
     def _deal_out(self, tasks: Iterable[TaskId], role: Sequence[set[TaskId]]) -> None:
-        """Each task to the least loaded member whose process does not have it. Among equals the process counts."""
+        """Gives each task to the least loaded member whose process lacks it. Among equals the process's load counts."""
         members: list[list[tuple[int, int]]] = [[] for _ in self.sizes]
         for member, process in enumerate(self.processes):
             heappush(members[process], (self.load(member), member))
@@ -195,8 +195,8 @@ class _Deal:
     def _even_out(self) -> None:
         """Makes chains until none is left, or STEPS is reached.
 
-        No chain leaves the members that a vain search has reached. They have not two tasks less than the one where it
-        began, which had most of those left. So none of them needs a search of its own.
+        No chain leaves the members that a failed search has reached. None of them has two tasks less than the one where
+        it began, which had the most tasks of those left. So none of them needs a search of its own.
         """
         steps = 0
         improved = True
@@ -214,9 +214,9 @@ class _Deal:
                     improved = True
 
     def _search(self, giver: int) -> tuple[int | None, dict[int, tuple[int, TaskId]], int]:
-        """Looks for the end of a chain that begins at this member: one that has two tasks less.
+        """Searches for the end of a chain that begins at this member: one that has two tasks less.
 
-        Returns it, who passes which task to each member that was reached, and how many steps it took.
+        Returns the end (None if there is none), the giver and the task of each member reached, and the number of steps.
         """
         before: dict[int, tuple[int, TaskId]] = {}
         unreached: dict[int, list[int]] = {}
@@ -228,7 +228,7 @@ class _Deal:
         while reached and unreached:
             member = reached.popleft()
             process = self.processes[member]
-            # What comes to a member anew is passed on before what it had.
+            # Tasks that are new to the member are passed on before those that it had.
             for task in sorted(self.standbys[member], key=lambda it: (member in self._holders(it), it)):
                 places = self.places[task] - {process}
                 steps += len(unreached)
@@ -260,9 +260,9 @@ class _Deal:
 
 @attrs.define(eq=False)
 class _Promotions:
-    """Gives tasks to members that have their state, as many as possible: the ways of a bipartite matching.
+    """Gives as many tasks as possible to members that have their state, as a bipartite matching.
 
-    Each member takes `least` tasks, and `more` members one more. `counts`: how many each has.
+    Each member takes `least` tasks, and `more` members one more. `counts`: the number of tasks of each member.
     """
 
     least: int
@@ -278,7 +278,7 @@ class _Promotions:
         return self.promoted
 
     def _promote(self, task: TaskId) -> None:
-        """Looks for a member with room, at first among those with its state, then where one of theirs could go."""
+        """Searches for a member with room, first among those with its state, then where one of their tasks could go."""
         before: dict[int, tuple[int | None, TaskId]] = {}
         reached: deque[int] = deque()
         self._reach(None, task, before, reached)

@@ -2,10 +2,10 @@
 
 type  key            value
 17    group          its epoch, a hash of the topics of its topology, and what else the epoch depends on
-19    group, member  what the member asked for
+19    group, member  the member's request
 20    group          the epoch of the target assignment
 21    group, member  the member's part of the target
-22    group, member  what the member has
+22    group, member  the member's current tasks
 23    group          the topology
 """
 
@@ -29,7 +29,7 @@ from kwire.groups.streams_topics import InternalTopic
 NOT_VALIDATED: Final = -1
 NOT_DESCRIBED: Final = -1
 UNCERTAIN: Final = -2
-"""Apache Kafka was about to store or delete a description, and perhaps did."""
+"""Apache Kafka was about to store or delete a description, and may have done so."""
 
 
 @attrs.frozen

@@ -1,16 +1,17 @@
 """Descriptions of topologies (KIP-1331): every node of an application, and its connections. An assignment needs less.
 
-A heartbeat's response asks for one, and the member sends it with StreamsGroupTopologyDescriptionUpdate. One member is
-asked at a time. If nothing comes, or it cannot be stored, the next one is asked after a back-off that doubles.
+A heartbeat's response requests one, and the member sends it with StreamsGroupTopologyDescriptionUpdate. The request
+goes to one member at a time. If no description comes, or it cannot be stored, it goes to the next one after a back-off
+that doubles.
 
-    nobody was asked ---> asked; the next one in 30 s ---> in 60 s ---> ... ---> in an hour
+    not requested ---> requested; the next one in 30 s ---> in 60 s ---> ... ---> in an hour
            ^                        |
            +------- stored ---------+--- refused for good: not again for this topology
 
 The group's epoch record has the topology epoch whose description was stored, and the one whose description was refused
 for good, as Apache Kafka 4.4 writes them. The description itself is in a `DescriptionStore`, which starts empty. Apache
-Kafka goes by the record, and so never asks again for what its in-memory plugin has lost. Here the store itself counts:
-after a restart, or on another broker, a member is asked with its next heartbeat.
+Kafka relies on the record, and so never requests again what its in-memory plugin has lost. Here the store itself
+counts: after a restart, or on another broker, the next heartbeat's response requests the description.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ from kwire.groups.topology_descriptions import DescriptionStore, StoredDescripti
 log = logging.getLogger(__name__)
 
 MAX_DESCRIPTION_BYTES: Final = 1 << 20
-"""Of one description. Kafka's plugin has no bound."""
+"""The maximum size of one description. Kafka's plugin has no bound."""
 FIRST_BACKOFF_MS: Final = 30_000
 MAX_BACKOFF_MS: Final = 3_600_000
-"""Kafka's constants. Kafka spreads them by a fifth; here one member is asked at a time anyway."""
+"""Kafka's constants. Kafka spreads them by a fifth; here only one member at a time gets the request anyway."""
 
 _PUSHED_VERSION: Final = 0
 _DESCRIBED_VERSION: Final = 1
@@ -59,7 +60,7 @@ class NodeType(IntEnum):
 
 
 class DescriptionStatus(IntEnum):
-    """What StreamsGroupDescribe says of a description. ERROR is for plugins that fail; the store does not."""
+    """The status of a description in StreamsGroupDescribe. ERROR is for plugins that fail; the store does not."""
 
     NOT_REQUESTED = 0
     NOT_STORED = 1
@@ -69,12 +70,12 @@ class DescriptionStatus(IntEnum):
 
 @attrs.define(eq=False)
 class Descriptions:
-    """The feature is off without a `store`: no member is asked, and no group has a description."""
+    """Without a `store` the feature is off: no description is requested, and no group has one."""
 
     groups: Groups[StreamsGroup]
     store: DescriptionStore | None
 
-    # Asking
+    # Requesting
 
     def are_wanted(self, group: StreamsGroup) -> bool:
         topology = group.topology
@@ -84,7 +85,7 @@ class Descriptions:
         return stored is None or stored.topology_epoch != topology.epoch
 
     def ask(self, step: Step, group: StreamsGroup, response: StreamsGroupHeartbeatResponse) -> None:
-        """Asks the member that gets this response, unless another one was asked lately."""
+        """Requests the description with this response, unless another member got the request recently."""
         asked = group.solicitation
         if asked is None or step.now.monotonic_ms >= asked.until_ms:
             _back_off(group, step.now)
@@ -94,7 +95,7 @@ class Descriptions:
     # Storing
 
     def update(self, step: Step, request: StreamsGroupTopologyDescriptionUpdateRequest, token: Token) -> None:
-        """Replies with None, or with a KafkaError.
+        """Stores the description. Replies with None, or with a KafkaError.
 
         GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID; INVALID_REQUEST for another topology epoch than the group's, and for a
         description that contradicts itself; STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED if it is not stored.
@@ -142,7 +143,7 @@ class Descriptions:
         token: Token,
         outcome: KafkaError | None,
     ) -> None:
-        """Records the outcome. Only when that is done it counts; if it cannot be, a member is asked again later."""
+        """Records the outcome, which counts only then. If that fails, the description is requested again later."""
 
         def recorded(later: Step) -> None:
             group.solicitation = None
@@ -178,7 +179,7 @@ class Descriptions:
 
 def _back_off(group: StreamsGroup, now: Now) -> None:
     attempts = 0 if group.solicitation is None else group.solicitation.attempts
-    # The exponent is bounded, or the number would grow for ever.
+    # The exponent is bounded, or the number would grow without limit.
     delay_ms = min(FIRST_BACKOFF_MS << min(attempts, 7), MAX_BACKOFF_MS)
     group.solicitation = Solicitation(attempts + 1, now.monotonic_ms + delay_ms)
 

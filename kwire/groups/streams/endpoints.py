@@ -1,5 +1,5 @@
-"""Which partitions are behind which endpoint, for interactive queries: the state of a key is on the member that has its
-partition as an active task, or as a standby (Kafka's `EndpointToPartitionsManager`).
+"""The partitions of each endpoint, for interactive queries: the state of a key is on the member that has its partition
+as an active task, or as a standby (Kafka's `EndpointToPartitionsManager`).
 
 One thing differs. A topic of a subtopology may have fewer partitions than the subtopology has tasks. Here those tasks
 do not count for it; Kafka 4.3.1 lists the first partitions, whichever tasks the member has.

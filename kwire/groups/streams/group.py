@@ -1,4 +1,4 @@
-"""The state of one streams group: what its records say, and what follows from them.
+"""The state of one streams group: its records, and the state derived from them.
 
 Empty        no members
 NotReady     topics of the topology are missing, or have a wrong number of partitions
@@ -56,7 +56,7 @@ class MemberTimers(ModernTimers):
 
 @attrs.frozen
 class Solicitation:
-    """Of a description of the topology: how often members were asked, and until when nobody else is (monotonic)."""
+    """The requests for a description of the topology: their number, and the monotonic time of the next one."""
 
     attempts: int
     until_ms: int
@@ -72,7 +72,7 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
 
     validated_topology_epoch: int = NOT_VALIDATED
     assignment_configs: dict[str, str] = attrs.field(factory=dict)
-    """The settings for which the epoch began."""
+    """The assignor's settings with which the epoch began."""
     stored_description_topology_epoch: int = NOT_DESCRIBED
     failed_description_topology_epoch: int = NOT_DESCRIBED
     topology: Topology | None = None
@@ -82,29 +82,29 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
     replica_holders: dict[TaskId, set[str]] = attrs.field(factory=dict)
     """The same for standby and warm-up tasks."""
 
-    # What is not in the log: whoever loads the group begins anew.
+    # The state below is not in the log: it is empty when the group is loaded.
     configured: ConfiguredTopology | None = None
-    """The topology among the topics as of `topics_version`."""
+    """The topology, configured with the topics as of `topics_version`."""
     initial_delay: Deadline = attrs.field(factory=Deadline)
     """While it is set, the group waits for more members before its first assignment."""
     shutdown_requested_by: str | None = None
-    """The member that wants the whole application to end."""
+    """The member that requested the shutdown of the whole application."""
     endpoints_epoch: int = 0
-    """Grows when the tasks behind an endpoint change; members say which one they know."""
+    """The epoch of the endpoints, which grows when their tasks change; members report the one that they have."""
     endpoints: dict[str, EndpointToPartitions] = attrs.field(factory=dict)
-    """By member id, as far as they are computed."""
+    """The partitions of endpoints by member id, as far as they are computed."""
     progress: dict[str, Progress] = attrs.field(factory=dict)
-    """By member id, if it is known."""
+    """The members' progress by member id, if it is known."""
     silent: set[str] = attrs.field(factory=set)
-    """The members that do not tell their progress. Who has not been heard from yet may be one that does."""
+    """The members that do not report their progress. Those that sent no request yet are not among them."""
     refined: Refined | None = None
-    """How what members get differs from their targets; None if the group was loaded and nobody has looked yet."""
+    """The differences between members' parts and their targets; None if not computed since the group was loaded."""
     has_news: bool = False
-    """Something has become known since then that may let tasks move."""
+    """True if members' reports since then may allow tasks to move."""
     solicitation: Solicitation | None = None
-    """None if nobody was asked to describe the topology since that was last stored."""
+    """None if no description of the topology was requested since one was last stored."""
 
-    # What it is
+    # State
 
     @property
     def state(self) -> GroupState:
@@ -125,11 +125,11 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
         return self.current.get(member_id, NEW_MEMBER)
 
     def is_active(self, task: TaskId) -> bool:
-        """Whether a member has the task as active, or has not yet given it up."""
+        """True if a member has the task as active, or has not yet given it up."""
         return task in self.active_holders
 
     def is_in_process(self, task: TaskId, process_id: str) -> bool:
-        """Whether a member of the process has the task in any role, or has not yet given it up."""
+        """True if a member of the process has the task in any role, or has not yet given it up."""
         return any(
             (member := self.members.get(member_id)) is not None and member.process_id == process_id
             for holders in (self.active_holders, self.replica_holders)
@@ -137,7 +137,7 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
         )
 
     def part_of(self, member_id: str) -> Tasks:
-        """What the member gets: its target, or less and more than that while tasks warm up."""
+        """Returns the tasks that the member gets: its target, with some tasks fewer or more while tasks warm up."""
         target = self.targets.get(member_id)
         if target is None:
             return NO_TASKS
@@ -168,7 +168,7 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
         return self._check_epoch(committer, ErrorCode.STALE_MEMBER_EPOCH)
 
     def check_transactional_commit(self, committer: Committer) -> CheckPartition:
-        """Producers know no STALE_MEMBER_EPOCH: they are told ILLEGAL_GENERATION by groups of every kind."""
+        """Producers do not support STALE_MEMBER_EPOCH: groups of every kind return ILLEGAL_GENERATION instead."""
         if not committer.names_a_member or (committer.generation_or_epoch < 0 and not self.members):
             return accept_all
         self.member(committer.member_id)
@@ -197,12 +197,12 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
 
     def check_offset_delete(self) -> None:
-        """Only of topics that it does not read."""
+        """Offsets may be deleted only for topics that the group does not read."""
 
     # Changes
 
     def note_progress(self, draft: Draft, member_id: str, progress: Progress | None) -> None:
-        """`progress` is None if the member does not tell it."""
+        """Sets the member's progress. `progress` is None if the member does not report it."""
         known, was_silent = self.progress.get(member_id), member_id in self.silent
         if (progress is None) == was_silent and progress == known:
             return

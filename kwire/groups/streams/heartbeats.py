@@ -1,8 +1,7 @@
 """StreamsGroupHeartbeat: how members join, stay, report their tasks, end the application, and leave.
 
 A member sends its topology when it joins, and its tasks when they have changed. The response has its epoch, its tasks
-when they have changed, and statuses: what the member cannot know of the group. Kafka's
-`GroupMetadataManager.streamsGroupHeartbeat`.
+when they have changed, and statuses of the group. Kafka's `GroupMetadataManager.streamsGroupHeartbeat`.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ class Heartbeats:
             draft.did(None, partial(setattr, group, "endpoints_epoch", group.endpoints_epoch))
             group.endpoints_epoch += 1
         if is_changed or (owned is not None and not has.assigned.are(owned)):
-            # The response that told a member what it has may have been lost. Apache Kafka does not tell it again.
+            # The response with the member's tasks may have been lost. Apache Kafka does not send them again.
             _tell_tasks(response, has)
         response.endpoint_information_epoch = group.endpoints_epoch
         if group.endpoints_epoch != request.endpoint_information_epoch:
@@ -179,9 +178,9 @@ class Heartbeats:
         configured: ConfiguredTopology,
         request: StreamsGroupHeartbeatRequest,
     ) -> None:
-        """What the member says of its tasks, or that it never does.
+        """Stores the member's report on its tasks, or that it never reports.
 
-        Who does tells all when it joins, and when it meets another coordinator.
+        A member that does report has a full report when it joins, and with its first request to another coordinator.
         """
         member_id, offsets, ends = request.member_id, request.task_offsets, request.task_end_offsets
         if offsets is None and ends is None:
@@ -196,7 +195,7 @@ class Heartbeats:
         group.note_progress(draft, member_id, progress)
 
     def _request_shutdown(self, group: StreamsGroup, member_id: str) -> None:
-        """All members are told until the last one has left."""
+        """Marks the application for shutdown. Responses to all members say so until the last one has left."""
         if group.shutdown_requested_by is None:
             log.info("group %a: member %a requests the shutdown of the application", group.group_id, member_id)
             group.shutdown_requested_by = member_id
@@ -218,7 +217,7 @@ class Heartbeats:
     def _leave(self, draft: Draft, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse:
         group, member_id = self.groups.get(request.group_id), request.member_id
         if request.shutdown_application and group.members:
-            # As in Apache Kafka, even if it is no member any more; but not for those who come to an empty group.
+            # As in Apache Kafka, even if it is no member any more; but not for members that join an empty group later.
             self._request_shutdown(group, member_id)
         group.member(member_id)
         draft.say(log, "group %a: member %a left", group.group_id, member_id)
@@ -242,9 +241,9 @@ def _shutdown(group: StreamsGroup) -> Status | None:
 
 
 def _updated(before: StreamsMember, request: StreamsGroupHeartbeatRequest, context: MemberContext) -> StreamsMember:
-    """What the member asks for with this request: a field that is absent stays as it was.
+    """Returns the metadata that the member requests: an absent field stays as it was.
 
-    The very `before` if all are absent, as in most heartbeats.
+    The same object as `before` if all are absent, as in most heartbeats.
     """
     timeout_ms, topology, endpoint = request.rebalance_timeout_ms, request.topology, request.user_endpoint
     if (
@@ -277,7 +276,7 @@ def _updated(before: StreamsMember, request: StreamsGroupHeartbeatRequest, conte
 
 
 def _owned(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
-    """The tasks that the member says it has; None if it does not say."""
+    """Returns the tasks that the member reports; None if it does not."""
     active, standby, warmup = request.active_tasks, request.standby_tasks, request.warmup_tasks
     if active is None or standby is None or warmup is None:
         return None
@@ -293,7 +292,7 @@ def _reported(tasks: Iterable[wire.StreamsGroupHeartbeatRequestTaskIds]) -> Task
 
 
 def _check_tasks(configured: ConfiguredTopology, owned: Tasks | None) -> None:
-    """Raises KafkaError(INVALID_REQUEST) for tasks that there are not. While topics are missing, nobody knows."""
+    """Raises KafkaError(INVALID_REQUEST) for tasks that do not exist. Skipped while topics are missing."""
     if owned is None or not configured.is_ready:
         return
     for tasks in (owned.active, owned.standby, owned.warmup):
@@ -328,7 +327,7 @@ def _check_epoch(has: CurrentTasks, epoch: int, owned: Tasks | None) -> None:
 
 
 def _told_offsets(told: Iterable[wire.TaskOffset], configured: ConfiguredTopology) -> Offsets:
-    """Without those of tasks that there are not. Raises KafkaError(INVALID_REQUEST)."""
+    """Returns the offsets of existing tasks. Raises KafkaError(INVALID_REQUEST) for duplicates."""
     found: dict[TaskId, int] = {}
     for it in told:
         task = it.subtopology_id, it.partition

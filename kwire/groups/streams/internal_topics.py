@@ -1,16 +1,16 @@
-"""How many partitions a topology's internal topics have, how many tasks that makes, and which topics are missing.
+"""The partition counts of a topology's internal topics, its number of tasks, and the topics that are missing.
 
     source topics exist --> repartition topics --> copartition groups --> changelog topics --> tasks
                             as their writers'      all the same           as many as tasks
                             largest source
 
-A topic that exists has the number that it has; the numbers here are for topics that do not exist yet. One that exists
-with another number than it should have is an error, which the user has to mend.
+The numbers here are for topics that do not exist yet. A topic that exists with another number than it should have is an
+error, which the user has to fix.
 
 The steps are those of Kafka's `InternalTopicManager`, `RepartitionTopics`, `CopartitionedTopicsEnforcer` and
-`ChangelogTopics`. One differs. Where a copartition group has repartition topics only, Kafka 4.3.1 looks at all
-repartition topics of the topology whose numbers are given, though they may not belong to the group. Here a group looks
-at its own.
+`ChangelogTopics`. One differs. Where a copartition group has repartition topics only, Kafka 4.3.1 considers all
+repartition topics of the topology whose numbers are given, though they may not belong to the group. Here only those of
+the group count.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from kwire.groups.streams.topology import Status, StatusCode, Topology, Topology
 from kwire.groups.streams_topics import InternalTopic
 
 PartitionCount: TypeAlias = Callable[[str], int | None]
-"""How many partitions a topic has, by name; None if it does not exist."""
+"""Returns the number of partitions of a topic, by name; None if it does not exist."""
 
 _SHOWN: Final = 3
 
 
 @attrs.frozen
 class ConfiguredTopology:
-    """`subtopologies` is empty while topics are missing that users make, or have a wrong number of partitions.
+    """`subtopologies` is empty while source topics are missing, or topics have a wrong number of partitions.
 
-    `to_create` has each topic's number of partitions. `status` is what members are told; None if all topics exist.
+    `to_create` has each topic's number of partitions. `status` is the status for members; None if all topics exist.
     """
 
     subtopologies: Mapping[str, Subtopology]
@@ -55,9 +55,9 @@ class _NotConfiguredError(Exception):
 
 
 def configure(topology: Topology, partition_count: PartitionCount) -> ConfiguredTopology:
-    """The topology among the topics that exist.
+    """Configures the topology with the topics that exist.
 
-    Raises KafkaError(STREAMS_INVALID_TOPOLOGY) if numbers of partitions cannot be found, whatever topics exist.
+    Raises KafkaError(STREAMS_INVALID_TOPOLOGY) if numbers of partitions cannot be computed from it.
     """
     try:
         _check_source_topics(topology, partition_count)
@@ -90,7 +90,7 @@ def _summary(names: list[str]) -> str:
 
 @attrs.define(eq=False)
 class _Counts:
-    """`decided`: the numbers of internal topics, by name. `given`: those that the topology itself gives."""
+    """`decided`: the partition counts of internal topics, by name. `given`: those that the topology itself has."""
 
     topology: Topology
     existing: PartitionCount
@@ -112,7 +112,7 @@ class _Counts:
             for group in sorted(sorted(it) for it in part.copartition_groups if it):
                 self._enforce(group)
         for name, part in self.topology.subtopologies.items():
-            # Also of one without state: it has to read something.
+            # A subtopology without state is checked too: it has to read a topic.
             count = self.largest_source(name, part)
             self.decided.update((it.name, count) for it in part.state_changelog_topics)
 
@@ -126,7 +126,7 @@ class _Counts:
         return self.decided[topic] if count is None else count
 
     def _decide_repartition_topics(self) -> None:
-        """Writers may read what others write, so this goes round until every number is known."""
+        """Repeats until every number is known, since writers may read topics that others write."""
         self.decided.update(self.given)
         while True:
             unknown = progress = False

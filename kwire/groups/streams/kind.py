@@ -68,7 +68,7 @@ class StreamsKind(ModernKind[StreamsGroup]):
     # Administration
 
     def retire(self, group: StreamsGroup) -> None:
-        """Another kind of group is in its place."""
+        """Cancels the deadlines of a group that another kind of group has replaced."""
         self.membership.stop_all(group)
 
     def describe(self, group_id: str, *, with_description: bool) -> DescribedGroup:
@@ -91,7 +91,7 @@ class StreamsKind(ModernKind[StreamsGroup]):
         return described
 
     def _topology(self, group: StreamsGroup, topology: Topology) -> wire.Topology:
-        """With the numbers of partitions that internal topics have, once the topics are all there."""
+        """Returns the topology, with the partition counts of internal topics once all topics exist."""
         names = topology.required_topics() if group.configured is not None and group.configured.is_ready else ()
         counts = {name: self._assigning.partition_count(name) or 0 for name in names}
         return wire.Topology(topology.epoch, [_subtopology(*it, counts) for it in topology.subtopologies.items()])

@@ -1,4 +1,4 @@
-"""What a member of a streams group is, as values: what it asked for, and what it has.
+"""A member of a streams group as values: its request and its current tasks.
 
 Both are frozen, and each is one record of `__consumer_offsets` (`changes.py`). A member is a thread of an application's
 process. Kafka's `StreamsGroupMember` is both in one.
@@ -43,7 +43,7 @@ class MemberState(IntEnum):
 
 @attrs.frozen
 class Endpoint:
-    """Where the member's process answers interactive queries (`application.server`)."""
+    """The address at which the member's process answers interactive queries (`application.server`)."""
 
     host: str
     port: int
@@ -51,7 +51,7 @@ class Endpoint:
 
 @attrs.frozen
 class StreamsMember:
-    """What the member asked for. `rebalance_timeout_ms` and `topology_epoch` are -1 if unknown."""
+    """The member's request. `rebalance_timeout_ms` and `topology_epoch` are -1 if unknown."""
 
     member_id: str
     instance_id: str | None = None
@@ -122,9 +122,9 @@ def _contain(held: _ByPartition, tasks: _ByPartition) -> bool:
 
 @attrs.frozen
 class CurrentTasks:
-    """What the member has. `assigned` are the tasks that it may run, or is about to be told of.
+    """The member's tasks. `assigned` are those that it may run, or gets with the next response.
 
-    It still runs those in `pending_revocation`, or has not yet said that it stopped.
+    It still runs those in `pending_revocation`, or has not yet reported that it stopped.
     """
 
     epoch: int = JOINING_EPOCH
@@ -139,7 +139,7 @@ class CurrentTasks:
     def moved_to(
         self, epoch: int, state: MemberState, assigned: HeldTasks, pending_revocation: HeldTasks = NOTHING
     ) -> CurrentTasks:
-        """The next one; equal to this one if nothing changes.
+        """Returns the next assignment; equal to this one if nothing changes.
 
         Its previous epoch is the last one that differs, so that a member whose responses were lost is recognized.
         """

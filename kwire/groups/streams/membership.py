@@ -1,5 +1,5 @@
-"""Members of streams groups stay while they are heard from, and go when they leave, fall silent, or take too long to
-give up tasks. A new group waits for more members before its first assignment."""
+"""The sessions and the removal of members of streams groups: they leave, time out, or take too long to give up tasks. A
+new group waits for more members before its first assignment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Membership(ModernMembership[StreamsGroup]):
         self.follow_revocation(step, group, member_id, group.assignment_of(member_id))
 
     def follow_revocation(self, step: Step, group: StreamsGroup, member_id: str, current: CurrentTasks) -> None:
-        """A member that has to give up tasks has its rebalance timeout for it, in each epoch anew."""
+        """A member has its rebalance timeout to give up tasks. The time restarts with each epoch."""
         timer = self.timers_of(group, member_id).rebalance
         if current.state is not MemberState.UNREVOKED_TASKS:
             self.timers.cancel(timer)
@@ -58,7 +58,7 @@ class Membership(ModernMembership[StreamsGroup]):
     # The first assignment
 
     def delay_first_assignment(self, step: Step, draft: Draft, group: StreamsGroup) -> None:
-        """The group gets its first member. As in Kafka, whoever loads the group meanwhile does not wait."""
+        """Starts the delay with the group's first member. As in Kafka, a new coordinator of the group does not wait."""
         delay_ms, timer = self.settings(group.group_id).initial_rebalance_delay_ms, group.initial_delay
         if delay_ms <= 0 or timer.deadline_ms is not None:
             return
@@ -67,7 +67,7 @@ class Membership(ModernMembership[StreamsGroup]):
         draft.did(None, partial(self.timers.cancel, timer))
 
     def _delay_over(self, group: StreamsGroup, step: Step) -> None:
-        """If the assignment cannot be recorded, the next heartbeat of a member computes it."""
+        """Computes the first assignment. If it cannot be recorded, the next heartbeat of a member computes it."""
         if self.groups.find(group.group_id) is not group or not group.members or group.topology is None:
             return
         draft, known = Draft(), group.configured

@@ -6,10 +6,10 @@
       |                               v v
       +---- all of them free ---- the target's epoch ----> UNRELEASED_TASKS    others must give up the rest first
 
-An active task is given to a member only when no member has it as active, so it runs once, whoever is slow. And a task
-in any role waits until the other members of the process have given it up in every role: they share one disk, and so the
-task's state. But a member that has the task may change its role at once. Its state then stays open, even one that is
-only in memory. The rules are those of Kafka 4.4's `CurrentAssignmentBuilder` of streams groups.
+An active task is given to a member only when no member has it as active, so it runs once, even if members are slow. A
+task in any role waits until the other members of the process have given it up in every role: they share one disk, and
+so the task's state. But a member that has the task may change its role at once. Its state then stays open, even one
+that is only in memory. The rules are those of Kafka 4.4's `CurrentAssignmentBuilder` of streams groups.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from kwire.groups.streams.tasks import NO_TASKS, TaskIds, Tasks
 class Reconciliation:
     """The surroundings of a step.
 
-    `owned` are the tasks that the member reports, None if it does not say. `is_active` tells whether a member has the
-    task as active, and `is_in_process` whether a member of this one's process has it in any role. Both count this one.
+    `owned` are the tasks that the member reports, None if it does not. `is_active` returns True if a member has the
+    task as active, `is_in_process` if a member of this one's process has it in any role. Both include this one.
     """
 
     target_epoch: int
@@ -39,7 +39,7 @@ class Reconciliation:
     is_in_process: Callable[[str, int], bool]
 
     def next(self, current: CurrentTasks) -> CurrentTasks:
-        """What the member has next; the same object if it stays where it is.
+        """Returns the member's next tasks; the same object if nothing changes.
 
         Raises KafkaError(FENCED_MEMBER_EPOCH) for a member in an unknown state that has tasks.
         """
@@ -51,7 +51,7 @@ class Reconciliation:
             case MemberState.UNREVOKED_TASKS:
                 if self._still_owns(current.pending_revocation):
                     return current
-                # A target that came meanwhile may want more back: that is another epoch for the member.
+                # A target computed meanwhile may revoke more tasks: that is another epoch for the member.
                 after = self._toward_target(current, min(current.epoch + 1, self.target_epoch))
             case MemberState.UNRELEASED_TASKS:
                 after = self._toward_target(current, current.epoch)
@@ -66,7 +66,7 @@ class Reconciliation:
         return current if after == current else after
 
     def _still_owns(self, tasks: HeldTasks) -> bool:
-        """A member that does not report what it owns may still own anything."""
+        """True if the member owns one of the tasks. A member that does not report may still own all of them."""
         return not tasks.is_empty and (self.owned is None or tasks.have_any_of(self.owned))
 
     def _toward_target(self, current: CurrentTasks, epoch: int) -> CurrentTasks:
@@ -85,14 +85,14 @@ class Reconciliation:
         active = self._next_active(kept, own)
         standby, warmup = self._next_replicas(own, target.standby), self._next_replicas(own, target.warmup)
         waits = _difference(wanted, _union(active, standby, warmup))
-        # Until it gets them as active ones, it goes on with these as they are.
+        # Until it gets them as active ones, it continues with these as they are.
         standby = _union(standby, _intersection(has.standby, waits))
         warmup = _union(warmup, _intersection(has.warmup, waits))
         state = MemberState.UNRELEASED_TASKS if waits else MemberState.STABLE
         return current.moved_to(self.target_epoch, state, HeldTasks(active, standby, warmup))
 
     def _next_active(self, kept: ActiveTasks, own: TaskIds) -> dict[str, Mapping[int, int]]:
-        """What of the target the member has or can get now."""
+        """Returns the part of the target that the member has or can get now."""
         found: dict[str, Mapping[int, int]] = {}
         for name, wanted in self.target.active.items():
             held, own_tasks = kept.get(name, {}), own.get(name, frozenset())

@@ -1,6 +1,6 @@
-"""Tasks of a Kafka Streams application, and the question which member shall have which.
+"""Tasks of a Kafka Streams application, and the input of their assignor.
 
-A topology falls into subtopologies, and each of them into tasks: one for each partition number of its source topics. A
+A topology consists of subtopologies, and each of them into tasks: one for each partition number of its source topics. A
 task is active on one member. A task with state can have standbys too: other members that follow its changelog topics,
 and so can take it over quickly. A warm-up is a standby of a member that is about to become active.
 
@@ -36,7 +36,7 @@ NO_TASKS: Final = Tasks()
 
 @attrs.frozen
 class Subtopology:
-    """What an assignor has to know of it. Only tasks that are stateful have standbys."""
+    """The part of a subtopology that an assignor needs. Only stateful tasks have standbys."""
 
     task_count: int
     is_stateful: bool
@@ -46,7 +46,7 @@ class Subtopology:
 class TaskMember:
     """`assigned` is its part of the target assignment so far.
 
-    `on_disk`: how far tasks with state are on its disk, as sums of offsets.
+    `on_disk`: the progress of tasks with state on its disk, as sums of offsets.
     """
 
     process_id: str
@@ -58,7 +58,7 @@ class TaskMember:
 class TaskGroup:
     """`members` by member id, `subtopologies` by subtopology id.
 
-    `num_standby_replicas`: how many standbys each task with state shall have (`streams.num.standby.replicas`).
+    `num_standby_replicas`: the number of standbys of each task with state (`streams.num.standby.replicas`).
     """
 
     members: Mapping[str, TaskMember]

@@ -2,10 +2,10 @@
 
 A subtopology reads source topics, which users make, and repartition topics, which another subtopology writes: the one
 that has it among its sinks. It keeps state in changelog topics. Repartition and changelog topics are internal: the
-broker creates them. `internal_topics.py` says with how many partitions.
+broker creates them. `internal_topics.py` computes their numbers of partitions.
 
-The first member that joins decides the topology of its group. A member with an older epoch is told that it is stale.
-Any other topology is refused, as in Kafka 4.3.1: a group cannot change its topology yet.
+The first member that joins decides the topology of its group. A member with an older epoch gets the status that it is
+stale. Any other topology is refused, as in Kafka 4.3.1: a group cannot change its topology yet.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kwire.groups.streams_topics import InternalTopic
 
 MAX_SUBTOPOLOGIES: Final = 1_000
 MAX_TOPICS: Final = 10_000
-"""Named by all subtopologies. Apache Kafka has no such bounds; the coordinator goes through all of them."""
+"""The maximum number of topics in all subtopologies. The coordinator iterates over them. Apache Kafka has no bounds."""
 
 
 class StatusCode(IntEnum):
-    """What a heartbeat's response tells a member besides its tasks (Kafka's `StreamsGroupHeartbeatResponse.Status`)."""
+    """The status codes in a heartbeat's response (Kafka's `StreamsGroupHeartbeatResponse.Status`)."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -91,7 +91,7 @@ class Topology:
 
 
 def topology_of(sent: wire.Topology | records.StreamsGroupTopologyValue) -> Topology:
-    """What a member has sent, or what a record has.
+    """Returns the topology that a member has sent, or that a record has.
 
     Raises KafkaError(STREAMS_INVALID_TOPOLOGY) for one that contradicts itself or is too large, and
     KafkaError(INVALID_REQUEST) for source topics that are patterns: Kafka 4.3.1 does not support these either.
@@ -151,7 +151,7 @@ def _internal(topics: Iterable[wire.TopicInfo | records.TopicInfo]) -> tuple[Int
 def _copartitioned(
     part: wire.Subtopology | records.Subtopology, group: wire.CopartitionGroup | records.CopartitionGroup
 ) -> frozenset[str]:
-    """The names of a group, which has positions in the subtopology's lists."""
+    """Returns the topic names of a copartition group, which has positions in the subtopology's lists."""
     repartition = [it.name for it in part.repartition_source_topics]
     names = set()
     for positions, known in ((group.source_topics, part.source_topics), (group.repartition_source_topics, repartition)):
@@ -175,7 +175,7 @@ def topology_after_join(current: Topology | None, joined: Topology) -> Topology:
 
 
 def stale_status(member_epoch: int, group_epoch: int) -> Status | None:
-    """What a member is told whose topology is older than the group's; both are epochs of topologies."""
+    """Returns the status for a member whose topology is older than the group's. Both are epochs of topologies."""
     if member_epoch >= group_epoch:
         return None
     return Status(

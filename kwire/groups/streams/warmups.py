@@ -1,13 +1,13 @@
-"""Tasks with state move when the member that shall have them is nearly up to date, and not before.
+"""Tasks with state move only when the member that gets them is nearly up to date.
 
-A target assignment says where tasks shall be in the end. A member without a task's state would first read its changelog
-topics, and for minutes or hours nobody would run the task. So the task keeps running where it is and warms up on the
-new member, which follows the changelog topics as a standby does. Members report how far they are. When at most
+A target assignment has the final places of tasks. A member without a task's state would first read its changelog
+topics, and for minutes or hours no member would run the task. So the task keeps running where it is and warms up on the
+new member, which follows the changelog topics as a standby does. Members report their progress. When at most
 `acceptable_recovery_lag` records are missing, the task moves. At most `num_warmup_replicas` tasks warm up at a time.
 The others wait where they are.
 
-The result is a refined assignment, which differs from the targets. It is not in the log. Whoever loads the group gets
-the same from what members have, since a task stays where it is while nothing is known of the member that it moves to.
+The result is a refined assignment, which differs from the targets. It is not in the log. A coordinator that loads the
+group computes the same from the members' current tasks, since a task stays where it is until the new member reports.
 
 The rules are KIP-1071's, and those of Kafka Streams' own assignor for classic groups (KIP-441). Apache Kafka 4.4 has
 the protocol, the settings and a place for it, `AssignmentRefiner`, which returns the targets as they are.
@@ -27,14 +27,14 @@ from kwire.groups.streams.tasks import Subtopology, TaskId, TaskIds, Tasks, task
 K = TypeVar("K")
 
 Offsets: TypeAlias = Mapping[TaskId, int]
-"""By task: the sum of the offsets in its changelog topics."""
+"""Task -> the sum of the offsets in its changelog topics."""
 
 
 @attrs.frozen
 class Progress:
-    """What a member has said of its tasks with state: how far each is on its disk, and how far it could be.
+    """A member's report on its tasks with state: the offset of each on its disk, and the end offset.
 
-    It says nothing of active tasks that run: those are where they could be. Kafka's `MemberTaskOffsets`.
+    It does not include active tasks that run: those are at their end. Kafka's `MemberTaskOffsets`.
     """
 
     offsets: Offsets = attrs.field(factory=dict)
@@ -90,7 +90,7 @@ def refine(
     for member_id in parts:
         processes.setdefault(crew.process_ids[member_id], []).append(member_id)
     left = settings.num_warmup_replicas
-    # What warms up already comes first.
+    # Tasks that already warm up come first.
     for move in sorted(waiting, key=lambda it: (not _are_in(crew.has(it.destination).warmup, it.task), it.task)):
         parts[move.destination].active.remove(move.task)
         parts[move.source].active.add(move.task)
@@ -98,7 +98,7 @@ def refine(
             parts[member_id].standby.discard(move.task)
         there = processes[crew.process_ids[move.destination]]
         standbys = [it for it in there if _are_in(crew.has(it).standby, move.task)]
-        if standbys:  # It goes on as a standby, which is as good.
+        if standbys:  # It continues as a standby, which catches up as well.
             parts[standbys[0]].standby.add(move.task)
         elif left:
             parts[move.destination].warmup.add(move.task)
@@ -115,7 +115,7 @@ class _Move:
 
 
 def _moves(targets: Mapping[str, Tasks], crew: Crew, subtopologies: Mapping[str, Subtopology]) -> list[_Move]:
-    """The tasks with state that shall go from one process to another. The members of a process share its disk."""
+    """Returns the tasks with state that have to move between processes. The members of a process share its disk."""
     runs = {
         (name, partition): member_id
         for member_id in targets
@@ -139,7 +139,7 @@ def _are_in(tasks: TaskIds, task: TaskId) -> bool:
 
 @attrs.frozen
 class _Lags:
-    """What processes lack: `furthest` by process and task, `ends` by task."""
+    """The lags of processes: `furthest` by process and task, `ends` by task."""
 
     furthest: Mapping[tuple[str, TaskId], int]
     ends: Offsets
@@ -155,7 +155,7 @@ class _Lags:
         return cls(furthest, ends)
 
     def of_task(self, task: TaskId, process_id: str) -> float:
-        """How many records are missing; infinite if that is not known."""
+        """Returns the number of missing records; infinite if unknown."""
         end, offset = self.ends.get(task), self.furthest.get((process_id, task))
         return float("inf") if end is None or offset is None else end - offset
 
