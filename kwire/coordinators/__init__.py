@@ -1,1 +1,1 @@
-"""What the coordinators of groups and of transactions share: effects, timers, and the driver of their machines."""
+"""The shared parts of coordinators: effects, timers, and the driver of their machines."""

@@ -7,9 +7,9 @@ deadline. A heartbeat costs two attribute writes, a member costs one heap operat
 
 A cancelled timer also leaves its entry in the heap. The heap is rebuilt when most of its entries are dead.
 
-Most of what is due has to be recorded. While the partition takes no records, each timer would try in vain, and again
-soon after. So after a failure that lasts nothing is due for a pause (`backoff.py`). Then one timer tries for all: the
-others follow at once if it succeeds, or else the next pause is longer.
+Most expired timers append records. While the partition takes no records, each timer would fail, and retry soon after.
+So after a lasting failure no timer is due for a pause (`backoff.py`). Then one timer tries first: the others follow at
+once if it succeeds, or else the next pause is longer.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Deadline:
         self.on_expiry = on_expiry
         self.deadline_ms: int | None = None
         self.queued_at_ms: int | None = None
-        """Where its live heap entry stands, at or before the deadline; None when it has none."""
+        """The time of its live heap entry, at or before the deadline; None when it has none."""
         self.failures = 0
-        """How often in a row it was set by `retry`. Whoever sets it sets this to 0 after a success."""
+        """The number of consecutive calls of `retry`. The owner resets it to 0 after a success."""
 
 
 class Deadlines:
@@ -55,9 +55,9 @@ class Deadlines:
         self._sequence = 0
         self._cancelled = 0
         self._held_until_ms = 0
-        """Nothing is due before this time."""
+        """The time before which no timer is due."""
         self._failures = 0
-        """Of appends, in a row. Without any there is no pause."""
+        """The number of consecutive failed appends. There is no pause while it is 0."""
 
     def schedule(self, timer: Deadline, deadline_ms: int) -> None:
         """Sets or moves the deadline; O(1) if it moves later."""
@@ -68,9 +68,9 @@ class Deadlines:
             self._push(timer, deadline_ms)
 
     def retry(self, timer: Deadline, now_ms: int) -> None:
-        """What was due has failed: it is due again after a pause, each longer than the one before.
+        """Reschedules a timer that has failed, after a pause that grows with each failure.
 
-        If nothing can be recorded, that is the pause of all timers.
+        If no records can be appended, the common pause of all timers applies instead.
         """
         timer.failures += 1
         self.schedule(timer, now_ms if now_ms < self._held_until_ms else now_ms + pause_ms(timer.failures))
@@ -85,7 +85,7 @@ class Deadlines:
 
     def next_deadline_ms(self) -> int | None:
         """The latest time for the next check; nothing is due before it."""
-        # Asked after each request, so the usual case comes first.
+        # It is called after each request, so the usual case comes first.
         if self._failures:
             return max(self._heap[0][0], self._held_until_ms) if self._heap else None
         try:
@@ -118,7 +118,7 @@ class Deadlines:
         append.then = appended
 
     def appends_succeed(self) -> None:
-        """An append has succeeded, perhaps of a request: what is due does not wait any longer."""
+        """An append has succeeded, perhaps of a request: ends the pause of due timers."""
         self._failures = self._held_until_ms = 0
 
     def pop_due(self, now_ms: int) -> Deadline | None:
@@ -126,7 +126,7 @@ class Deadlines:
         while self._heap and self._heap[0][0] <= now_ms:
             queued_at_ms, _, timer = heapq.heappop(self._heap)
             if timer.queued_at_ms != queued_at_ms:
-                continue  # an entry pushed later, for an earlier deadline, spoke for this timer
+                continue  # the timer had another entry, which was pushed later for an earlier deadline
             timer.queued_at_ms = None
             if timer.deadline_ms is None:
                 self._cancelled -= 1

@@ -1,4 +1,4 @@
-"""How long things took: what happened, added up. Its owner counts, and `kwire.metrics` reads."""
+"""Sums of durations. The owner adds to them, and `kwire.metrics` reads them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import attrs
 
 @attrs.define(eq=False)
 class Durations:
-    """How many there were, and the milliseconds of all of them together."""
+    """The number of durations, and their sum in milliseconds."""
 
     count: int = 0
     total_ms: int = 0

@@ -1,4 +1,4 @@
-"""What a machine asks its driver to do, in order.
+"""The effects that a machine requests of its driver, in order.
 
 A method of the shard returns a list of effects. The driver carries them out in order:
 
@@ -19,7 +19,7 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 
 Token: TypeAlias = object
-"""Stands for one request that waits for its response; the machine only hands it back."""
+"""A token of one pending request; the machine only passes it back."""
 
 KeyedRecord: TypeAlias = tuple[bytes, bytes | None]
 """Key and value of one record of the internal topic; no value is a tombstone."""
@@ -40,9 +40,9 @@ class Now(NamedTuple):
     """
 
     wall_ms: int
-    """Since 1970."""
+    """Milliseconds since 1970."""
     monotonic_ms: int
-    """Since some moment of this process."""
+    """Milliseconds since an arbitrary moment of this process."""
 
 
 class Effect:
@@ -68,7 +68,7 @@ class Append(Effect):
     then: Callable[[Step, ErrorCode], None]
     producer: ProducerIdAndEpoch | None = None
     base_offset: int = -1
-    """Of the first record, set by the driver before `done`; the others follow without gaps."""
+    """The offset of the first record, set by the driver before `done`; the others follow without gaps."""
 
     def done(self, error: ErrorCode, *, now: Now) -> list[Effect]:
         step = Step(now, base_offset=self.base_offset)
@@ -86,7 +86,7 @@ class Step:
         self.effects: list[Effect] = []
         self.has_append = False
         self.base_offset = base_offset
-        """In the call after an append: the offset of its first record."""
+        """The offset of the first record of an append, in the call after it."""
 
     def reply(self, token: Token, response: object) -> None:
         self.effects.append(Reply(token, response))
@@ -125,7 +125,7 @@ class Step:
 
 
 def lasts(append_error: ErrorCode) -> bool:
-    """Whether other records could not be appended either, because of what is wrong with the partition."""
+    """True if the error concerns the partition, so that other records could not be appended either."""
     return append_error in _OF_THE_PARTITION
 
 

@@ -71,7 +71,7 @@ class InternalTopic:
     clock: Clock
     create: Callable[[str], Coroutine[Future[Any], None, None]]
     _refused: str | None = attrs.field(default=None, init=False)
-    """Why it could not be created last, which has been logged."""
+    """The error of the last failed creation, which has been logged."""
 
     @property
     def exists(self) -> bool:
@@ -90,7 +90,7 @@ class InternalTopic:
             except KafkaError as error:
                 if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                     return  # another caller has created it at the same time
-                if error.message != self._refused:  # clients look for a coordinator all the time
+                if error.message != self._refused:  # clients send FindCoordinator again and again
                     self._refused = error.message
                     log.warning(
                         "%s cannot be created, and without it there is no coordinator: %s", self.name, error.message
@@ -109,7 +109,7 @@ class InternalTopic:
         return role.leader_epoch if isinstance(role, Leader) else None
 
     def is_offline(self, index: int) -> bool:
-        """Whether the log dir of partition `index` is out of service."""
+        """True if the log dir of partition `index` is out of service."""
         role = self.role(index)
         return isinstance(role, Absent) and role.error is ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -161,10 +161,10 @@ class InternalTopic:
         return self._partition(index).storage_error(error)
 
     def begin_verification(self, index: int, producer: Producer, *, adds: bool) -> Callable[[], bool]:
-        """Called before the coordinator of the producer's transaction is asked about partition `index`, elsewhere.
+        """Called before a request about partition `index` to the transaction's coordinator on another node.
 
-        What is returned tells whether no marker of the producer has come since: else the coordinator's answer is worth
-        nothing. Raises KafkaError as `Partition.begin_verification`.
+        Returns a function that returns True if no marker of the producer was appended since: otherwise the
+        coordinator's answer is void. Raises KafkaError as `Partition.begin_verification`.
         """
         partition = self._partition(index)
         header = read_header(

@@ -28,13 +28,13 @@ from kwire.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 SLICE_MS = 3
-"""How long a load holds the event loop; a batch that is read may make it longer."""
+"""The time for which a load may block the event loop; reading a batch may exceed it."""
 
 AT_ONCE_MS = 100
-"""How long a start may hold the event loop to load small partitions, before clients can connect."""
+"""The time for which a start may block the event loop to load small partitions, before clients can connect."""
 
 _RECORDS_PER_LOOK = 32
-"""Reading the time costs a good part of what a record costs."""
+"""The number of records per reading of the clock, which costs a good part of what a record costs."""
 
 
 class Shard(Protocol):
@@ -53,13 +53,13 @@ class Shard(Protocol):
         """The replay is complete."""
 
     def next_deadline_ms(self) -> int | None:
-        """Nothing is due before this time."""
+        """Returns the time before which nothing is due."""
 
     def expire(self, *, now: Now) -> list[Effect]:
-        """Does what is due, up to the first append; called again while `next_deadline_ms` is not after `now`."""
+        """Handles what is due, up to the first append; called again while `next_deadline_ms` is not after `now`."""
 
     def appends_succeed(self) -> None:
-        """Appends have failed, and now one has succeeded: what waits for that is due."""
+        """Appends succeed again after failures: the work that waits for that is now due."""
 
     def unload(self, *, now: Now) -> list[Effect]:
         """The partition is no longer here: answers all pending requests. No call follows."""
@@ -77,7 +77,7 @@ class Slice:
         self._records = 0
 
     def is_over(self) -> bool:
-        """Call it after each record."""
+        """Returns True if the slice is over. Call it after each record."""
         self._records += 1
         return not self._records % _RECORDS_PER_LOOK and self._clock.monotonic_ms() >= self._ends_ms
 

@@ -3,16 +3,16 @@
 Kafka's `CoordinatorRuntime`. The hash of a name (of a group, for example) selects a partition of the coordinator's
 internal topic. That partition stores the state, and each has its own state machine, a shard. A shard is loaded when
 this node leads the partition: at start, or when the first request finds that the topic exists; `loading.py` has its
-states. Only looking for a coordinator creates the topic. Before that, any other request is answered with
-NOT_COORDINATOR, as in Kafka.
+states. Only FindCoordinator creates the topic. Before that, any other request is answered with NOT_COORDINATOR, as in
+Kafka.
 
 One task sleeps until the earliest deadline of all shards; a request that sets an earlier deadline wakes it. Another
 task loads shards, in slices.
 
-**Who comes late is not there any more.** Looking up a shard for a request first carries out what is due in it, and
-returns the time until which that is done: the request is performed at that time (`find`, `all_shards`, `for_each`). So
-the records of an expiry come before those of the request, and how late the task wakes up makes no difference. If the
-records of an expiry cannot be appended, nothing has changed, and the request meets the state from before.
+**Deadlines come before requests.** Looking up a shard for a request first carries out what is due in it, and returns
+the time until which that is done: the request is performed at that time (`find`, `all_shards`, `for_each`). So the
+records of an expiry come before those of the request, even if the task wakes up late. If the records of an expiry
+cannot be appended, nothing has changed, and the request is performed on the old state.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _no_other(_index: int, effect: Effect) -> list[Effect]:
 class CoordinatorRuntime(Generic[S]):
     """The shards of one internal topic. Raises KafkaError if there is no coordinator for a name.
 
-    `what` says what they coordinate, for log lines. `make_shard` makes the empty shard of a partition. `do_other`
+    `what` names what they coordinate, for log lines. `make_shard` creates the empty shard of a partition. `do_other`
     carries out the effects that only this coordinator has, and returns the effects that follow.
     """
 
@@ -100,12 +100,13 @@ class CoordinatorRuntime(Generic[S]):
         self._make_shard = make_shard
         self._do_other = do_other
         self._states: list[State[S]] = []
-        """One for each partition. Empty while the topic does not exist, or before the first request."""
+        """The state of each partition. Empty while the topic does not exist, or before the first request."""
         self._refusing: dict[int, int | None] = {}
-        """The partitions that refused the last append. Those that take no records at all, since when (monotonic)."""
+        """The partitions that refused the last append -> the monotonic time since which they refuse all records, or
+        None if they refused only that one."""
         self._time = Timekeeper(clock)
         self.now = self._time.now
-        """Of the shards. For a request it is the time that comes with its shard."""
+        """Returns the time of the shards. A request uses the time that is returned with its shard instead."""
         self._to_load = trio.Event()
         self.load_times = Durations()
 
@@ -157,7 +158,7 @@ class CoordinatorRuntime(Generic[S]):
             if deadline_ms is None or deadline_ms > now.monotonic_ms:
                 return index, state.shard, now
             self._expire_due(index, now)
-            state = self._states[index]  # an append may have found that another node leads
+            state = self._states[index]  # an append may have detected that another node leads
             if type(state) is Active:
                 return index, state.shard, now
         if isinstance(state, Loading):
@@ -176,7 +177,7 @@ class CoordinatorRuntime(Generic[S]):
         return isinstance(self._state(index), Loading)
 
     def states(self) -> Sequence[State[S]]:
-        """Of every partition, by its number. Empty while the topic does not exist, or before the first request."""
+        """The states of all partitions, by index. Empty while the topic does not exist, or before the first request."""
         return self._states
 
     def in_service(self) -> list[tuple[int, S]]:
@@ -212,7 +213,7 @@ class CoordinatorRuntime(Generic[S]):
             await self._time.run(self.settle, self._next_deadline_ms)
 
     def settle(self) -> None:
-        """Carries out what is due, and unloads the shards that have to go."""
+        """Carries out what is due, and unloads shards where necessary."""
         now = self.now()
         for index, state in enumerate(self._states):
             if isinstance(state, Unloading):
@@ -222,7 +223,7 @@ class CoordinatorRuntime(Generic[S]):
                 self._expire_due(index, now)
 
     def perform(self, index: int, effects: Iterable[Effect]) -> None:
-        """Carries out a shard's effects, and whatever they have made due."""
+        """Carries out a shard's effects, and everything that became due by them."""
         self._do(index, effects)
         shard = self.shard_at(index)
         if shard is not None:
@@ -245,7 +246,7 @@ class CoordinatorRuntime(Generic[S]):
         return self.durable(index, future)
 
     async def durable(self, index: int, future: Future[Response]) -> Response:
-        """The reply, once its records are as durable as the topic's flush.messages asks. Raises KafkaError."""
+        """Returns the reply once its records are as durable as flush.messages requires. Raises KafkaError."""
         response = await future
         try:
             await self.topic.committed(index)
@@ -261,7 +262,7 @@ class CoordinatorRuntime(Generic[S]):
         Waiting requests are answered by `run`, because this may be called in the middle of a shard's step.
         """
         if not self._states:
-            # No request has come yet, but what it coordinates from now on may have something to do.
+            # No request has come yet, but the partition may have work that is due without one.
             self._begin_all()
             return
         state, epoch = self._state(index), self.topic.leader_epoch(index)
@@ -351,8 +352,8 @@ class CoordinatorRuntime(Generic[S]):
             await self._to_load.wait()
             self._to_load = trio.Event()
             for index in range(len(self._states)):
-                # Only what takes several slices is large. A broker that is elected for many small partitions, again
-                # and again, would otherwise keep all garbage that exists at each of these moments.
+                # Only loads that take several slices are large. A broker that is elected for many small partitions,
+                # again and again, would otherwise keep all garbage that exists at each of these moments.
                 is_large = False
                 while self.is_loading(index):
                     with lasting() if is_large else nullcontext():
@@ -360,7 +361,7 @@ class CoordinatorRuntime(Generic[S]):
                     await trio.lowlevel.checkpoint()
 
     def _marked(self, index: int, producer_id: int, committed: bool) -> None:
-        """Tells an active shard of a transaction marker. A loading partition reads the marker from the log."""
+        """Passes a transaction marker to an active shard. A loading partition reads the marker from the log."""
         shard = self.shard_at(index)
         if shard is not None:
             shard.end_transaction(producer_id, committed=committed)
@@ -397,7 +398,7 @@ class CoordinatorRuntime(Generic[S]):
         return ErrorCode.NONE
 
     def _append_failed(self, index: int, error: KafkaError) -> None:
-        """Logs it once until an append succeeds: groups commit many times a second. A fenced producer is no fault."""
+        """Logs the error once until an append succeeds, since commits are frequent. A fenced producer is not logged."""
         if lasts(error.code):
             if self._refusing.get(index) is None:
                 log.warning(
@@ -415,7 +416,7 @@ class CoordinatorRuntime(Generic[S]):
         since_ms = self._refusing.get(index)
         if since_ms is None:
             self._refusing.pop(index, None)
-        # A full disk takes tombstones only, since they make room: see `InternalTopic.append`.
+        # A full disk takes tombstones only, since they free space: see `InternalTopic.append`.
         elif any(value is not None for _, value in append.records):
             del self._refusing[index]
             lasted_s = (self.clock.monotonic_ms() - since_ms) / 1000
@@ -431,7 +432,7 @@ class CoordinatorRuntime(Generic[S]):
             self._do(index, shard.expire(now=now))
 
     def _deliver(self, effects: Iterable[Effect]) -> None:
-        """Delivers only the replies of a shard, because it cannot append any more."""
+        """Delivers only the replies of a shard that cannot append any more."""
         for effect in effects:
             if isinstance(effect, Reply):
                 assert isinstance(effect.token, Future)

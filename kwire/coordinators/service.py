@@ -1,4 +1,4 @@
-"""What the coordinators of groups, of transactions and of share states do alike when something happens to the node."""
+"""The reactions to events of the node that the coordinators of groups, transactions and share states share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CoordinatorService(Service, Generic[S]):
             self.other_topic_deleted(topic, topic_id)
 
     def other_topic_deleted(self, topic: str, topic_id: Uuid) -> None:
-        """A topic was deleted that is not the coordinator's own."""
+        """Called when a topic other than the coordinator's own was deleted."""
 
     def partitions_failed(self, partitions: Collection[tuple[str, int]]) -> None:
         self.runtime.forget_partitions(index for topic, index in partitions if topic == self.runtime.topic.name)

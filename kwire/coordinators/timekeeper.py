@@ -1,17 +1,17 @@
-"""What time it is for machines that have deadlines, and the sleep of the task that carries out what is due.
+"""The clock of machines that have deadlines, and the sleep of the task that carries out what is due.
 
 A driver of machines does two things with it. Its task sleeps until the next deadline (`sleep_until`). And before it
-gives a machine a request, it reads the time (`now`), carries out what is due by then, and hands the machine the same
-reading. So a request never meets what a deadline has ended, however late the task wakes up.
+passes a request to a machine, it reads the time (`now`), carries out what is due by then, and passes the same reading
+to the machine. So a request never sees what a deadline has ended, even if the task wakes up late.
 
-**A broker that stood still.** While a process is stopped, or its virtual machine is, or one callback takes seconds, the
-requests of its clients wait in the sockets. To count that time would end the sessions of everybody who sent heartbeats
-in it. So it is not counted: time stands still with the broker, as it does for a failure detector that does not suspect
-others of its own pauses. The task notices. It wakes up `LEAD_MS` before a deadline and again at the deadline, and if it
-is later than `LEAD_MS` at either of them, nothing was served in between, and the time goes on from where it was to wake
-up. What comes a little late in a busy broker is no stand-still, and is counted.
+**A broker that was paused.** While a process is stopped, or its virtual machine is, or one callback takes seconds, the
+requests of its clients wait in the sockets. If that time counted, the sessions of all members that sent heartbeats in
+it would end. So it is not counted: the clock stops with the broker, as it does for a failure detector that does not
+suspect others of its own pauses. The task detects a pause. It wakes up `LEAD_MS` before a deadline and again at the
+deadline. If it is more than `LEAD_MS` late at either of them, nothing was served in between, and the time continues
+from where the task had to wake up. A short delay in a busy broker is no pause, and is counted.
 
-While nothing is due to happen the task does not wake up at all.
+While no deadline is set the task does not wake up at all.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LEAD_MS = 500
 
 
 class Timekeeper:
-    """The time of one driver. It never goes backwards, and is behind `clock` by what it did not count.
+    """The time of one driver. It never goes backwards, and is behind `clock` by the pauses that it did not count.
 
-    `awaited_ms` is the deadline that the task sleeps for: whoever has an earlier one calls `wake`.
+    `awaited_ms` is the deadline until which the task sleeps: a caller that sets an earlier one calls `wake`.
     """
 
     __slots__ = ("_behind_ms", "_clock", "_may_be_silent_until_ms", "_wake", "awaited_ms")
@@ -40,7 +40,7 @@ class Timekeeper:
         self._behind_ms = 0
         self.awaited_ms: float = math.inf
         self._may_be_silent_until_ms: float = math.inf
-        """When the task wakes up. After that: when the time was read last."""
+        """The time at which the task wakes up. After that, the time of the last reading."""
         self._wake = trio.Event()
 
     def now(self) -> Now:
@@ -58,7 +58,7 @@ class Timekeeper:
         return now_ms
 
     def wake(self) -> None:
-        """The task looks again at what is due, and at how long it may sleep."""
+        """Wakes the task, which carries out what is due and computes its next sleep."""
         self._wake.set()
 
     async def run(self, settle: Callable[[], None], next_deadline_ms: Callable[[], int | None]) -> None:
