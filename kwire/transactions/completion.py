@@ -4,8 +4,8 @@ An id changes only with its record: a failed append changes nothing. Between a P
 the machine requests the transaction's markers, with growing pauses, until all of them are reported. It does the same
 for a Prepare record without a Complete record that it finds at the start.
 
-Each id has one timer, which is enough: while its transaction is open, it aborts it after transaction.timeout.ms; while
-it is prepared, it requests the markers again.
+Each id needs only one timer: while its transaction is open, the timer aborts it after transaction.timeout.ms; while it
+is prepared, the timer requests the markers again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kwire.transactions.transaction import NewProducerId, TopicPartition, Transa
 log = logging.getLogger(__name__)
 
 Then: TypeAlias = Callable[[Step, ErrorCode], None]
-"""What follows an append, or its failure."""
+"""A callback after an append, with its error."""
 
 
 @attrs.define(eq=False)
@@ -39,7 +39,7 @@ class _Known:
     transaction: Transaction
     timer: Deadline = attrs.field(factory=Deadline)
     timed_start_ms: int | None = None
-    """When the transaction began whose end the timer stands for; None if it stands for none."""
+    """The start time of the open transaction for which the timer is set; None if there is none."""
 
 
 class Transactions:
@@ -80,7 +80,7 @@ class Transactions:
             known.timer.on_expiry = partial(self._due, known)
 
     def append(self, step: Step, transaction: Transaction, then: Then = ignore) -> None:
-        """Appends the id's new state, which then applies. Then calls `then`, with the error if it failed."""
+        """Appends the id's new state, and applies it on success. Then calls `then` with the error."""
         change = TransactionChange(transaction.transactional_id, transaction)
 
         def appended(step: Step, error: ErrorCode) -> None:
@@ -93,7 +93,7 @@ class Transactions:
 
         step.append([change.record(self.transaction_version())], appended)
 
-    # The way to the end
+    # Completion
 
     def resume(self, step: Step) -> None:
         """After the replay: completes prepared transactions, and sets the deadlines of open ones."""
@@ -110,7 +110,7 @@ class Transactions:
         self.prepare(step, fenced, failed)
 
     def prepare(self, step: Step, prepared: Transaction, failed: Then = ignore) -> None:
-        """A transaction is decided once its record is appended."""
+        """Appends the Prepare record, which decides the transaction, and then requests its markers."""
 
         def appended(step: Step, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
@@ -139,13 +139,13 @@ class Transactions:
             self._finish(step, known)
 
     def go_on(self, step: Step, transactional_id: str) -> None:
-        """Retries at once if the id waits for its next try."""
+        """Retries a prepared transaction at once, instead of after its pause."""
         known = self._known.get(transactional_id)
         if known is not None and known.transaction.is_prepared:
             self._finish(step, known)
 
     def _finish(self, step: Step, known: _Known) -> None:
-        """Requests what a prepared transaction still lacks: its markers, or the Complete record."""
+        """Requests the missing markers of a prepared transaction, or appends its Complete record."""
         if known.transaction.partitions:
             step.effects.append(WriteMarkers.of(known.transaction, self.coordinator_epoch))
             self._try_again_later(step, known)
@@ -188,7 +188,7 @@ class Transactions:
         self._timers.retry(known.timer, step.now.monotonic_ms)
 
     def _set_deadline(self, step: Step, known: _Known) -> None:
-        """Called once for each transaction. From then on the remaining time does not depend on the wall clock."""
+        """Sets the deadline of an open transaction once. After that it does not depend on the wall clock."""
         transaction = known.transaction
         deadline_ms = transaction.deadline_ms
         if deadline_ms is None:

@@ -13,8 +13,8 @@ class WriteMarkers(Effect):
     """Append the transaction's end marker to each of these partitions.
 
     The driver reports to `TransactionShard.markers_written` which partitions have it, or do not need it because their
-    topic was deleted. It tries each only once: the machine asks again for the partitions that were not reported. A
-    delayed marker could end the producer's next transaction, which has the same epoch if the transaction version is
+    topic was deleted. It tries each only once: the machine requests markers for unreported partitions again. A delayed
+    marker could end the producer's next transaction, which has the same epoch if the transaction version is
     below 2.
     """
 

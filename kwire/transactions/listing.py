@@ -23,15 +23,15 @@ class TransactionFilter:
     """Selects ids that satisfy every part; an empty part matches all ids."""
 
     states: frozenset[str] = frozenset()
-    """Names of states; unknown ones are satisfied by nothing."""
+    """Names of states; unknown ones match no id."""
     producer_ids: frozenset[int] = frozenset()
     duration_ms: int = -1
-    """Transactions that began more than so long ago. An id that never had one counts as well, as in Kafka."""
+    """Transactions older than this, in milliseconds, match. An id that never had one matches too, as in Kafka."""
     pattern: Pattern | None = None
 
     @classmethod
     def of(cls, request: ListTransactionsRequest) -> TransactionFilter:
-        """Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""
+        """Returns the filter of a request. Raises KafkaError(INVALID_REGULAR_EXPRESSION)."""
         return cls(
             frozenset(request.state_filters),
             frozenset(request.producer_id_filters),
@@ -62,7 +62,7 @@ def _pattern(text: str) -> Pattern:
 
 
 def described(transactional_id: str, transaction: Transaction | None) -> DescribedTransaction:
-    """While a transaction is prepared, its partitions are those that still lack their marker."""
+    """Describes an id. While a transaction is prepared, its partitions are those that still lack their marker."""
     if not transactional_id:
         return DescribedTransaction(error_code=ErrorCode.INVALID_REQUEST)
     if transaction is None:

@@ -1,7 +1,7 @@
-"""Asks the coordinators of transactions on other nodes about partitions of this one; drives `remote_partitions.py`.
+"""Sends requests about partitions of this node to transaction coordinators elsewhere; drives `remote_partitions.py`.
 
 An add that comes while the coordinator still completes the producer's last transaction is repeated for a short time, as
-in Kafka's `ReplicaManager`, so that the producer need not.
+in Kafka's `ReplicaManager`, so that the producer need not retry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kwire.transactions.remote_partitions import Asker, PartitionsRequest, Quest
 from kwire.transactions.transaction import TopicPartition
 
 FIRST_VERSION_FOR_BROKERS = 4
-"""Of AddPartitionsToTxn."""
+"""The first version of AddPartitionsToTxn that brokers send."""
 
 
 class RemoteCoordinators:

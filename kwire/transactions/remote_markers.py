@@ -1,11 +1,11 @@
-"""Markers for partitions that other nodes lead: which request carries which of them, and what an answer means.
+"""Markers for partitions that other nodes lead: combines them into requests, and interprets the responses.
 
-A pure machine. For each node one request is under way at most; what is wanted meanwhile goes into the next one, so the
-markers of many transactions share few requests. Each marker is sent once: if that fails, the transaction machine asks
-for it again, with its growing pauses, when the partition may have another leader. Kafka's
+A pure machine. For each node at most one request is under way. Markers added meanwhile go into the next one, so the
+markers of many transactions share few requests. Each marker is sent once: if that fails, the transaction machine
+requests it again, with its growing pauses, when the partition may have another leader. Kafka's
 `TransactionMarkerChannelManager` and `TransactionMarkerRequestCompletionHandler`.
 
-A marker that is wanted from another node now, or no longer, is forgotten here, and so an answer about it has no effect.
+A marker that is needed from another node now, or no longer, is removed here, and so a response about it has no effect.
 A late marker could end the producer's next transaction, which has the same epoch below transaction version 2.
 """
 
@@ -31,7 +31,7 @@ from kwire.transactions.transaction import TopicPartition
 log = logging.getLogger(__name__)
 
 MAX_PARTITIONS: Final = 10_000
-"""In one request."""
+"""The maximum number of partitions in one request."""
 
 NEEDLESS: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """With these errors no marker is needed: another coordinator or epoch has ended the transaction."""
@@ -48,7 +48,7 @@ _RETRIED_SILENTLY: Final = frozenset(
 )
 
 IsCurrent = Callable[[int, int], bool]
-"""Whether this node still coordinates a partition of `__transaction_state`, given by its index, in that epoch."""
+"""Returns True if this node still coordinates a partition of `__transaction_state` (its index) in that epoch."""
 
 
 @attrs.define(eq=False)
@@ -74,7 +74,7 @@ class _Wanted:
 
 @attrs.frozen(eq=False)
 class MarkersRequest:
-    """A request for a node, and what it is about."""
+    """A request for a node, and the markers that it carries."""
 
     node_id: int
     request: WriteTxnMarkersRequest
@@ -91,14 +91,14 @@ class Written:
 
 
 class RemoteMarkers:
-    """The markers that are wanted from other nodes."""
+    """The markers that other nodes have to write."""
 
     def __init__(self, is_current: IsCurrent) -> None:
         self._is_current = is_current
         self._wanted: dict[tuple[str, TopicPartition], _Wanted] = {}
-        """All of them, by transactional id and partition: those that wait, and those that are under way."""
+        """All markers by transactional id and partition: those that wait, and those that are under way."""
         self._waiting: dict[int, dict[tuple[str, TopicPartition], _Wanted]] = {}
-        """Those that wait for the next request, by node."""
+        """The markers that wait for the next request, by node."""
         self._busy: set[int] = set()
         """The nodes with a request under way."""
 
@@ -106,7 +106,7 @@ class RemoteMarkers:
         return bool(self._wanted)
 
     def want(self, index: int, marker: WriteMarkers, partition: TopicPartition, node_id: int) -> None:
-        """The partition, which `node_id` leads, lacks the marker. The same again changes nothing."""
+        """Adds a marker that a partition led by `node_id` lacks. Adding it again changes nothing."""
         key = (marker.transactional_id, partition)
         known = self._wanted.get(key)
         if known is not None:
@@ -117,16 +117,16 @@ class RemoteMarkers:
         self._waiting.setdefault(node_id, {})[key] = wanted
 
     def forget(self, transactional_id: str, partition: TopicPartition) -> None:
-        """The marker is no longer wanted from another node. It may be under way; then its answer has no effect."""
+        """Removes a marker that no other node has to write any more. If it is under way, the response has no effect."""
         key = (transactional_id, partition)
         known = self._wanted.pop(key, None)
         if known is not None:
             self._no_longer_waits(known)
 
     def next_request(self, node_id: int) -> MarkersRequest | None:
-        """The next request for that node; None while one is under way, or if nothing is wanted.
+        """Returns the next request for that node; None while one is under way, or if no marker waits.
 
-        Each is followed by `answered`.
+        Call `answered` after each.
         """
         waiting = self._waiting.get(node_id)
         if node_id in self._busy or not waiting:
@@ -146,8 +146,8 @@ class RemoteMarkers:
         return MarkersRequest(node_id, WriteTxnMarkersRequest(_markers(carried)), carried)
 
     def answered(self, sent: MarkersRequest, response: WriteTxnMarkersResponse | None) -> list[Written]:
-        """The outcome of a request. Without a response, or an error that may pass, the markers are wanted no longer
-        here, until the transaction machine asks for them again.
+        """Takes the outcome of a request. Without a response, or with a transient error, the markers are removed here
+        until the transaction machine requests them again.
         """
         self._busy.discard(sent.node_id)
         errors = {} if response is None else _errors(response)
@@ -190,7 +190,7 @@ def _is_done(error: int | None, wanted: _Wanted) -> bool:
 
 
 def _markers(carried: list[_Wanted]) -> list[WritableTxnMarker]:
-    """One for each transaction."""
+    """Returns one WritableTxnMarker for each transaction."""
     markers: dict[int, WritableTxnMarker] = {}
     topics: dict[tuple[int, str], WritableTxnMarkerTopic] = {}
     for wanted in carried:

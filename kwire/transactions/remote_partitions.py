@@ -1,11 +1,11 @@
-"""Partitions that this node leads, for transactions that another node coordinates: how it is asked, and what it says.
+"""Partitions that this node leads, for transactions that another node coordinates: its requests and their responses.
 
 A pure machine. The first batch of a transaction in a partition is appended only when the coordinator has added the
-partition to the transaction, or has confirmed that it is part of it. For each node one AddPartitionsToTxn is under way
-at most, and what is asked meanwhile goes into the next one. Kafka's `AddPartitionsToTxnManager`.
+partition to the transaction, or has confirmed that it is part of it. For each node at most one AddPartitionsToTxn is
+under way, and questions added meanwhile go into the next one. Kafka's `AddPartitionsToTxnManager`.
 
-A request names each transactional id once. What does not fit the entry of its id (another epoch, say) waits for the
-next request.
+A request has each transactional id once. A question that does not fit the entry of its id (another epoch, for example)
+waits for the next request.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kwire_protocol.messages.add_partitions_to_txn import (
 from kwire.transactions.transaction import TopicPartition
 
 MAX_WAITING: Final = 10_000
-"""Partitions that wait to be asked about at one node. Further ones are refused."""
+"""The maximum number of partitions that wait for one node. Further ones are refused."""
 MAX_PARTITIONS: Final = 1_000
-"""In one request."""
+"""The maximum number of partitions in one request."""
 
 
 class Asker(NamedTuple):
@@ -43,8 +43,8 @@ class Asker(NamedTuple):
 
 @attrs.define(eq=False)
 class Question:
-    """Whether a partition is part of the transaction. `until_ms`: how long an add is repeated, on the monotonic clock,
-    while the producer's last transaction is being completed.
+    """The question if a partition is part of the transaction. `until_ms`: the time on the monotonic clock until which
+    an add is repeated while the producer's last transaction is being completed.
     """
 
     asker: Asker
@@ -54,7 +54,7 @@ class Question:
 
 @attrs.frozen(eq=False)
 class PartitionsRequest:
-    """A request for a node, and what it is about."""
+    """A request for a node, and its questions."""
 
     node_id: int
     request: AddPartitionsToTxnRequest
@@ -62,25 +62,25 @@ class PartitionsRequest:
 
 
 class RemotePartitions:
-    """The partitions about which other nodes are asked."""
+    """The questions about partitions to other nodes."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, dict[Question, None]] = {}
-        """By node, in the order of the questions."""
+        """The waiting questions by node, in their order."""
         self._busy: set[int] = set()
         """The nodes with a request under way."""
 
     def ask(self, question: Question, node_id: int) -> None:
-        """Raises KafkaError(NETWORK_EXCEPTION) if too many wait for that node."""
+        """Adds a question. Raises KafkaError(NETWORK_EXCEPTION) if too many wait for that node."""
         waiting = self._waiting.setdefault(node_id, {})
         if len(waiting) >= MAX_WAITING:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {node_id} is asked about too many partitions")
         waiting[question] = None
 
     def next_request(self, node_id: int) -> PartitionsRequest | None:
-        """The next request for that node; None while one is under way, or if there is no question.
+        """Returns the next request for that node; None while one is under way, or if no question waits.
 
-        Each is followed by `answered`.
+        Call `answered` after each.
         """
         waiting = self._waiting.get(node_id)
         if node_id in self._busy or not waiting:
@@ -97,16 +97,16 @@ class RemotePartitions:
     def answered(
         self, sent: PartitionsRequest, response: AddPartitionsToTxnResponse | None
     ) -> list[tuple[Question, KafkaError | None]]:
-        """The outcome of a request: each question with its answer, None for yes.
+        """Takes the outcome of a request. Returns each question with its error, None for success.
 
-        Without a response it is NETWORK_EXCEPTION, after which the producer tries again.
+        Without a response it is NETWORK_EXCEPTION, after which the producer retries.
         """
         self._busy.discard(sent.node_id)
         if response is None:
             told = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {sent.node_id} did not answer")
             return [(question, told) for question in sent.questions]
         if response.error_code:
-            # A producer has no use for CLUSTER_AUTHORIZATION_FAILED, which is about this broker.
+            # CLUSTER_AUTHORIZATION_FAILED concerns this broker, so it does not help a producer.
             denied = response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             error = _error(ErrorCode.INVALID_TXN_STATE if denied else response.error_code, sent.node_id)
             return [(question, error) for question in sent.questions]
@@ -151,7 +151,7 @@ def _error(code: int | None, node_id: int) -> KafkaError | None:
     if code == ErrorCode.NONE:
         return None
     if code is None or code == ErrorCode.OPERATION_NOT_ATTEMPTED:
-        # The coordinator does not know another partition of the request yet.
+        # Another partition of the request is still unknown to the coordinator.
         return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {node_id} did not look at the partition")
     try:
         return KafkaError(ErrorCode(code))

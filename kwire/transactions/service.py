@@ -5,7 +5,7 @@ markers that they request in the partitions of a transaction: here, or by reques
 (`remote_markers.py`). A decision is as durable as flush.messages requires before its first marker is written: a power
 cut must not undo it after readers have seen it.
 
-Partitions of this node ask for their transactions here, too, also for ids that another node coordinates
+Partitions of this node verify their transactions here, too, also for ids that another node coordinates
 (`remote_coordinators.py`).
 """
 
@@ -48,7 +48,7 @@ from kwire.transactions.waiting import Joined, UntilEnded, WaitingForEnd
 
 log = logging.getLogger(__name__)
 
-# An unknown partition was deleted, and nobody can read what its marker would end.
+# An unknown partition was deleted, so no consumer can read what its marker would end.
 _NEEDLESS = NEEDLESS | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
@@ -83,7 +83,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         self._waiting = WaitingForEnd()
         self._patience_ms = config.add_partitions_to_txn_retry_backoff_max_ms
         self._remote_markers = RemoteMarkers(self._coordinates)
-        # Connections of their own: the answers to markers wait for replicas.
+        # Markers have their own connections, because their responses wait for replicas.
         self.peers = peers_of(metadata, "markers"), peers_of(metadata, "transactions")
         """The connections to other brokers."""
         for_markers, for_coordinators = self.peers
@@ -108,7 +108,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             response = await self.runtime.durable(index, future)
             if response.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return response
-            # It found no producer id, and has changed nothing.
+            # There was no producer id, and nothing has changed.
             await self._metadata.producer_ids.ready()
 
     async def add_partitions(
@@ -138,7 +138,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """See `TransactionShard.verify_partitions`."""
+        """Returns what `TransactionShard.verify_partitions` does."""
         _, shard, _ = self.runtime.find(transactional_id)
         return shard.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
 
@@ -213,7 +213,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         return None if leader_id in (NO_LEADER, self._metadata.node_id) else leader_id
 
     def _coordinates(self, index: int, coordinator_epoch: int) -> bool:
-        """Whether that partition of `__transaction_state` is coordinated here, in that epoch."""
+        """True if this node coordinates that partition of `__transaction_state` in that epoch."""
         shard = self.runtime.shard_at(index)
         return shard is not None and shard.coordinator_epoch == coordinator_epoch
 
@@ -243,26 +243,26 @@ class TransactionService(CoordinatorService[TransactionShard]):
         assert isinstance(effect, WriteMarkers)
         shard = self.runtime.shard_at(index)
         if shard is None:
-            return []  # an append of the same turn has failed, and its log dir with it
+            return []  # an append of the same step has failed, and so its log dir is offline
         decided = self.runtime.topic.when_committed(index)
         if decided is not None:
             if not decided.is_set:
                 decided.when_set(lambda: self._decided(index, effect.transactional_id, decided.value))
             return []
-        # In the same order each time: the simulation has to be repeatable.
+        # The order is always the same, so that simulations are repeatable.
         written = [partition for partition in sorted(effect.partitions) if self._write_marker(index, effect, partition)]
         return shard.markers_written(
             effect.transactional_id, effect.producer_id, effect.producer_epoch, written, now=self.runtime.now()
         )
 
     def _decided(self, index: int, transactional_id: str, error: KafkaError | None) -> None:
-        """The decision is durable, so its markers may be written; or that failed, and there is no coordinator."""
+        """Continues with the markers once the decision is durable. If that failed, there is no coordinator."""
         shard = self.runtime.shard_at(index)
         if shard is not None and error is None:
             self.runtime.perform(index, shard.go_on(transactional_id, now=self.runtime.now()))
 
     def _write_marker(self, index: int, marker: WriteMarkers, partition: TopicPartition) -> bool:
-        """Whether the marker is written and as durable as the partition's topic requires, or is not needed."""
+        """Returns True if the marker is written and as durable as the partition's topic requires, or not needed."""
         key = (marker.producer_id, marker.producer_epoch, partition)
         if key in self._uncommitted:
             return False
@@ -309,7 +309,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             self._marker_failed(partition, error)
 
     def _marker_failed(self, partition: TopicPartition, error: KafkaError) -> None:
-        """Logs it once until one is written there: each transaction tries again, with growing pauses."""
+        """Logs the error once until a marker is written there: each transaction retries, with growing pauses."""
         if partition not in self._without_markers:
             log.warning("markers cannot be written to %s-%d, which is tried again: %s", *partition, error)
             self._without_markers.add(partition)
@@ -319,10 +319,10 @@ class TransactionService(CoordinatorService[TransactionShard]):
             self._written(done.index, done.marker, done.partitions)
 
     def _written(self, index: int, marker: WriteMarkers, partitions: Collection[TopicPartition]) -> None:
-        """These partitions have the marker, as durable as they require."""
+        """Reports the partitions that have the marker, as durable as they require, to the shard."""
         shard = self.runtime.shard_at(index)
         if shard is None or shard.coordinator_epoch != marker.coordinator_epoch:
-            return  # it was unloaded meanwhile, and whoever coordinates the id now writes its own
+            return  # it was unloaded meanwhile, and the id's new coordinator writes its own markers
         effects = shard.markers_written(
             marker.transactional_id,
             marker.producer_id,

@@ -43,10 +43,10 @@ from kwire.transactions.transaction import (
 log = logging.getLogger(__name__)
 
 MAX_PARTITIONS = 100_000
-"""In one transaction. Its record has them all each time one is added, and a batch ends near a mebibyte."""
+"""The maximum number in one transaction. Each record has all of them, and a batch is limited to about a mebibyte."""
 
 MAX_ID_BYTES = 2**15 - 1
-"""Of a transactional id in UTF-8: what the record's key has room for."""
+"""The maximum size of a transactional id in UTF-8, which is the limit of the record's key."""
 
 MAX_RECORDS_PER_CLEANUP_BATCH = 1_000
 
@@ -68,7 +68,7 @@ class TransactionShard:
         self.coordinator_epoch = coordinator_epoch
         self._timers = Deadlines()
         self.next_deadline_ms = self._timers.next_deadline_ms
-        """Nothing is due before this time, and perhaps nothing is due then either."""
+        """The earliest time at which something may be due."""
         self._cleanup = Deadline(self._clean_up)
         self._transactions = Transactions(
             self._timers,
@@ -87,16 +87,16 @@ class TransactionShard:
         *,
         offset: int = -1,  # noqa: ARG002
     ) -> None:
-        """Replays one record. Raises ProtocolError or UnsupportedVersion on bytes we cannot read."""
+        """Replays one record. Raises ProtocolError or UnsupportedVersion if the bytes cannot be decoded."""
         change = read_record(key, value)
         if change is not None:
             self._transactions.apply(change)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """No record of this topic is part of a transaction."""
+        """Does nothing, since no record of this topic is part of a transaction."""
 
     def go_on(self, transactional_id: str, *, now: Now) -> list[Effect]:
-        """The obstacle to this id's markers is gone."""
+        """Retries this id's markers at once, since their obstacle is gone."""
         step = Step(now)
         self._transactions.go_on(step, transactional_id)
         return step.effects
@@ -109,13 +109,13 @@ class TransactionShard:
         return step.effects
 
     def expire(self, *, now: Now) -> list[Effect]:
-        """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""
+        """Handles what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""
         step = Step(now)
         self._timers.expire(step)
         return step.effects
 
     def appends_succeed(self) -> None:
-        """Appends have failed, and now one has succeeded: what waits for that is due."""
+        """Appends succeed again after failures: the work that waits for that is now due."""
         self._timers.appends_succeed()
 
     def unload(self, *, now: Now) -> list[Effect]:
@@ -128,7 +128,7 @@ class TransactionShard:
     # Producers
 
     def init_producer_id(self, request: InitProducerIdRequest, token: Token, *, now: Now) -> list[Effect]:
-        """For a producer with a transactional id. Replies with an InitProducerIdResponse.
+        """Initializes a producer with a transactional id. Replies with an InitProducerIdResponse.
 
         While a transaction is open or being completed, the reply is CONCURRENT_TRANSACTIONS and the client retries. An
         open transaction is aborted.
@@ -224,7 +224,7 @@ class TransactionShard:
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """NONE for those in the producer's transaction, TRANSACTION_ABORTABLE for the others, or one error for all."""
+        """Returns NONE for those in the producer's transaction, else TRANSACTION_ABORTABLE; or one error for all."""
         try:
             transaction = self._find(transactional_id)
             transaction.check_verification(producer_id, producer_epoch)
@@ -286,7 +286,7 @@ class TransactionShard:
         ]
 
     def list_transactions(self, wanted: TransactionFilter, *, now: Now) -> list[ListedTransaction]:
-        """Raises KafkaError if the filter's pattern takes too much work."""
+        """Returns the ids that the filter accepts. Raises KafkaError if its pattern takes too much work."""
         return [
             ListedTransaction(
                 transactional_id=transaction.transactional_id,
@@ -305,10 +305,10 @@ class TransactionShard:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return transaction
 
-    # Forgetting
+    # Removal
 
     def _clean_up(self, step: Step) -> None:
-        """Removes ids that have been unused for long."""
+        """Removes ids that were unused for transactional.id.expiration.ms."""
         before_ms = step.now.wall_ms - self.config.id_expiration_ms
         expired = [
             TransactionChange(transaction.transactional_id, None)

@@ -8,7 +8,7 @@
 
     CompleteCommit, CompleteAbort --(partitions)--> Ongoing, --(InitProducerId)--> Empty
 
-The Prepare record decides a transaction: whatever fails afterwards, its markers will be written.
+The Prepare record decides a transaction: its markers will be written even if something fails afterwards.
 
 Producer id and epoch identify the producer that may use the id. InitProducerId raises the epoch, and so fences the
 previous producer. With transaction version 2 (KIP-890) the end of each transaction raises it too, which fences a
@@ -37,14 +37,14 @@ NO_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
 
 MAX_EPOCH: Final = 2**15 - 1
-"""Never a producer's: it is what fences the one before it."""
+"""The epoch that is reserved for fencing. No producer gets it."""
 LAST_USABLE_EPOCH: Final = MAX_EPOCH - 1
 
 NO_TIMEOUT_MS: Final = 2**31 - 1
 """The time-out of a transaction that takes part in a two-phase commit: it waits for its coordinator (KIP-939)."""
 
 CLASSIC_VERSION: Final = 0
-"""What a client counts as that does not speak transaction version 2."""
+"""The transaction version of clients that do not support version 2."""
 EPOCH_BUMP_VERSION: Final = 2
 """The transaction.version with which the end of a transaction raises the epoch."""
 
@@ -52,7 +52,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 """Topic name and partition index."""
 
 NewProducerId: TypeAlias = Callable[[], int]
-"""Gives a producer id that was never used. May raise KafkaError."""
+"""Returns a producer id that was never used. May raise KafkaError."""
 
 
 class TransactionState(Enum):
@@ -82,27 +82,27 @@ class Transaction:
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    """While it is prepared it may be one above the last usable: the producer id is used up then."""
+    """The epoch. While prepared it may be one above the last usable: then the producer id is exhausted."""
     timeout_ms: int
     state: TransactionState
     last_update_ms: int
     partitions: frozenset[TopicPartition] = frozenset()
-    """While it is open, all of them; once it is prepared, those that still lack their marker."""
+    """All partitions while it is open; those that still lack their marker once it is prepared."""
     start_ms: int = NO_TIMESTAMP
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the latest change, whatever changed."""
+    """The producer id before the latest change of any field."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The producer id that will be the current one when the transaction is complete: the current one is used up."""
+    """The producer id after completion of the transaction, if the current one is exhausted."""
     next_producer_epoch: int = NO_EPOCH
-    """Of a prepared transaction that was taken over (KIP-939). Read and kept, never made."""
+    """The next epoch of a prepared transaction that was taken over (KIP-939). It is read and kept, never set."""
     client_version: int = CLASSIC_VERSION
-    """The transaction version of the client that changed it last."""
+    """The transaction version of the client that last changed it."""
     last_producer_epoch: int = NO_EPOCH
-    """The epoch before the current one, to tell retries by. It is not in the log, as in Kafka."""
+    """The epoch before the current one, to detect retries. It is not in the log, as in Kafka."""
 
     @classmethod
     def new(cls, transactional_id: str, producer_id: int, *, timeout_ms: int, now_ms: int) -> Transaction:
-        """An id's first use. The producer gets this id and epoch, whatever the client claimed."""
+        """Creates the state at an id's first use. The producer id and epoch that the client sent are ignored."""
         return cls(
             transactional_id,
             producer_id,
@@ -123,17 +123,17 @@ class Transaction:
 
     @property
     def is_idle(self) -> bool:
-        """No transaction is open or being completed."""
+        """True if no transaction is open or being completed."""
         return not self.is_open and not self.is_prepared
 
     @property
     def is_exhausted(self) -> bool:
-        """The producer id has no epochs left."""
+        """True if the producer id has no epochs left."""
         return self.producer_epoch >= LAST_USABLE_EPOCH
 
     @property
     def deadline_ms(self) -> int | None:
-        """When an open transaction is aborted; None if it never is."""
+        """The time at which an open transaction is aborted; None if it never is."""
         if not self.is_open or self.timeout_ms == NO_TIMEOUT_MS:
             return None
         return self.start_ms + self.timeout_ms
@@ -143,13 +143,13 @@ class Transaction:
     def check_initialization(self, expected: ProducerIdAndEpoch | None) -> None:
         """Raises KafkaError unless a producer with `expected` (KIP-360), or any producer (None), may begin.
 
-        As in Kafka, epochs are not checked while a transaction is open: the client is told to retry.
+        As in Kafka, epochs are not checked while a transaction is open: the client has to retry.
         """
         if self.is_prepared:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if expected is None or expected.producer_id == self.producer_id:
             return
-        # It may have had an answer with a new producer id that it did not see.
+        # The response with a new producer id may have been lost.
         if expected.producer_id == self.previous_producer_id and expected.epoch >= LAST_USABLE_EPOCH:
             return
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
@@ -157,7 +157,7 @@ class Transaction:
     def initialized(
         self, expected: ProducerIdAndEpoch | None, *, timeout_ms: int, new_producer_id: NewProducerId, now_ms: int
     ) -> Transaction:
-        """Ready for a producer, with an epoch that fences the previous one; no transaction is open."""
+        """Returns the state for a new producer, with an epoch that fences the previous one; no transaction is open."""
         if self.is_exhausted and (expected is None or expected.epoch == self.producer_epoch):
             last = NO_EPOCH if expected is None else self.producer_epoch
             producer_id, epoch = new_producer_id(), 0
@@ -166,7 +166,7 @@ class Transaction:
         elif expected.epoch == self.producer_epoch:
             producer_id, epoch, last = self.producer_id, self.producer_epoch + 1, self.producer_epoch
         elif expected.epoch == self.last_producer_epoch:
-            # A retry of a bump that was answered. A new producer would have made that epoch unknown here.
+            # This is a retry of a bump that was answered. A new producer would have reset `last_producer_epoch`.
             producer_id, epoch, last = self.producer_id, self.producer_epoch, self.last_producer_epoch
         else:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
@@ -182,7 +182,7 @@ class Transaction:
         )
 
     def fenced(self, version: int, *, new_producer_id: NewProducerId, now_ms: int) -> Transaction:
-        """The open transaction will be aborted, and its producer's epoch is no longer valid."""
+        """Returns the state prepared to abort the open transaction; its producer's epoch is no longer valid."""
         if version >= EPOCH_BUMP_VERSION:
             return self._prepared_with_bump(False, version, new_producer_id, now_ms)
         return self._prepared(
@@ -200,8 +200,8 @@ class Transaction:
         version: int,
         now_ms: int,
     ) -> Transaction:
-        """With these partitions in the transaction, which begins if none is open; itself if they are already in it."""
-        # Before the producer's id: a client may have been told of the next one before it is the current one.
+        """Adds the partitions to the transaction, which begins if none is open. Returns itself if they are in it."""
+        # This comes before the check of the producer id: a client may have the next one before it is the current one.
         if self.is_prepared:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         self._check_producer(producer_id, producer_epoch)
@@ -239,12 +239,12 @@ class Transaction:
         new_producer_id: NewProducerId,
         now_ms: int,
     ) -> Transaction:
-        """Prepared to commit or abort; itself if it has already ended that way."""
+        """Returns the state prepared to commit or abort; itself if it has already ended that way."""
         if version < EPOCH_BUMP_VERSION:
             return self._ended_classic(producer_id, producer_epoch, committed, now_ms)
         if self.is_prepared:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        # Of the previous end, whose answer (an epoch more, or a new producer id) the producer did not get.
+        # The previous end is retried if its response (an epoch more, or a new producer id) was lost.
         is_retry_over_exhaustion = (
             producer_id == self.previous_producer_id
             and producer_epoch == LAST_USABLE_EPOCH
@@ -257,13 +257,13 @@ class Transaction:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         if is_retry:
             return self._check_outcome(committed)
-        # A producer of version 2 may abort what has no partitions: it does not know whether the first one got there.
+        # A producer of version 2 may abort without partitions: it cannot know if its first one was added.
         if committed and not self.is_open:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return self._prepared_with_bump(committed, version, new_producer_id, now_ms)
 
     def _ended_classic(self, producer_id: int, producer_epoch: int, committed: bool, now_ms: int) -> Transaction:
-        """Before transaction version 2: the epoch stays, so any number of retries get the same answer."""
+        """Like `ended`, before transaction version 2: the epoch stays, so all retries get the same response."""
         self._check_producer(producer_id, producer_epoch)
         if self.is_prepared:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -275,10 +275,10 @@ class Transaction:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return self
 
-    # The end of an end
+    # Completion
 
     def without(self, partitions: Iterable[TopicPartition]) -> Transaction:
-        """Prepared, with the markers written in these partitions."""
+        """Returns the prepared state after the markers were written in these partitions."""
         return attrs.evolve(self, partitions=self.partitions.difference(partitions))
 
     @property
@@ -289,7 +289,7 @@ class Transaction:
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     def completed(self, *, now_ms: int) -> Transaction:
-        """Complete: prepared before, and now all markers are written."""
+        """Returns the complete state, after all markers of a prepared transaction were written."""
         producer = self.next_producer
         committed = self.state is TransactionState.PREPARE_COMMIT
         return self._becomes(

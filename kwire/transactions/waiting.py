@@ -1,8 +1,8 @@
 """Batches that wait to join a producer's next transaction while the markers of its last one are written.
 
-A producer learns that its transaction is decided before the markers are written, and may send its next batch at once.
-Instead of making the producer back off, the batch waits for a short time, as in Kafka's `ReplicaManager`. Kafka polls;
-here the batch is woken. Times are of the monotonic clock.
+A producer gets the response of its EndTxn before the markers are written, and may send its next batch at once. Instead
+of making the producer back off, the batch waits for a short time, as in Kafka's `ReplicaManager`. Kafka polls; here the
+batch is woken. Times are of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.runtime.futures import Future
 
 Joined: TypeAlias = Future[KafkaError | None] | None
-"""None if it has joined the transaction, else a future that tells when it has, or why it has not."""
+"""None if the batch has joined the transaction; else a future of None when it has, or of the error."""
 
 
 class UntilEnded(Future[KafkaError | None]):
@@ -34,7 +34,7 @@ class UntilEnded(Future[KafkaError | None]):
             self.set(KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS))
 
     def go_on(self) -> None:
-        """The last transaction has ended."""
+        """Tries to join again, since the last transaction has ended."""
         if self.is_set:
             return
         try:
@@ -53,7 +53,7 @@ class UntilEnded(Future[KafkaError | None]):
 
 
 class WaitingForEnd:
-    """By transactional id. No entry stays longer than its timeout, whether or not a caller still waits."""
+    """The waiting batches by transactional id. No entry stays after its timeout, even if no caller waits."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[UntilEnded]] = {}
