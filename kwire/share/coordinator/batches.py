@@ -1,15 +1,15 @@
 """Combines state batches: each offset has the state of the highest rank that was ever written for it.
 
 The rank is the delivery count, then the delivery state. So writes may be repeated, and their order does not matter, as
-long as the leader never takes a delivery back. What lies below the start offset is cut off. Batches that adjoin and
-have the same state become one. Kafka's `PersisterStateBatchCombiner`, except:
+long as the leader never undoes a delivery. Offsets below the start offset are cut off. Adjacent batches of the same
+state are merged. Kafka's `PersisterStateBatchCombiner`, except:
 
 * A batch whose last offset is before its first holds no offset, and is dropped. Kafka stores one such batch, and never
   returns from combining two.
-* Kafka leaves a few adjoining batches of the same state apart, depending on the order of its steps.
+* Kafka leaves a few adjacent batches of the same state apart, depending on the order of its steps.
 
 A state has thousands of batches at most, and a write usually touches the last of them. So only the batches that a
-write meets are combined; the others are copied.
+write overlaps or adjoins are combined; the others are copied.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ _first_offset: Final = attrgetter("first_offset")
 def combined(
     so_far: Sequence[StateBatch], written: Iterable[StateBatch], start_offset: int = UNINITIALIZED_START_OFFSET
 ) -> tuple[StateBatch, ...]:
-    """`so_far` is sorted and disjoint, as is the result; `written` may be in any order, and overlap.
+    """Returns the combined batches. `so_far` is sorted and disjoint, as is the result; `written` may be in any order,
+    and overlap.
 
-    Takes O(written x log(written)), and the same of what `written` meets in `so_far`.
+    Takes O(written x log(written)), and the same for the batches of `so_far` that `written` overlaps or adjoins.
     """
     new = [batch for batch in written if batch.first_offset <= batch.last_offset]
     if start_offset != UNINITIALIZED_START_OFFSET:
-        # Being sorted, it is cut where the start offset would stand.
+        # Since it is sorted, only the batch at the start offset can be cut.
         kept = bisect_left(so_far, start_offset, key=_last_offset)
         so_far, new = (*_cut(so_far[kept : kept + 1], start_offset), *so_far[kept + 1 :]), _cut(new, start_offset)
     if not new:
         return tuple(so_far)
-    # Neighbours are met as well: they may have the same state.
+    # Adjacent batches are included: they may have the same state.
     lowest = bisect_left(so_far, min(batch.first_offset for batch in new) - 1, key=_last_offset)
     above = bisect_left(so_far, max(batch.last_offset for batch in new) + 2, key=_first_offset)
     met = [*so_far[lowest:above], *new]
@@ -57,7 +58,7 @@ def _cut(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
 
 
 def _swept(batches: list[StateBatch]) -> list[StateBatch]:
-    """Goes through the offsets at which something may change; of what is there, the highest rank counts."""
+    """Sweeps the offsets at which batches begin or end. Of overlapping batches, the highest rank counts."""
     batches.sort(key=_first_offset)
     edges = sorted({edge for batch in batches for edge in (batch.first_offset, batch.last_offset + 1)})
     result: list[StateBatch] = []

@@ -1,10 +1,10 @@
 """The five requests of the share coordinator. They differ in their fields, but have one shape:
 
-    request   group id, topics:  topic id, partitions: the partition, and what is asked of it
-    response  results: topic id, partitions: the partition, an error, and what is answered
+    request   group id, topics:  topic id, partitions: the partition, and its parameters
+    response  results: topic id, partitions: the partition, an error, and its result
 
-So they are passed on, divided and put together by the same code. The messages are imported when the first one is
-needed: most brokers have no share groups.
+So they are forwarded, split and combined by the same code. The messages are imported when the first one is needed: most
+brokers have no share groups.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Asked: TypeAlias = Any
 Result: TypeAlias = Any
 """A PartitionResult of a response."""
 Results: TypeAlias = Mapping[Uuid, Mapping[int, Result]]
-"""By topic id and partition."""
+"""The results by topic id and partition."""
 
 
 class _Classes(NamedTuple):
@@ -44,13 +44,13 @@ class Kind:
     """One of the requests."""
 
     name: str
-    """Of the method of `ShareStateShard`."""
+    """The name of the method of `ShareStateShard`."""
     module: str
-    """Of kwire_protocol.messages."""
+    """The name of the module in kwire_protocol.messages."""
     message: str
     """The name of the API, with which the names of request and response begin."""
     part: str
-    """What the names of their parts begin with."""
+    """The prefix of the names of their parts."""
 
     @cached_property
     def _classes(self) -> _Classes:
@@ -71,7 +71,7 @@ class Kind:
         return self._classes.partition_result(partition, error.code, message)
 
     def all_refused(self, request: Any, error: KafkaError) -> Any:
-        """The response if nothing of the request is done."""
+        """Returns the response that refuses the whole request."""
         return self.response(
             {
                 topic.topic_id: {asked.partition: self.refused(asked.partition, error) for asked in topic.partitions}
@@ -88,7 +88,7 @@ SUMMARIZE: Final = Kind("summarize", "read_share_group_state_summary", "ReadShar
 
 
 def result_of(response: Any, key: SharePartitionKey) -> Result | None:
-    """What a response says of a share-partition; None if nothing."""
+    """Returns a response's result for a share-partition; None if it has none."""
     found: Iterable[Result] = (
         result
         for topic in response.results
@@ -100,7 +100,7 @@ def result_of(response: Any, key: SharePartitionKey) -> Result | None:
 
 
 def error_of(result: Result) -> KafkaError | None:
-    """The error of a result, also if this broker does not know its code."""
+    """Returns the error of a result; UNKNOWN_SERVER_ERROR for an unknown code."""
     if result.error_code == ErrorCode.NONE:
         return None
     try:

@@ -1,14 +1,14 @@
-"""The share coordinators, for this broker's own share-partitions and groups: wherever they are in the cluster.
+"""The client of share coordinators anywhere in the cluster, for this broker's own share-partitions and groups.
 
 A share-partition's coordinator is found as by FindCoordinator. If it is this broker, it is called directly. Another one
-gets a request (`remote_states.py`); what several share-partitions of a group want in one turn of the event loop, or
-while a request is under way, shares a request. While there is no coordinator, or it loads, or it cannot be reached, the
-question is repeated, with pauses that grow. Every request can be repeated without harm: a write says what is so, not
-what changes. Kafka's `DefaultStatePersister`.
+gets a request (`remote_states.py`). Several share-partitions of a group share a request if they need one in the same
+turn of the event loop, or while another is under way. While there is no coordinator, or it loads, or it cannot be
+reached, the question is repeated, with growing pauses. Every request is idempotent: a write has the new state, not a
+difference. Kafka's `DefaultStatePersister`.
 
-Everything is bounded. A question is asked MAX_ATTEMPTS times and for PATIENCE_MS at most; each attempt ends with the
+Everything is bounded. A question is sent at most MAX_ATTEMPTS times and for PATIENCE_MS; each attempt ends with the
 time-out of a request, or, on this broker, when its replicas answer or leave the ISR. A caller that is closed while it
-waits asks no more, but what it has asked may be done.
+waits sends no more, but requests already sent may be carried out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 
 MAX_WRITES_WAITING: Final = 1_000
-"""Writes to one share-partition that wait for an earlier one."""
+"""The maximum number of writes to one share-partition that wait for an earlier one."""
 
 _PASSING: Final = frozenset(
     {
@@ -46,20 +46,20 @@ _PASSING: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""After these the question is repeated."""
+"""The errors after which a question is repeated."""
 
 
 class Persister(Protocol):
-    """What a leader of share-partitions, and a coordinator of share groups, needs of the share coordinators.
+    """The client of share coordinators that leaders of share-partitions and coordinators of share groups need.
 
-    The errors that remain are those of the requests, and the ones that pass, if they did not pass in time. Each method
-    is a coroutine that awaits futures (`kwire.runtime.futures`).
+    The errors are those of the requests, and transient ones that did not pass in time. Each method is a coroutine that
+    awaits futures (`kwire.runtime.futures`).
     """
 
     async def initialize(
         self, group_id: str, topics: Mapping[Uuid, Sequence[tuple[int, int, int]]]
     ) -> dict[tuple[Uuid, int], ErrorCode]:
-        """Begins states: of partition, state epoch, start offset (-1: its leader chooses it)."""
+        """Initializes states, each given as (partition, state epoch, start offset); -1: its leader chooses it."""
 
     async def read(self, group_id: str, topic_id: Uuid, partition: int, leader_epoch: int) -> ShareState:
         """The state, for a leader of that epoch: older ones are fenced from then on.
@@ -86,16 +86,16 @@ class Persister(Protocol):
         """
 
     async def delete(self, group_id: str, topics: Mapping[Uuid, Sequence[int]]) -> dict[tuple[Uuid, int], ErrorCode]:
-        """Deletes states by partition; also a success where there is none."""
+        """Deletes states by partition. A state that does not exist counts as deleted."""
 
     async def read_summary(
         self, group_id: str, topics: Mapping[Uuid, Sequence[tuple[int, int]]]
     ) -> dict[tuple[Uuid, int], ShareStateSummary]:
-        """Summaries: of partition and leader epoch (which is not checked)."""
+        """Returns summaries. `topics` has (partition, leader epoch); the epoch is not checked."""
 
 
 class CoordinatorPersister:
-    """A `Persister` that asks the coordinators of the cluster. `peers` is for nothing else."""
+    """A `Persister` that sends requests to the coordinators of the cluster. `peers` is used for nothing else."""
 
     def __init__(self, service: ShareStateService, peers: Peers, clock: Clock) -> None:
         self._service = service
@@ -105,7 +105,7 @@ class CoordinatorPersister:
         self._sender = Sender(peers, self._next_request, self._answered)
         self._futures: dict[Question, Future[Result]] = {}
         self._writes: dict[SharePartitionKey, deque[tuple[Asked, Future[Result]]]] = {}
-        """The share-partitions that are being written, and the writes that wait for that."""
+        """The share-partitions that are being written, and the writes that wait for their turn."""
 
     async def initialize(
         self, group_id: str, topics: Mapping[Uuid, Sequence[tuple[int, int, int]]]
@@ -200,7 +200,7 @@ class CoordinatorPersister:
     async def _ask_all(
         self, kind: Kind, group_id: str, topics: Mapping[Uuid, Iterable[Asked]]
     ) -> list[tuple[SharePartitionKey, Result]]:
-        """All are asked before the first is waited for, so that they share requests."""
+        """Sends all questions before it awaits the first result, so that they share requests."""
         asked = [
             (key, begun(self._ask(kind, key, each)))
             for topic_id, partitions in topics.items()
@@ -254,9 +254,9 @@ class CoordinatorPersister:
     # The order of writes
 
     async def _in_turn(self, key: SharePartitionKey, asked: Asked) -> Result:
-        """The result of a write, which is asked for when the earlier ones are done.
+        """Returns the result of a write, which is sent when the earlier ones are done.
 
-        One after the other, because one that is repeated would otherwise put back the start offset of the next.
+        Writes are sent one after the other, because a repeated one would otherwise reset the start offset of the next.
         """
         future: Future[Result] = Future()
         waiting = self._writes.get(key)
@@ -269,22 +269,22 @@ class CoordinatorPersister:
         waiting.append((asked, future))
         try:
             return await future
-        except GeneratorExit:  # the caller is gone
+        except GeneratorExit:  # the caller was closed
             if (asked, future) in waiting:
                 waiting.remove((asked, future))
             raise
 
     async def _write_all(self, key: SharePartitionKey, asked: Asked, future: Future[Result]) -> None:
-        """The write, and all that come to wait for it. Its own coroutine, so that no caller that goes holds others up.
+        """Sends the write, and all that wait for it, in its own coroutine: a closed caller does not block others.
 
-        Nor does anything happen when a broker that has ended is forgotten in the middle of it.
+        It has no effect either when a stopped broker is garbage-collected in the middle of it.
         """
         waiting = self._writes[key]
         while True:
             future.set(await self._ask(WRITE, key, asked))
             if not waiting:
                 break
-            # In a turn of its own: it may end at once, and so the next, and so on.
+            # Each write has its own turn of the event loop, since many in a row may complete at once.
             await self._peers.loop.next_turn()
             if not waiting:
                 break

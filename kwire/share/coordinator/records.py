@@ -3,11 +3,11 @@
 A key is an int16 kind, then group id, topic id and partition. A value is an int16 version, 0, then its fields.
 
     0  ShareSnapshot: the whole state. Without a value it is a tombstone, for a state that was deleted.
-    1  ShareUpdate: what has changed since the last snapshot or update; it has no state epoch. A start offset or a
-       leader epoch of -1 stands for the one before it. Its batches are combined with those so far.
+    1  ShareUpdate: the changes since the last snapshot or update; it has no state epoch. A start offset or a leader
+       epoch of -1 stands for the one before it. Its batches are combined with those so far.
 
-Kinds that are not known are skipped. The topic is not compacted: what precedes the last snapshot of every
-share-partition is deleted (`effects.Prune`).
+Unknown kinds are skipped. The topic is not compacted: records before the last snapshots of all share-partitions are
+deleted (`effects.Prune`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Update:
 
     key: SharePartitionKey
     snapshot_epoch: int
-    """Of the snapshot that it belongs to."""
+    """The epoch of the snapshot to which it belongs."""
     leader_epoch: int
     start_offset: int
     delivery_complete_count: int
@@ -100,7 +100,7 @@ class Update:
         return key.getvalue(), value.getvalue()
 
     def applied_to(self, state: StoredState | None) -> StoredState:
-        """The state after it. Without a state before it, its snapshot is pruned already: another one will follow."""
+        """Returns the state after it. Without a state before it, its snapshot was pruned, and another one follows."""
         if state is None:
             return StoredState(
                 snapshot_epoch=self.snapshot_epoch,
@@ -124,7 +124,7 @@ Change: TypeAlias = Snapshot | Update
 
 
 def read_record(key: bytes, value: bytes | None) -> Change | None:
-    """Decodes a record; None for kinds of keys that are not known, and for an update without a value.
+    """Decodes a record; None for unknown kinds of keys, and for an update without a value.
 
     Raises ProtocolError if the bytes are not a record, UnsupportedVersion if the value's version is newer than ours.
     """

@@ -1,7 +1,7 @@
-"""Share-partitions that other nodes coordinate: which requests they get, and what they say.
+"""Share-partitions that other nodes coordinate: the requests to these nodes, and their responses.
 
-A pure machine. A request is of one kind and about one group, so for each node, kind and group one request is under way
-at most, and what is asked meanwhile goes into the next one. Kafka's `PersisterStateManager`.
+A pure machine. A request has one kind and one group. So for each node, kind and group at most one request is under way,
+and questions added meanwhile go into the next one. Kafka's `PersisterStateManager`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kwire.share.coordinator.kinds import Asked, Kind, Result, result_of
 from kwire.share.coordinator.state import SharePartitionKey
 
 MAX_WAITING: Final = 10_000
-"""Questions for one node that were not sent yet. Further ones are refused."""
+"""The maximum number of questions for one node that wait to be sent. Further ones are refused."""
 MAX_PARTITIONS: Final = 1_000
-"""In one request."""
+"""The maximum number of share-partitions in one request."""
 MAX_REQUESTS: Final = 20
-"""Under way to one node."""
+"""The maximum number of requests under way to one node."""
 
 Subject: TypeAlias = tuple[Kind, str]
 """The kind and the group of a request."""
@@ -29,7 +29,7 @@ Subject: TypeAlias = tuple[Kind, str]
 
 @attrs.define(eq=False)
 class Question:
-    """What is asked of one share-partition."""
+    """The part of a request for one share-partition."""
 
     kind: Kind
     key: SharePartitionKey
@@ -38,7 +38,7 @@ class Question:
 
 @attrs.frozen(eq=False)
 class StatesRequest:
-    """A request for a node, and what it is about."""
+    """A request for a node, and its questions."""
 
     node_id: int
     subject: Subject
@@ -50,7 +50,7 @@ class StatesRequest:
 class _Node:
     waiting: dict[Subject, list[Question]] = attrs.field(factory=dict)
     count: int = 0
-    """Of the questions that wait."""
+    """The number of waiting questions."""
     busy: set[Subject] = attrs.field(factory=set)
 
 
@@ -61,7 +61,7 @@ class RemoteStates:
         self._nodes: dict[int, _Node] = {}
 
     def ask(self, question: Question, node_id: int) -> None:
-        """Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if too many wait for that node."""
+        """Adds a question. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if too many wait for that node."""
         node = self._nodes.setdefault(node_id, _Node())
         if node.count >= MAX_WAITING:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} is asked too much")
@@ -69,9 +69,9 @@ class RemoteStates:
         node.waiting.setdefault((question.kind, question.key.group_id), []).append(question)
 
     def next_request(self, node_id: int) -> StatesRequest | None:
-        """A request for that node; None if there is nothing to ask, or enough is under way.
+        """Returns a request for that node; None if no question waits, or MAX_REQUESTS are under way.
 
-        Each is followed by `answered`.
+        Call `answered` after each.
         """
         node = self._nodes.get(node_id)
         if node is None or len(node.busy) >= MAX_REQUESTS:
@@ -82,7 +82,7 @@ class RemoteStates:
         taken: dict[SharePartitionKey, Question] = {}
         left: list[Question] = []
         for question in node.waiting.pop(subject):
-            # A share-partition is named once in a request.
+            # A share-partition occurs once in a request.
             if question.key in taken or len(taken) == MAX_PARTITIONS:
                 left.append(question)
             else:
@@ -98,9 +98,9 @@ class RemoteStates:
         return StatesRequest(node_id, subject, kind.request(group_id, topics), list(taken.values()))
 
     def answered(self, sent: StatesRequest, response: Any | None) -> list[tuple[Question, Result]]:
-        """The outcome of a request: each question with its result.
+        """Takes the outcome of a request. Returns each question with its result.
 
-        What was not answered is COORDINATOR_NOT_AVAILABLE. It may have been done all the same.
+        Questions without an answer are COORDINATOR_NOT_AVAILABLE. They may have been carried out anyway.
         """
         node = self._nodes[sent.node_id]
         node.busy.discard(sent.subject)

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PARTITIONS_PER_TURN: Final = 500
-"""Of one request, before other work has a turn."""
+"""The number of partitions of one request that are handled before other work gets a turn."""
 
 
 class ShareStateService(CoordinatorService["ShareStateShard"]):
-    """`answer` is for requests of any broker, `answer_one` for what this broker asks itself.
+    """`answer` is for requests of any broker, `answer_one` for this broker's own questions.
 
-    Both wait until what was recorded is committed. What cannot be answered has an error in its own result.
+    Both wait until the appended records are committed. A partition that fails has an error in its own result.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
         self._loop = metadata.loop
         self._clock = clock
         self.requests: Counter[str] = Counter()
-        """How many share-partitions were asked about, by the kind's name."""
+        """The number of share-partitions in requests, by the name of the kind."""
         self.write_times = Durations()
         self._write_timeout_ms = config.share_coordinator_write_timeout_ms
 
@@ -73,7 +73,7 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
             return None if found is None else len(found.partitions)
 
         def make_shard(_index: int) -> ShareStateShard:
-            # Most brokers have none, and need not load its messages.
+            # Most brokers have no share states, and need not import these messages.
             from kwire.share.coordinator.shard import ShareStateShard
 
             return ShareStateShard(shard_config, partition_count=partition_count)
@@ -81,7 +81,7 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
         self.runtime = CoordinatorRuntime(topic, clock, "share states", make_shard, self._do_other)
 
     async def answer(self, kind: Kind, request: Any) -> Any:
-        """The response to a whole request. It is empty, as Kafka's, without a group id or without any partition."""
+        """Returns the response to a whole request. Like Kafka's, it is empty without a group id or any partition."""
         if not request.group_id or not all(topic.partitions for topic in request.topics):
             return kind.response({})
         began_ms = self._clock.monotonic_ms()
@@ -96,7 +96,7 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
                 if result.error_code == ErrorCode.NONE:
                     waiting.setdefault(index, []).append(key)
                 await slices.after(1)
-        # All that was appended is waited for together.
+        # All appended records are awaited together.
         until_ms = self._clock.monotonic_ms() + self._write_timeout_ms
         for index, future in [(index, self._when_committed(index)) for index in waiting]:
             error = await self._outcome(future, until_ms)
@@ -123,11 +123,12 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
             self.write_times.add(self._clock.monotonic_ms() - began_ms)
 
     def other_topic_deleted(self, topic: str, topic_id: Uuid) -> None:  # noqa: ARG002
-        """Deletes the states of its partitions."""
+        """Deletes the states of the topic's partitions."""
         self.runtime.for_each(lambda shard, now: shard.forget_topics({topic_id}, now=now))
 
     def _perform(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> tuple[int, Result]:
-        """The result as it is once the records behind it are committed, and the partition that has those."""
+        """Returns the partition of `__share_group_state` (-1 on an error), and the result, valid once its records are
+        committed."""
         try:
             index, shard, now = self.runtime.find(key.text)
         except KafkaError as error:
@@ -163,7 +164,7 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
         try:
             self._partitions.find(name, index).delete_records_before(effect.before_offset, now_ms=self._clock.now_ms())
         except KafkaError as error:
-            # What is not replicated yet cannot be deleted yet.
+            # Records that are not replicated yet cannot be deleted yet.
             log.debug("%s-%d is not pruned before %d for now: %s", name, index, effect.before_offset, error)
             return shard.pruned(effect.before_offset, done=False, now=self.runtime.now())
         return shard.pruned(effect.before_offset, done=True, now=self.runtime.now())

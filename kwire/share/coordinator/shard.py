@@ -8,15 +8,14 @@ send, records to delete. It neither waits nor reads a clock, so a test of it is 
     end:     unload(now), and no call after it
 
 A group's coordinator initializes a share-partition. Its leader reads the state when it begins, which records its
-leader epoch, and then writes what changes. Two epochs fence what is obsolete:
+leader epoch, and then writes changes. Two epochs fence obsolete requests:
 
-* The leader epoch: a leader that was replaced reads and writes no more (FENCED_LEADER_EPOCH).
-* The state epoch: whoever has not seen that the group's offsets were reset does not write (FENCED_STATE_EPOCH).
+* The leader epoch: a leader that was replaced can neither read nor write (FENCED_LEADER_EPOCH).
+* The state epoch: a leader with the state from before a reset of the group's offsets cannot write (FENCED_STATE_EPOCH).
 
-Both are compared with the highest seen so far, and -1 skips the comparison. A reset has leader epoch 0 in its record,
-but the highest stays in memory. The names and rules are those of Kafka 4.3's `ShareCoordinatorShard`; only the updates
-since the last snapshot are counted otherwise: every snapshot begins anew, so that a replay of a pruned log counts the
-same.
+Both are compared with the highest one so far, and -1 skips the comparison. A reset has leader epoch 0 in its record,
+but the highest stays in memory. The names and rules are those of Kafka 4.3's `ShareCoordinatorShard`. Only the count of
+updates since the last snapshot differs: every snapshot resets it, so that a replay of a pruned log counts the same.
 """
 
 from __future__ import annotations
@@ -56,19 +55,20 @@ from kwire.share.coordinator.state import (
 log = logging.getLogger(__name__)
 
 MAX_GROUP_ID_BYTES: Final = 2**15 - 1
-"""In UTF-8: what a record's key has room for."""
+"""The maximum size of a group id in UTF-8, which is the limit of the record's key."""
 
 MAX_RECORDS_PER_APPEND: Final = 1_000
 MAX_BYTES_PER_APPEND: Final = 512 * 1024
-"""Of what the coordinator does by itself to many states. One record may be larger."""
+"""The maximum size of the appends of automatic changes to many states. One record may be larger."""
 
 MAX_COLD_STATES: Final = 1_000
 NEXT_COLD_STATES_MS: Final = 50
-"""So many idle states are recorded again at a time, and after a pause the next ones, between other work."""
+"""MAX_COLD_STATES idle states are recorded again at a time; this is the pause before the next ones."""
 
 MAX_BATCHES: Final = 50_000
-"""In a state or an update: near a mebibyte, which is what a record of Kafka's topics may have by default. A leader has
-a few thousand records in flight. Without this limit a state could grow until no snapshot of it can be recorded.
+"""The maximum number of batches in a state or an update. They are near a mebibyte, the default limit of a record in
+Kafka's topics. A leader has a few thousand records in flight. Without this limit a state could grow until no snapshot
+of it can be recorded.
 """
 
 NOT_INITIALIZED = "the share-partition has not been initialized"
@@ -76,21 +76,21 @@ NOT_INITIALIZED = "the share-partition has not been initialized"
 
 @attrs.define
 class _Entry:
-    """A share-partition: its state, and what is known beside it."""
+    """A share-partition: its state, and values that are kept in memory only."""
 
     state: StoredState
     leader_epoch: int
-    """The highest so far."""
+    """The highest leader epoch so far."""
     state_epoch: int
-    """The highest so far."""
+    """The highest state epoch so far."""
     updates: int
-    """Since the last snapshot."""
+    """The number of updates since the last snapshot."""
     snapshot_offset: int
-    """Where that is in the log; without one, the offset of the first update."""
+    """The offset of the last snapshot; without one, the offset of the first update."""
 
 
 class ShareStateShard:
-    """`partition_count` returns how many partitions a topic has; None if there is no such topic.
+    """`partition_count` returns the number of partitions of a topic; None if there is no such topic.
 
     The replies are the PartitionResult of each request's response.
     """
@@ -108,16 +108,16 @@ class ShareStateShard:
     # Start, time, end
 
     def apply(self, key: bytes, value: bytes | None, producer_id: int = -1, *, offset: int) -> None:  # noqa: ARG002
-        """Replays one record. Raises ProtocolError or UnsupportedVersion on bytes that it cannot read."""
+        """Replays one record. Raises ProtocolError or UnsupportedVersion if the bytes cannot be decoded."""
         change = read_record(key, value)
         if change is not None:
             self._apply(change, offset)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """No record of this topic is part of a transaction."""
+        """Does nothing, since no record of this topic is part of a transaction."""
 
     def loaded(self, *, now: Now) -> list[Effect]:
-        """The replay is complete. Nothing is done at once: this node may not know the newest topics yet."""
+        """The replay is complete. No state is deleted at once: this node may not have the newest topics yet."""
         if self._entries:
             self._arm(self._cold, self.config.cold_snapshot_interval_ms, now)
         if self._needed_from() is not None:
@@ -125,21 +125,21 @@ class ShareStateShard:
         return []
 
     def next_deadline_ms(self) -> int | None:
-        """Nothing is due before this time."""
+        """Returns the time before which nothing is due."""
         return self._timers.next_deadline_ms()
 
     def expire(self, *, now: Now) -> list[Effect]:
-        """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""
+        """Handles what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""
         step = Step(now)
         self._timers.expire(step)
         return step.effects
 
     def appends_succeed(self) -> None:
-        """Appends have failed, and now one has succeeded: what waits for that is due."""
+        """Appends succeed again after failures: the work that waits for that is now due."""
         self._timers.appends_succeed()
 
     def unload(self, *, now: Now) -> list[Effect]:  # noqa: ARG002
-        """These states are coordinated elsewhere now. No request is pending: each is answered with its own append."""
+        """Another node coordinates these states now. No request is pending: each is answered with its own append."""
         self._entries.clear()
         self._timers.cancel(self._cold)
         self._timers.cancel(self._pruning)
@@ -150,7 +150,7 @@ class ShareStateShard:
     def initialize(
         self, key: SharePartitionKey, asked: initialize_share_group_state.PartitionData, token: Token, *, now: Now
     ) -> list[Effect]:
-        """Begins a state, or begins it anew with a higher or equal state epoch.
+        """Initializes a state, or resets it with a higher or equal state epoch.
 
         Errors: INVALID_REQUEST, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
         """
@@ -178,7 +178,7 @@ class ShareStateShard:
     def read(
         self, key: SharePartitionKey, asked: read_share_group_state.PartitionData, token: Token, *, now: Now
     ) -> list[Effect]:
-        """The state for a leader, whose leader epoch is recorded if it is new.
+        """Replies with the state for a leader, whose leader epoch is recorded if it is new.
 
         Errors: INVALID_REQUEST (not initialized, too), FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
         """
@@ -241,8 +241,9 @@ class ShareStateShard:
         *,
         now: Now,
     ) -> list[Effect]:
-        """Forgets a state and its epochs; a success without one, too. Errors: INVALID_REQUEST,
-        UNKNOWN_TOPIC_OR_PARTITION.
+        """Deletes a state and its epochs. It succeeds without a state too.
+
+        Errors: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION.
         """
 
         def decide() -> Iterator[Change]:
@@ -261,7 +262,7 @@ class ShareStateShard:
         *,
         now: Now,
     ) -> list[Effect]:
-        """Start offset, epochs and count. Nothing is fenced, and a state that is missing is no error.
+        """Replies with start offset, epochs and count. No leader is fenced, and a missing state is no error.
 
         Errors: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION.
         """
@@ -283,13 +284,13 @@ class ShareStateShard:
         return self._decided(decide, token, read_share_group_state_summary.PartitionResult, key, now, result)
 
     def forget_topics(self, topic_ids: Collection[Uuid], *, now: Now) -> list[Effect]:
-        """These topics were deleted, and so are the states of their partitions."""
+        """Deletes the states of the partitions of deleted topics."""
         step = Step(now)
         self._append(step, [Snapshot(key, None) for key in self._entries if key.topic_id in topic_ids])
         return step.effects
 
     def pruned(self, before_offset: int, *, done: bool, now: Now) -> list[Effect]:
-        """The outcome of a `Prune`, which is tried again if it failed."""
+        """Takes the outcome of a `Prune`, which is repeated if it failed."""
         if done:
             self._pruned_before = before_offset
         else:
@@ -307,7 +308,7 @@ class ShareStateShard:
         now: Now,
         result: object | None = None,
     ) -> list[Effect]:
-        """Appends what was decided, and then replies with `result`, or with `refused` of partition, error, message."""
+        """Appends the decided changes, then replies with `result`, or with `refused` of partition, error, message."""
         step = Step(now)
         try:
             changes = list(decide())
@@ -341,7 +342,7 @@ class ShareStateShard:
             delivery_complete_count,
             combined((), batches, start_offset),
         )
-        # A batch may divide one that is there, and not all do: only what may be too much is counted.
+        # A written batch may split an existing one, but need not: the exact count is taken only near the limit.
         if (
             len(entry.state.batches) + 2 * len(update.batches) > MAX_BATCHES
             and max(len(update.batches), len(update.applied_to(entry.state).batches)) > MAX_BATCHES
@@ -374,7 +375,7 @@ class ShareStateShard:
     # Records
 
     def _append(self, step: Step, changes: Iterable[Change]) -> None:
-        """Appends the changes, several at a time, and applies them when that is done."""
+        """Appends the changes in batches, and applies each batch once it is appended."""
         batch: list[Change] = []
         records: list[KeyedRecord] = []
         size = 0
@@ -393,7 +394,7 @@ class ShareStateShard:
 
     def _appended(self, changes: list[Change], step: Step, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
-            # What should have been deleted with its topic is found then.
+            # States of deleted topics that could not be deleted now are found then.
             self._arm(self._cold, self.config.cold_snapshot_interval_ms, step.now)
             return
         for offset, change in enumerate(changes, start=step.base_offset):
@@ -423,17 +424,17 @@ class ShareStateShard:
                 state_epoch = max(state_epoch, entry.state_epoch)
             self._entries[change.key] = _Entry(state, leader_epoch, state_epoch, 0, offset)
 
-    # What happens by itself
+    # Automatic work
 
     def _arm(self, timer: Deadline, interval_ms: int, now: Now) -> None:
         if timer.deadline_ms is None:
             self._timers.schedule(timer, now.monotonic_ms + interval_ms)
 
     def _look_at_cold_states(self, step: Step) -> None:
-        """Repeats states that were not recorded for long, so that what is before them in the log can be deleted.
+        """Repeats states that were not recorded for long, so that older records in the log can be deleted.
 
-        If there is none that a request has recorded since, the log does not grow, and everything stays as it is.
-        States of topics that do not exist are deleted: their end may have passed unseen between two coordinators.
+        If no request has recorded a state since, the log does not grow, and nothing is done. States of topics that do
+        not exist are deleted: the topic may have been deleted between two coordinators.
         """
         gone = {key.topic_id for key in self._entries if self._partition_count(key.topic_id) is None}
         changes: list[Change] = [Snapshot(key, None) for key in self._entries if key.topic_id in gone]
@@ -457,9 +458,9 @@ class ShareStateShard:
             step.effects.append(Prune(needed_from))
 
     def _needed_from(self) -> int | None:
-        """The offset of the first record that a replay needs. Kafka's `ShareCoordinatorOffsetsManager`.
+        """Returns the offset of the first record that a replay needs. Kafka's `ShareCoordinatorOffsetsManager`.
 
-        Each share-partition's last snapshot is needed, and what follows it. The last tombstone is kept, as in Kafka.
+        Each share-partition's last snapshot is needed, and all later records. The last tombstone is kept, as in Kafka.
         """
         if self._entries:
             return min(entry.snapshot_offset for entry in self._entries.values())

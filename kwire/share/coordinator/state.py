@@ -10,11 +10,11 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid, uuid_from_text, uuid_to_text
 
 UNINITIALIZED_START_OFFSET: Final = -1
-"""The leader has to find the start offset; in a write: the start offset does not change."""
+"""The start offset if the leader has to choose it; in a write, if it does not change."""
 NO_EPOCH: Final = -1
-"""In a request: the epoch is not checked."""
+"""The epoch in a request that is not checked."""
 NO_COUNT: Final = -1
-"""The number of completed deliveries is not known (KIP-1226)."""
+"""The number of completed deliveries if it is unknown (KIP-1226)."""
 
 
 class SharePartitionKey(NamedTuple):
@@ -26,12 +26,12 @@ class SharePartitionKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What FindCoordinator gets, and what is hashed to find the partition of `__share_group_state`."""
+        """The key in FindCoordinator, whose hash selects the partition of `__share_group_state`."""
         return f"{self.group_id}:{uuid_to_text(self.topic_id)}:{self.partition}"
 
     @classmethod
     def parse(cls, text: str) -> SharePartitionKey:
-        """The reverse of `text`; a group id may contain colons. Raises KafkaError(INVALID_REQUEST)."""
+        """Parses `text`; a group id may contain colons. Raises KafkaError(INVALID_REQUEST)."""
         group_id, *rest = text.rsplit(":", 2)
         if len(rest) < 2 or not group_id.strip():
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a share-partition is group:topic id:partition")
@@ -55,45 +55,45 @@ class StateBatch(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Of two states of one offset, the one of the higher rank is the later one."""
+        """The rank of the state: of two states of one offset, the one of the higher rank is the later one."""
         return self.delivery_count, self.delivery_state
 
 
 @attrs.frozen
 class StoredState:
-    """Everything that is stored of a share-partition. Kafka's `ShareGroupOffset`."""
+    """The whole stored state of a share-partition. Kafka's `ShareGroupOffset`."""
 
     snapshot_epoch: int
-    """Counts the snapshots."""
+    """The number of the snapshot."""
     state_epoch: int
-    """Grows when the group's offsets are reset: what a leader writes with an older one is obsolete."""
+    """The epoch that grows when the group's offsets are reset: writes of a leader with an older one are obsolete."""
     leader_epoch: int
-    """Of the last leader of the topic's partition that has read the state; 0 before the first."""
+    """The epoch of the last leader of the topic's partition that has read the state; 0 before the first."""
     start_offset: int
-    """Offsets below it are done."""
+    """The start offset. Records below it are done."""
     delivery_complete_count: int
-    """Records at or above the start offset that are done, or NO_COUNT."""
+    """The number of records at or above the start offset that are done, or NO_COUNT."""
     batches: tuple[StateBatch, ...] = ()
-    """Sorted and disjoint, none below the start offset; batches that adjoin differ in their states."""
+    """The batches, sorted and disjoint, none below the start offset; adjacent ones differ in their states."""
     created_ms: int = 0
-    """When the snapshot was made that begins this state: by a request."""
+    """The time of the last snapshot that a request has made."""
     written_ms: int = 0
-    """When the last snapshot was written. Later than `created_ms` if that one only repeated the state."""
+    """The time of the last snapshot. It is later than `created_ms` if that one only repeated the state."""
 
 
 @attrs.frozen
 class ShareState:
-    """What the leader of a share-partition begins with."""
+    """The state with which the leader of a share-partition begins."""
 
     state_epoch: int
     start_offset: int
-    """UNINITIALIZED_START_OFFSET if the leader has to choose it."""
+    """The start offset; UNINITIALIZED_START_OFFSET if the leader has to choose it."""
     batches: tuple[StateBatch, ...]
 
 
 @attrs.frozen
 class ShareStateSummary:
-    """What administration wants to know. A share-partition without a state has start offset -1 and epochs 0."""
+    """The summary for administrators. A share-partition without a state has start offset -1 and epochs 0."""
 
     state_epoch: int
     leader_epoch: int

@@ -1,4 +1,4 @@
-"""What a member says of the records that it has, and whether a request says it in a valid way."""
+"""The acknowledgements in a member's request, and the check that they are valid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AcknowledgementBatch:
     types: Sequence[int]
 
     def pieces(self) -> Iterator[tuple[int, int, int]]:
-        """(first offset, last offset, type) of neighbours of one type."""
+        """Yields (first offset, last offset, type) of each run of offsets with the same type."""
         if len(self.types) == 1:
             yield self.first_offset, self.last_offset, self.types[0]
             return
@@ -32,10 +32,10 @@ class AcknowledgementBatch:
 
 
 def check(batches: Sequence[AcknowledgementBatch], *, may_renew: bool) -> ErrorCode:
-    """INVALID_REQUEST if the batches of one partition are not valid, as in Kafka's KafkaApis; else NONE.
+    """Returns INVALID_REQUEST if the batches of one partition are not valid, as in Kafka's KafkaApis; else NONE.
 
     They must be in order, and each must have one type or as many as it has offsets. A batch may begin at the last
-    offset of the one before: that is found when the record has no lock any more. `may_renew` is the request's
+    offset of the one before: this is detected later, when the record has no lock any more. `may_renew` is the request's
     IsRenewAck, of version 2 and later.
     """
     highest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT

@@ -1,23 +1,23 @@
-"""What a fetch gets: the rules by which records of a share partition are acquired.
+"""The rules by which a fetch acquires records of a share partition.
 
-A fetch reads from `InFlight.next_fetch_offset` and brings batches of the log. Of what lies in their range it acquires,
-in the order of offsets, what is available again, and then what is new:
+A fetch reads batches of the log from `InFlight.next_fetch_offset`. In their range it acquires, in the order of offsets,
+records that are available again, and then new ones:
 
 * New records are acquired in whole batches of the log. The maximum number of records is reached with the batch that
   contains the last one of them. Several log batches become one batch in flight, or several of at least `batch_size`
-  records each. In record-limit mode (KIP-1206) the maximum is exact. Then what is left of the batch in flight is
-  available to the next fetch, with a delivery count of 0.
-* Of a batch in flight all that is available is acquired, in record-limit mode up to the maximum.
-* The number of offsets in flight is limited. The limit counts before a batch is acquired, so the last batch may exceed
-  it, and what lies below the end offset may always be acquired again.
+  records each. In record-limit mode (KIP-1206) the maximum is exact. Then the rest of the batch in flight is available
+  to the next fetch, with a delivery count of 0.
+* All available records of a batch in flight are acquired, in record-limit mode up to the maximum.
+* The number of offsets in flight is limited. The limit is checked before a batch is acquired, so the last batch may
+  exceed it, and records below the end offset may always be acquired again.
 * A batch with records that were delivered often is *throttled*: it is acquired by a fetch of its own, and only a part
   of it, half as large with each further delivery. A record's last delivery is alone. So one record that breaks its
   consumers does not use up the deliveries of its neighbours. (Kafka also cuts a fetch at a batch with a high delivery
   count that is not available at all, if it has not been split; here only available records count.)
-* The log may have lost what is available, by compaction: what lies between the fetch offset and the first batch that
-  was read is archived. If it is unfetched, it is a hole.
+* The log may have lost available records by compaction: records between the fetch offset and the first batch that was
+  read are archived. If they are unfetched, they are a hole.
 
-Kafka does this in SharePartition.acquire and what it calls.
+Kafka does this in SharePartition.acquire and the methods that it calls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kwire.share.leader.states import ACQUIRED, ARCHIVED, AVAILABLE, AcquireMode
 
 
 class AcquiredRange(NamedTuple):
-    """What ShareFetch says of acquired records. The delivery count includes this delivery."""
+    """A range of acquired records in ShareFetch. The delivery count includes this delivery."""
 
     first_offset: int
     last_offset: int
@@ -41,15 +41,15 @@ class AcquiredRange(NamedTuple):
 
 @attrs.frozen
 class Fetched:
-    """What was read from the log."""
+    """The batches that were read from the log."""
 
     fetch_offset: int
-    """From where it was read."""
+    """The offset at which the read began."""
     batches: Sequence[tuple[int, int]]
     """Base and last offset of each batch, in order."""
     archive: Sequence[tuple[int, int]] = ()
-    """First and last offset of ranges, in order, that no consumer must see: of aborted transactions, if the group reads
-    only what is committed, and of control records. (Kafka delivers control records, which its client skips.)"""
+    """First and last offset of ranges, in order, that no consumer must see: records of aborted transactions, if the
+    group reads only committed records, and control records. (Kafka delivers control records; its client skips them.)"""
 
     @property
     def first_offset(self) -> int:
@@ -67,7 +67,7 @@ class Fetched:
         return offset
 
     def split(self, first: int, last: int, batch_size: int) -> Iterator[tuple[int, int]]:
-        """The range in pieces of at least `batch_size` offsets that begin where batches begin, and a last one."""
+        """Splits the range into pieces of at least `batch_size` offsets that begin with a batch, and a last piece."""
         if last - first + 1 > batch_size:
             for base, _ in self.batches:
                 if base > last:
@@ -90,7 +90,7 @@ class Acquiring:
     mode: AcquireMode
     batch_size: int
     left: int
-    """How many more records may be acquired."""
+    """The number of records that may still be acquired."""
     acquired: list[AcquiredRange] = attrs.field(factory=list)
     has_archived: bool = False
 
@@ -99,7 +99,7 @@ class Acquiring:
         last = self.fetched.last_offset
         room = self.limits.max_in_flight_records - in_flight.count
         if room <= 0:
-            # It is full. What was released may be read again, but nothing after the end.
+            # The window is full. Released records may be read again, but no records after the end offset.
             if self.fetched.fetch_offset > in_flight.end_offset:
                 return
             room = in_flight.end_offset - self.fetched.fetch_offset + 1
@@ -137,7 +137,7 @@ class Acquiring:
         return any(run.delivery_count >= throttled_from and run.may_be_acquired for run in batch.runs_in(first, last))
 
     def _acquire_again(self, batch: InFlightBatch, first: int, last: int) -> int:
-        """Returns the number of records. Joins neighbours of equal delivery count to one acquired range."""
+        """Returns the number of records. Joins adjacent records of equal delivery count to one acquired range."""
         limits = self.limits
         count = 0
         most: int | None = None
@@ -183,14 +183,14 @@ class Acquiring:
         self.lock.take(run.first, run.last)
 
     def _acquire_unfetched(self, batch: InFlightBatch, first: int, last: int) -> None:
-        """What of it is acquired is taken out of it, and is new."""
+        """Acquires a part of an unfetched batch: it is taken out of the batch, and acquired as new records."""
         first = max(first, batch.runs[0].first)
         last = self._end_of_new(first, min(last, batch.last))
         self.in_flight.remove(self.in_flight.isolate_unfetched(batch, first, last))
         self._acquire_new(first, last)
 
     def _end_of_new(self, first: int, last: int) -> int:
-        """Where the log batch ends that has the last record that may be acquired."""
+        """Returns the end of the log batch that has the last record that may be acquired."""
         if self.left >= last - first + 1:
             return last
         return min(last, self.fetched.end_of_batch(first + self.left - 1))
@@ -227,7 +227,7 @@ class Acquiring:
             for run in batch.isolate(low, high):
                 if run.state is AVAILABLE:
                     if run.lock is not None:
-                        # Its release is being written. What comes of that does not matter any more.
+                        # Its release is being written, but the outcome does not matter any more.
                         self.unlock(run)
                     self.in_flight.change(run, ARCHIVED)
                     run.ready_ms = 0
@@ -249,7 +249,7 @@ class Acquiring:
 
 
 def _without(acquired: Sequence[AcquiredRange], gone: Sequence[tuple[int, int]]) -> Iterator[AcquiredRange]:
-    """What is left of each range. Both are in order."""
+    """Returns the rest of each range without the offsets that are gone. Both arguments are in order."""
     for first, last, delivery_count in acquired:
         at = first
         for gone_first, gone_last in gone:

@@ -1,20 +1,20 @@
-"""Copies what a share group gives up to its dead-letter topic (KIP-1191). Kafka's `ShareGroupDLQStateManager`.
+"""Copies records that a share group gives up to its dead-letter topic (KIP-1191). Kafka's `ShareGroupDLQStateManager`.
 
 A letter goes to the partition of the topic that has the number of its own partition, modulo their count. It is appended
-here, or by a Produce to the broker that leads that, in both cases with acks=all, and done with when it is committed.
-Until then it is ARCHIVING, and the share coordinator knows: after a crash it is copied again, unless it is there. To
-know that, the partition of the topic is read from its start, if this broker leads it. If another one does, a crash in
-between leaves a letter twice.
+here, or by a Produce to the broker that leads that partition, in both cases with acks=all, and is complete when it is
+committed. Until then its records are ARCHIVING in the share coordinator: after a crash it is copied again, unless it is
+in the topic. To check that, the partition of the topic is read from its start, if this broker leads it. If another one
+does, a crash in between leaves a letter twice.
 
-`copy` raises what may pass, and is called again after a pause. What cannot pass is logged once, and the letter is given
-up, as in Kafka: its records are archived without a copy. This is so for
+`copy` raises transient errors, and is called again after a pause. A permanent error is logged once, and the letter is
+given up, as in Kafka: its records are archived without a copy. This is so for
 
 * a topic that does not begin with errors.deadletterqueue.topic.name.prefix, or begins with two underscores;
 * a topic without errors.deadletterqueue.group.enable, which its owner sets;
 * a topic that does not exist, unless errors.deadletterqueue.auto.create.topics.enable;
 * a topic, or its leader, that refuses the records for good.
 
-Kafka gives up after five attempts; here an error that may pass is waited for.
+Kafka gives up after five attempts; here transient errors are retried without limit.
 
 MAX_COPYING letters are copied at a time and MAX_WAITING wait for that; beyond them `copy` raises at once.
 """
@@ -65,7 +65,7 @@ _DEFAULT: Final = -1
 _PRODUCE_VERSION: Final = 13
 
 _PASSING: Final = RETRIABLE | {ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.TOPIC_ALREADY_EXISTS}
-"""After these a letter is copied later. There may be more brokers then, and another creates the topic."""
+"""The errors after which a letter is copied later. There may be more brokers then, or another creates the topic."""
 
 
 class DeadLetters:
@@ -91,9 +91,9 @@ class DeadLetters:
         self._told: set[tuple[str, str, str]] = set()
 
     async def copy(self, group_id: str, partition: Partition, letter: DeadLetter) -> int:
-        """Copies the first of the letter's records, and returns the last offset that is done with.
+        """Copies the first of the letter's records, and returns the last offset that is complete.
 
-        Raises KafkaError: nothing is known to be copied, and the caller tries again later.
+        Raises KafkaError if no record is known to be copied, and the caller has to retry later.
         """
         await self._wait_for_turn()
         try:
@@ -129,7 +129,7 @@ class DeadLetters:
     async def _already_there(
         self, group_id: str, topic: TopicImage, partition: Partition, letter: DeadLetter
     ) -> set[int]:
-        """Which of the letter's offsets are in the topic, as far as this broker can tell."""
+        """Returns the letter's offsets that are in the topic, as far as this broker can detect."""
         index = partition.index % len(topic.partitions)
         found: set[int] = set()
         if topic.partitions[index].leader != self._partitions.node_id:
@@ -145,7 +145,7 @@ class DeadLetters:
             except KafkaError as error:
                 if error.code is not ErrorCode.CORRUPT_MESSAGE:
                     raise
-                return found  # a letter twice is better than none
+                return found  # a duplicate letter is better than a lost one
             some, offset = copied(content, group_id, partition, letter.first_offset, letter.last_offset)
             found |= some
             await self._peers.loop.next_turn()
@@ -180,7 +180,7 @@ class DeadLetters:
         return letter.first_offset + len(records) - 1
 
     async def _topic(self, name: str) -> TopicImage:
-        """Raises KafkaError INVALID_CONFIG if the group may not use it, and the errors of its creation."""
+        """Returns the topic. Raises KafkaError: INVALID_CONFIG if the group may not use it, errors of its creation."""
         config = self._metadata.config
         prefix = config.errors_deadletterqueue_topic_name_prefix
         if name.startswith("__"):
@@ -202,7 +202,7 @@ class DeadLetters:
     async def _create(self, name: str) -> None:
         configs = [
             CreatableTopicConfig(ENABLED, "true"),
-            # A letter has the time at which it was written. So it has with LogAppendTime, but Kafka asks for this.
+            # A letter has the time at which it was written. LogAppendTime would do as well, but Kafka sets this.
             CreatableTopicConfig("message.timestamp.type", "CreateTime"),
         ]
         response = await self._metadata.change(
@@ -250,7 +250,7 @@ class DeadLetters:
         raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {leader} said nothing of the batch")
 
     def _tell(self, group_id: str, partition: Partition, letter: DeadLetter, name: str, error: KafkaError) -> None:
-        """Once for each group, topic and reason, or a group that rejects all it gets would fill the log."""
+        """Logs the error once for each group, topic and reason: a group that rejects all records would fill the log."""
         reason = (group_id, name, str(error) if error.code is ErrorCode.INVALID_CONFIG else error.code.name)
         if reason in self._told:
             return
@@ -281,7 +281,7 @@ class DeadLetters:
 
     def _end_turn(self) -> None:
         if self._waiting:
-            # In a turn of its own: it may end at once and pass on, and so on.
+            # Each copy has its own turn of the event loop, since many in a row may complete at once.
             on_set(self._peers.loop.next_turn(), self._waiting.popleft().set)
         else:
             self._copying -= 1

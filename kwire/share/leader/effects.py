@@ -1,10 +1,10 @@
-"""What the machine of a share partition asks its driver to do, in order.
+"""The effects that the machine of a share partition requests of its driver, in order.
 
 * `Write`: send it to the share coordinator, and call `SharePartition.written` with the outcome. The writes of one
-  partition must take effect in the order in which they were handed out; their outcomes may come in any order.
-* `Acknowledged`: respond to the caller that the token stands for. Every token gets exactly one.
-* `DeadLetter`: copy the records to the dead-letter topic, and say how it went.
-* `Wake`: fetches that wait for this share partition may find more now.
+  partition must take effect in the order in which they were returned; their outcomes may come in any order.
+* `Acknowledged`: respond to the caller that the token identifies. Every token gets exactly one.
+* `DeadLetter`: copy the records to the dead-letter topic, and report the outcome.
+* `Wake`: wake the fetches that wait for this share partition, since they may find more records.
 * `Ended`: drop the share partition, and initialize another one if this broker still leads.
 """
 
@@ -39,23 +39,23 @@ class Effect:
 class Write(Effect):
     """WriteShareGroupState of one partition.
 
-    With a token it is somebody's request. Its records can be neither acquired nor acknowledged until the outcome is
-    known, and go back to where they were if that is a failure. Without, it tells what has happened in any case: that a
-    lock has timed out, or that a dead letter was written.
+    With a token it belongs to a request. Its records can be neither acquired nor acknowledged until the outcome is
+    known, and return to their former state if that is a failure. Without one, it reports a change that has already
+    happened: a lock has timed out, or a dead letter was written.
     """
 
     state_epoch: int
     leader_epoch: int
     start_offset: int = -1
     delivery_complete_count: int = -1
-    """Of KIP-1226: records at or after the start offset that need no more delivery."""
+    """The number of records at or after the start offset that need no more delivery (KIP-1226)."""
     batches: list[StateBatch] = attrs.field(factory=list)
     token: Token | None = None
     letters: list[DeadLetter] = attrs.field(factory=list)
-    """To be handed out once their new state is persisted."""
+    """The dead letters to return as effects once their new state is persisted."""
 
     def add(self, first: int, last: int, state: RecordState, delivery_count: int) -> None:
-        """Joins it to the batch before, if that ends right there and is in the same state."""
+        """Adds a range of records. Joins it to the previous batch, if that is adjacent and in the same state."""
         if self.batches:
             before = self.batches[-1]
             if before[1] == first - 1 and before[2:] == (state, delivery_count):
@@ -72,14 +72,14 @@ class Acknowledged(Effect):
 
 @attrs.frozen
 class DeadLetter(Effect):
-    """Records that are ARCHIVING. After a restart, or a failure, they are handed out again."""
+    """Records that are ARCHIVING. After a restart, or a failure, this effect is returned again."""
 
     first_offset: int
     last_offset: int
     delivery_count: int
     cause: Cause
     is_doubtful: bool = False
-    """An earlier leader may have copied them, and ended before it could persist that."""
+    """True if an earlier leader may have copied them, and ended before it could persist that."""
 
 
 @attrs.frozen
@@ -89,6 +89,6 @@ class Wake(Effect):
 
 @attrs.frozen
 class Ended(Effect):
-    """With what clients are told: the write that ended it was refused for good."""
+    """The share partition has ended, with the error for clients, because a write was refused for good."""
 
     error: ErrorCode

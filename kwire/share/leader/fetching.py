@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from kwire.share.leader.service import SharingService
 
 Find = Callable[[Uuid, int], "Partition"]
-"""Raises KafkaError if the client may not read the partition, or there is none."""
+"""Returns a partition. Raises KafkaError if the client may not read it, or if it does not exist."""
 
 
 @attrs.frozen
 class FetchLimits:
-    """What a request asks for at most, and at least. `batch_size` is the size of the ranges that are acquired."""
+    """The limits and minimums in a request. `batch_size` is the size of the acquired ranges."""
 
     max_wait_ms: int
     min_bytes: int
@@ -45,7 +45,7 @@ class FetchLimits:
 
 @attrs.define(eq=False)
 class SharedFetch:
-    """One partition of a fetch: its share partition, or why there is none; and what was acquired."""
+    """One partition of a fetch: its share partition, or the error; and the acquired records."""
 
     shared: SharedPartition
     led: LedSharePartition | None = None
@@ -96,7 +96,7 @@ class ShareFetching:
         *,
         turn: int,
     ) -> ShareFetching:
-        """Finds the share partitions, of which new ones begin to be initialized.
+        """Finds the share partitions, and begins to initialize new ones.
 
         `turn` counts the requests of the session: each begins with the next partition (Kafka's
         PartitionRotateStrategy).
@@ -115,7 +115,7 @@ class ShareFetching:
         return cls(sharing, clock, member, limits, committed, partitions, turns)
 
     async def run(self) -> None:
-        """Returns when it has acquired something, or has waited long enough."""
+        """Returns when it has acquired records, or when its wait is over."""
         monotonic_ms = self._clock.monotonic_ms
         deadline_ms = monotonic_ms() + self._limits.max_wait_ms
         is_over = False
@@ -125,11 +125,11 @@ class ShareFetching:
             if is_enough or is_over or left_ms <= 0:
                 self._acquire(found)
                 return
-            # Other members may have acquired something meanwhile, so it is read again in any case.
+            # Other members may have acquired records meanwhile, so the partitions are read again in any case.
             is_over = not await self._change(left_ms / 1000)
 
     def _read(self) -> tuple[list[tuple[SharedFetch, LedSharePartition, LogSlice]], bool]:
-        """Returns what may be acquired, and whether it is enough."""
+        """Returns the records that may be acquired, and True if they are enough."""
         waiting = [
             (it, it.led) for it in self._turns if it.error is None and it.led is not None and it.led.can_acquire()
         ]

@@ -9,15 +9,16 @@ differ there are as many runs as needed, and neighbours that become equal are jo
     |  batch 0-9          hole  batch 20-29     |
     [0-3 done][4-9 acquired]    [20-29 available]
 
-* The start offset only moves forward, and only over what is done, or what the log does not have: a hole between two
-  batches. Batches keep their bounds when the start offset is inside of them, but the runs before it are dropped.
+* The start offset only moves forward, and only over records that are done, or that the log does not have: a hole
+  between two batches. Batches keep their bounds when the start offset is inside of them, but the runs before it are
+  dropped.
 * With no batch the start and the end offset are the same: the offset from which to fetch. Otherwise the end offset is
   the last one of the last batch.
-* A batch that *is unfetched* stands for offsets that the persisted state knows nothing about, between some that it
-  knows. They were in flight before a restart, and are read from the log again. (Kafka's SharePartition keeps a
-  `GapWindow` for them instead.)
+* A batch that *is unfetched* stands for offsets that are missing in the persisted state, between some that it has. They
+  were in flight before a restart, and are read from the log again. (Kafka's SharePartition keeps a `GapWindow` for them
+  instead.)
 
-Nothing here knows members, time, or what is being written.
+Nothing here depends on members, time, or the writes in progress.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _first_offset: Final = attrgetter("first")
 
 
 class Lock(Deadline):
-    """What one member acquired, or renewed, with one request. Ends when none of its records is held any more."""
+    """The lock of records that one member acquired, or renewed, with one request. It ends with its last held record."""
 
     __slots__ = ("first", "held", "last", "member", "until_ms")
 
@@ -49,7 +50,7 @@ class Lock(Deadline):
         """The number of records that are acquired under it, or whose transition is being written."""
         self.first = -1
         self.last = -1
-        """All of them are in this range; not all in it are under this lock."""
+        """The range of the records; not all records in it are under this lock."""
 
     def take(self, first: int, last: int) -> None:
         if self.held == 0:
@@ -62,7 +63,7 @@ class Lock(Deadline):
 
 @attrs.define(eq=False)
 class Run:
-    """Neighbours in equal state. ACQUIRED records have a lock, and so have those whose `write` is under way.
+    """Adjacent records in equal state. ACQUIRED records have a lock, and so have those whose `write` is under way.
 
     With a `write` the state is the one that it persists; the state before it was ACQUIRED.
     """
@@ -74,11 +75,11 @@ class Run:
     lock: Lock | None = None
     write: Write | None = None
     ready_ms: int = 0
-    """When it is AVAILABLE but kept for a while: until when. Otherwise 0."""
+    """The time until which it is kept, though it is AVAILABLE. Otherwise 0."""
 
     @property
     def is_done(self) -> bool:
-        """Whether it needs no more delivery, or will not once it is written."""
+        """True if it needs no more delivery, or will need none once it is written."""
         return self.state is ACKNOWLEDGED or self.state is ARCHIVED
 
     @property
@@ -86,7 +87,7 @@ class Run:
         return self.state is AVAILABLE and self.write is None and self.ready_ms == 0
 
     def goes_on(self, before: Run) -> bool:
-        """Whether it can be joined to its neighbour."""
+        """True if it can be joined to the run before it."""
         return (
             self.state is before.state
             and self.lock is before.lock
@@ -106,12 +107,12 @@ class InFlightBatch:
     is_unfetched: bool = False
 
     def index(self, offset: int) -> int:
-        """Of the run with this offset, or of the first one if the offset is before it."""
+        """Returns the index of the run with this offset, or of the first one if the offset is before it."""
         runs = self.runs
         return 0 if len(runs) == 1 else max(bisect_right(runs, offset, key=_first_offset) - 1, 0)
 
     def runs_in(self, first: int, last: int) -> Sequence[Run]:
-        """All that have an offset in this range, whole."""
+        """Returns the whole runs that have an offset in this range."""
         runs = self.runs
         if len(runs) == 1:
             return runs if runs[0].first <= last and first <= runs[0].last else ()
@@ -138,7 +139,7 @@ class InFlightBatch:
         self.runs.insert(index + 1, rest)
 
     def join(self, first: int, last: int) -> None:
-        """Joins neighbours that are equal, in and right beside this range."""
+        """Joins adjacent runs that are equal, in this range and at its borders."""
         runs = self.runs
         if len(runs) == 1:
             return
@@ -159,7 +160,7 @@ class InFlight:
     start_offset: int
     end_offset: int
     batches: list[InFlightBatch] = attrs.field(factory=list)
-    """In the order of their offsets; none overlaps another."""
+    """The batches in the order of their offsets; none overlaps another."""
     delivery_complete_count: int = 0
     """The number of records that are done (KIP-1226); none of them is before the start offset."""
     may_have_available: bool = False
@@ -168,12 +169,12 @@ class InFlight:
 
     @property
     def count(self) -> int:
-        """Offsets in flight as Kafka counts them: from the start to the end offset, holes and all that is done."""
+        """The offsets in flight as Kafka counts them: from the start to the end offset, with holes and done records."""
         return self.end_offset - self.start_offset + 1 if self.batches else 0
 
     @property
     def next_fetch_offset(self) -> int:
-        """From where to read the log: the first record that can be acquired again, or what was never fetched."""
+        """The offset from which to read the log: the first record that can be acquired again, or was never fetched."""
         if not self.batches:
             return self.end_offset
         if self.may_have_available:
@@ -196,14 +197,14 @@ class InFlight:
         return self.batches[low : bisect_right(self._firsts, last)]
 
     def pieces(self, first: int, last: int) -> list[tuple[InFlightBatch, int, int]]:
-        """(batch, first offset, last offset) of what of this range is in flight, at or after the start offset."""
+        """Returns (batch, first offset, last offset) of the parts of this range in flight, from the start offset on."""
         first = max(first, self.start_offset)
         if first > last:
             return []
         return [(it, max(first, it.first), min(last, it.last)) for it in self.overlapping(first, last)]
 
     def insert(self, batch: InFlightBatch) -> None:
-        """If it is the only one, the start offset moves to it: the log has nothing before it."""
+        """Inserts a batch. If it is the only one, the start offset moves to it: the log has no records before it."""
         if not self.batches:
             assert batch.first >= self.start_offset
             self.start_offset = batch.first
@@ -214,7 +215,7 @@ class InFlight:
         self.end_offset = max(self.end_offset, batch.last)
 
     def remove(self, batch: InFlightBatch) -> None:
-        """For what is put in its place at once."""
+        """Removes a batch, which the caller replaces at once."""
         at = bisect_right(self._firsts, batch.first) - 1
         assert self.batches[at] is batch
         del self.batches[at], self._firsts[at]
@@ -236,7 +237,7 @@ class InFlight:
         return after
 
     def change(self, run: Run, state: RecordState) -> None:
-        """Sets its state. The caller sees to its lock, and joins it to its neighbours."""
+        """Sets the state of a run. The caller updates its lock, and joins it to adjacent runs."""
         count = run.last - run.first + 1
         if run.is_done:
             self.delivery_complete_count -= count
@@ -245,7 +246,7 @@ class InFlight:
             self.delivery_complete_count += count
 
     def advance(self) -> bool:
-        """Moves the start offset over everything that is done. Returns whether it moved."""
+        """Moves the start offset over all done records. Returns True if it moved."""
         before = self.start_offset
         removed = 0
         for batch in self.batches:
@@ -265,7 +266,7 @@ class InFlight:
         return self.start_offset > before
 
     def move_start(self, offset: int) -> list[Run]:
-        """Drops all before this offset, whatever its state, and returns the runs that had a lock."""
+        """Drops all records before this offset, in any state, and returns the runs that had a lock."""
         dropped: list[Run] = []
         if offset <= self.start_offset:
             return dropped

@@ -1,7 +1,7 @@
 """A share partition together with the log that it delivers, and the ShareFetches that wait for it.
 
-It lives as long as this broker leads the partition in one leader epoch. Everything that can end that, and whatever
-makes more to fetch, wakes the waiters of the partition, and this is one of them.
+It lives as long as this broker leads the partition in one leader epoch. Every event that can end that, or that allows
+to fetch more, wakes the waiters of the partition, and this is one of them.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class LedSharePartition:
-    """`on_change` is called with it when its partition has changed."""
+    """A share partition at its leader. `on_change` is called with it when its partition has changed."""
 
     key: SharePartitionKey
     partition: Partition
     machine: SharePartition
     on_change: Callable[[LedSharePartition], None]
     waiters: dict[Waiter, None] = attrs.field(factory=dict)
-    """ShareFetches that wait for more, or for the end."""
+    """The ShareFetches that wait for more records, or for the end of the share partition."""
     ended: KafkaError | None = None
-    """Why nothing can be fetched from it any more."""
+    """The error once nothing can be fetched from it any more."""
     writes: int = 0
-    """How many are on their way to the share coordinator."""
+    """The number of writes under way to the share coordinator."""
     copy_pause_ms: int = 0
-    """How long the last dead letter that could not be copied waits; 0 if none has failed since one was copied."""
+    """The pause after the last failed copy of a dead letter; 0 if none has failed since one was copied."""
     is_unused: bool = False
-    """The group has no session here any more."""
+    """True if the group has no session here any more."""
 
     def wake(self) -> None:
         """Called by the partition."""
@@ -54,25 +54,25 @@ class LedSharePartition:
 
     @property
     def leads(self) -> bool:
-        """Whether this broker still leads the partition, in the same leader epoch."""
+        """True if this broker still leads the partition, in the same leader epoch."""
         role = self.partition.role
         return type(role) is Leader and role.leader_epoch == self.machine.leader_epoch
 
     def not_leader(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> KafkaError:
-        """The error that tells a client of the leader, as far as this broker knows it (KIP-951)."""
+        """Returns the error with the current leader, as far as this broker knows it (KIP-951)."""
         role = self.partition.role
         return NotLeaderError(code, role.leader_id, role.leader_epoch)
 
     @property
     def has_dead_letters(self) -> bool:
-        """Whether something is not in the dead-letter topic yet."""
+        """True if records are still to be copied to the dead-letter topic."""
         return any(run.state is ARCHIVING for batch in self.machine.in_flight.batches for run in batch.runs)
 
     def can_acquire(self) -> bool:
         return self.ended is None and self.machine.can_acquire()
 
     def read(self, *, max_bytes: int, is_first: bool, committed: bool) -> LogSlice:
-        """What can be fetched now; of size 0 if there is nothing. Raises KafkaError."""
+        """Returns the records that can be fetched now; of size 0 if there are none. Raises KafkaError."""
         partition = self.partition
         partition.leader()
         return partition.read(
@@ -83,7 +83,7 @@ class LedSharePartition:
         )
 
     def batches(self, piece: LogSlice, offset: int, *, max_records: int, committed: bool) -> ReadBatches:
-        """The batches of what was read at `offset`, as far as `max_records` of them could be acquired."""
+        """Returns the batches of a piece that was read at `offset`, up to `max_records` that could be acquired."""
         machine = self.machine
         beyond = min(max_records, machine.limits.max_in_flight_records)
         until = max(machine.end_offset, offset - 1) + beyond

@@ -1,4 +1,4 @@
-"""The records of a dead-letter topic (KIP-1191): what is copied, and the headers that say from where and why.
+"""The records of a dead-letter topic (KIP-1191): the copied record, and headers with its origin and the cause.
 
 `kwire_protocol.letter_headers` names these headers. If the group copies records, key, value and headers of the record
 come with them, the headers first. A record that is not in the log any more, or cannot be read, leaves only these
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from kwire.replicas.partition import Partition
 
 MAX_READ_BYTES: Final = 1 << 20
-"""At most this much of the log is decoded at once, or one batch that is larger. As in Kafka."""
+"""The maximum size of the log that is decoded at once, unless one batch is larger. As in Kafka."""
 
 MAX_BATCH_BYTES: Final = 1 << 20
-"""As large are the batches of letters, unless one letter is larger."""
+"""The maximum size of the batches of letters, unless one letter is larger."""
 
 _MESSAGES: Final = {
     Cause.REJECTED: b"Offset rejected by client.",
@@ -37,11 +37,11 @@ _MESSAGES: Final = {
 }
 _RECORD_BYTES: Final = 32
 _HEADER_BYTES: Final = 10
-"""What a record, and a header, take beside their contents, at the most."""
+"""The maximum overhead of a record, and of a header, beside their contents."""
 
 
 def read_originals(partition: Partition, first: int, last: int) -> tuple[dict[int, Record], int]:
-    """The records of these offsets that there are, up to some offset of them, which is returned too.
+    """Returns the existing records of these offsets, up to some offset of them, which is returned too.
 
     Raises KafkaError KAFKA_STORAGE_ERROR.
     """
@@ -74,7 +74,7 @@ def _decoded(content: memoryview, first: int, last: int) -> tuple[dict[int, Reco
             through = header.last_offset
     except InvalidBatch:
         pass
-    # A piece without a whole batch is one that cannot be read.
+    # A piece without a whole batch cannot be read.
     return found, min(max(through, first), last)
 
 
@@ -87,7 +87,7 @@ def _records(content: memoryview, position: int, first: int, last: int) -> dict[
 
 
 def copied(content: memoryview, group_id: str, partition: Partition, first: int, last: int) -> tuple[set[int], int]:
-    """Which of a partition's offsets have letters of this group in a piece of a dead-letter topic; and the next offset.
+    """Returns a partition's offsets with letters of this group in a piece of a dead-letter topic; and the next offset.
 
     The next offset is -1 if the piece has no whole batch, or one that cannot be read.
     """
@@ -110,7 +110,7 @@ def copied(content: memoryview, group_id: str, partition: Partition, first: int,
 
 
 def _offset_of(text: bytes | None, first: int, last: int) -> list[int]:
-    """Anybody may write to a dead-letter topic."""
+    """Parses the header leniently, since any producer may write to a dead-letter topic."""
     if text is None or not text.isdigit() or len(text) > len(str(last)):
         return []
     return [offset] if first <= (offset := int(text)) <= last else []

@@ -1,4 +1,4 @@
-"""Where a share group starts in a partition whose start offset nobody has set: share.auto.offset.reset (KIP-932)."""
+"""The start offset of a share group in a partition where none was set: share.auto.offset.reset (KIP-932)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "
 
 
 def duration_ms(reset: str) -> int | None:
-    """Of by_duration:, in milliseconds; None for everything else."""
+    """Returns the duration of by_duration:, in milliseconds; None for all other values."""
     match = _DURATION.fullmatch(reset)
     if match is None:
         return None
@@ -23,7 +23,7 @@ def duration_ms(reset: str) -> int | None:
 
 
 def first_start_offset(partition: Partition, reset: str, *, now_ms: int) -> int:
-    """The offset from which a group begins. `now_ms` is wall clock time. Raises KafkaError as `Partition.read`.
+    """Returns the offset from which a group begins. `now_ms` is wall clock time. Raises KafkaError as `Partition.read`.
 
     latest is the high watermark, whatever the isolation level. by_duration is the first record that is not older, or
     latest if all are. (Kafka then refuses to initialize the share partition until there is such a record.)

@@ -1,6 +1,6 @@
-"""What a ShareFetch reads of the log: a range of whole batches for sendfile, and where they begin and end.
+"""The part of the log that a ShareFetch reads: a range of whole batches for sendfile, and their positions.
 
-Only the headers of the batches are looked at, and no more of them than can be acquired.
+Only the headers of the batches are read, and no more of them than can be acquired.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class ReadBatches:
-    """`positions` has, for each batch of `fetched`, where it begins in the file; and at the end where the last ends."""
+    """`positions` has the position in the file of each batch of `fetched`, and finally the end of the last one."""
 
     fetched: Fetched
     piece: LogSlice

@@ -1,16 +1,17 @@
 """The share partitions of the partitions that this broker leads (KIP-932). Kafka's `SharePartitionManager`.
 
-A share partition is made by the first ShareFetch of its group, and gets its state from the share coordinator. It ends
+A share partition is created by the first ShareFetch of its group, and gets its state from the share coordinator. It
+ends
 
 * when this broker does not lead the partition any more, or leads it in another leader epoch; when the topic is deleted;
-  when the log is offline. All of these wake the waiters of the partition, so nobody has to tell this service;
+  when the log is offline. All of these wake the waiters of the partition, so this service needs no other notice;
 * when it cannot be initialized, or a write is refused for good;
 * when the group has no share session on this broker any more, and nothing is being written or copied to the group's
   dead-letter topic (`dead_letters.py`).
 
-Locks end by one task, which sleeps until the earliest deadline of all share partitions. And before a share partition is
-used for a request, what is due in it is carried out (`_expire_due`). So an acknowledgement that comes after its lock
-has timed out is too late, however late the task wakes up.
+One task ends locks. It sleeps until the earliest deadline of all share partitions. And before a share partition is used
+for a request, what is due in it is carried out (`_expire_due`). So an acknowledgement that comes after its lock has
+timed out is too late, even if the task wakes up late.
 """
 
 from __future__ import annotations
@@ -53,17 +54,17 @@ CHOSEN_BY_LEADER = -1
 """The start offset of a state for which share.auto.offset.reset decides."""
 
 Outcome = Future[ErrorCode]
-"""What becomes of an acknowledgement, or of a release."""
+"""The outcome of an acknowledgement, or of a release."""
 
 FIRST_COPY_PAUSE_MS = 1_000
 LONGEST_COPY_PAUSE_MS = 30_000
-"""How long a dead letter waits that could not be copied; doubles with each failure. As in Kafka."""
+"""The maximum pause after a failed copy of a dead letter. The pause doubles with each failure. As in Kafka."""
 
 _NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
 class SharingService(Service):
-    """What ShareFetch and ShareAcknowledge do. `sessions` has the share sessions of this broker.
+    """The operations of ShareFetch and ShareAcknowledge. `sessions` has the share sessions of this broker.
 
     `lead` and `acquire` are for fetches, `acknowledge` and `release` for the rest.
     """
@@ -91,7 +92,7 @@ class SharingService(Service):
         return self._settings.of_share_partitions(group_id)
 
     def __len__(self) -> int:
-        """How many share partitions there are."""
+        """Returns the number of share partitions."""
         return len(self._led)
 
     def share_partitions(self) -> list[LedSharePartition]:
@@ -100,7 +101,7 @@ class SharingService(Service):
     # Fetching
 
     def lead(self, group_id: str, partition: Partition) -> LedSharePartition:
-        """The share partition of a partition that this broker leads; a new one begins to be initialized.
+        """Returns the share partition of a partition that this broker leads; begins to initialize a new one.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
         """
@@ -126,7 +127,7 @@ class SharingService(Service):
         batch_size: int,
         mode: AcquireMode,
     ) -> list[AcquiredRange]:
-        """Gives the member what it may have of the fetched records."""
+        """Acquires the fetched records that the member may have, and returns their ranges."""
         now_ms = self._begin(led)
         acquired = led.machine.acquire(
             member_id, fetched, max_records=max_records, batch_size=batch_size, mode=mode, now_ms=now_ms
@@ -154,7 +155,7 @@ class SharingService(Service):
             self._refresh(led)
             effects = machine.initialize(PersistedState(start_offset, state.state_epoch, _known(state.batches)))
         except KafkaError as error:
-            # A client may ask for what was never initialized, again and again; but a state that makes no sense is news.
+            # A client may repeat requests for what was never initialized. Only an invalid state is worth a log line.
             log.log(
                 logging.WARNING if machine.status is Status.FAILED else logging.DEBUG,
                 "no share partition of %s-%d for group %a: %s",
@@ -199,7 +200,7 @@ class SharingService(Service):
         return outcome
 
     def release(self, session: ShareSession) -> list[Outcome]:
-        """The session has ended: what its member holds comes back."""
+        """The session has ended: releases the records that its member holds."""
         group_id, member_id = session.key
         outcomes: list[Outcome] = []
         for shared in session.partitions:
@@ -223,7 +224,7 @@ class SharingService(Service):
             self._settings.forget_share_partitions(empty_group)
 
     def turn_off(self) -> None:
-        """The cluster has no share groups any more (`share.version` is 0): all sessions end."""
+        """Ends all sessions, because the cluster has no share groups any more (`share.version` is 0)."""
         for session in self.sessions.close_all():
             self.release(session)
 
@@ -272,11 +273,11 @@ class SharingService(Service):
     def _dead_letter(self, led: LedSharePartition, letter: DeadLetter) -> None:
         if self.settings(led.key.group_id).dead_letter_topic:
             drive(self._copy(led, letter))
-        else:  # there was one when the record failed
+        else:  # the group had a dead-letter topic when the record failed
             self._do(led, led.machine.dead_lettered(letter))
 
     async def _copy(self, led: LedSharePartition, letter: DeadLetter) -> None:
-        """Copies it in pieces, and has each archived when it is there."""
+        """Copies the letter in pieces, and has each piece archived when it is in the topic."""
         done = letter.first_offset - 1
         while done < letter.last_offset and led.ended is None:
             rest = attrs.evolve(letter, first_offset=done + 1)
@@ -303,8 +304,8 @@ class SharingService(Service):
         led.wake_fetches()
 
     def _drop_if_unused(self, led: LedSharePartition) -> None:
-        # While it writes, the share coordinator does not know yet what another share partition would begin with.
-        # Nor would another one begin before the group comes back, and copy what is still to be copied.
+        # While it writes, the share coordinator does not have the state yet that another share partition would read.
+        # And no other one would copy the remaining dead letters before the group comes back.
         if led.is_unused and not led.writes and not led.waiters and not led.has_dead_letters:
             self._end(led, led.not_leader())
 
@@ -340,7 +341,7 @@ class SharingService(Service):
     # Time
 
     async def run(self) -> None:
-        """Ends locks at their deadlines, until cancelled."""
+        """Releases timed-out locks at their deadlines, until cancelled."""
         await self._time.run(self.settle, self._next_deadline_ms)
 
     def settle(self) -> None:
@@ -351,14 +352,14 @@ class SharingService(Service):
                 self._drop_if_unused(led)
 
     def _begin(self, led: LedSharePartition) -> int:
-        """Carries out what is due, and gives the share partition its settings. Returns the time of the next call."""
+        """Carries out what is due, and refreshes the share partition's settings. Returns the time of the next call."""
         now_ms = self._now_ms()
         self._expire_due(led, now_ms)
         self._refresh(led)
         return now_ms
 
     def _expire_due(self, led: LedSharePartition, now_ms: int) -> bool:
-        """Whether there was anything."""
+        """Carries out what is due. Returns True if anything was."""
         deadline_ms = led.machine.next_deadline_ms()
         if deadline_ms is None or deadline_ms > now_ms:
             return False
@@ -381,7 +382,7 @@ class SharingService(Service):
 
 
 def _known(batches: Iterable[share_state.StateBatch]) -> list[StateBatch]:
-    """Raises KafkaError UNKNOWN_SERVER_ERROR for a state that does not exist."""
+    """Converts persisted batches. Raises KafkaError UNKNOWN_SERVER_ERROR for a state that does not exist."""
     try:
         return [StateBatch(first, last, RecordState(state), count) for first, last, state, count in batches]
     except ValueError as error:

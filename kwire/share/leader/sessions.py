@@ -1,21 +1,21 @@
-"""Share sessions (KIP-932), pure: which partitions a member of a share group fetches from this broker.
+"""Share sessions (KIP-932), pure: the partitions that a member of a share group fetches from this broker.
 
-A session belongs to a member of a group, and is opened on a connection. The member names a partition once, and later
-only what it adds or forgets:
+A session belongs to a member of a group, and is opened on a connection. The member sends a partition once, and later
+only added and forgotten ones:
 
     epoch       ShareFetch                                          ShareAcknowledge
     0           opens a session, in the place of an older one       INVALID_SHARE_SESSION_EPOCH
-    n > 0       goes on: what was added and forgotten               goes on
+    n > 0       continues: added and forgotten partitions           continues
     -1          the last request: acknowledges, then closes         the last request
 
-A request that goes on must have the epoch that the session is at; after it the session is at the next one.
+A request that continues must have the session's epoch; after it the session has the next epoch.
 
-The number of sessions is limited (group.share.max.share.sessions). A full cache evicts nobody: a new session is refused
+The number of sessions is limited (group.share.max.share.sessions). A full cache evicts no session: a new one is refused
 with SHARE_SESSION_LIMIT_REACHED. A session ends with the member's last request, when its connection is lost, or when
 another one takes its place. Kafka 4.3.1 evicts for no other reason (ShareSessionCache).
 
-A connection has one session. (Kafka remembers only the latest one of a connection, and keeps what came before it for
-ever; here that is closed and handed to the caller.)
+A connection has one session. (Kafka stores only the latest one of a connection, and keeps the earlier ones for ever;
+here an earlier one is closed and returned to the caller.)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SessionKey(NamedTuple):
 
 @attrs.define(eq=False)
 class ShareSession:
-    """`partitions` are in the order in which they are served; the value says whether the next response must have it."""
+    """`partitions` are in the order in which they are served; the value is True if the next response must have it."""
 
     key: SessionKey
     connection: Hashable
@@ -61,7 +61,7 @@ class ShareSession:
             self.partitions.pop(partition, None)
 
     def go_on(self, epoch: int) -> None:
-        """Raises KafkaError: INVALID_SHARE_SESSION_EPOCH."""
+        """Moves to the next epoch. Raises KafkaError: INVALID_SHARE_SESSION_EPOCH."""
         if self.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         self.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
@@ -69,23 +69,24 @@ class ShareSession:
 
 @attrs.define(eq=False)
 class ShareContext:
-    """What one ShareFetch is about."""
+    """The session of one ShareFetch."""
 
     session: ShareSession | None
-    """None in the last request, which fetches nothing."""
+    """The session; None in the last request, which fetches nothing."""
     is_first: bool = False
     ended: Sequence[ShareSession] = ()
-    """Sessions that had to make way. Kafka leaves the records of the same member's older session to their locks."""
+    """The sessions that it replaces. Kafka leaves the records of the same member's older one locked until time-out."""
 
     @property
     def partitions(self) -> list[SharedPartition]:
         return [] if self.session is None else list(self.session.partitions)
 
     def must_respond(self, partition: SharedPartition, *, has_records: bool, has_error: bool) -> bool:
-        """Whether the response has this partition; remembers what it says.
+        """Returns True if the response must have this partition, and stores its content for the next response.
 
         A first response has all. A later one has those with records, with an error, and those that are new to the
-        session or had an error last time. Who got records is served last next time. (Kafka's CachedSharePartition.)
+        session or had an error last time. A partition with records is served last next time. (Kafka's
+        CachedSharePartition.)
         """
         session = self.session
         if session is None or self.is_first or partition not in session.partitions:
@@ -98,7 +99,7 @@ class ShareContext:
 
 
 class Disconnected(NamedTuple):
-    """What a lost connection means: whose records come back, and which group has no session here any more."""
+    """The result of a lost connection: the session that ended, and the group that has no session here any more."""
 
     session: ShareSession | None
     empty_group: str | None
@@ -120,7 +121,7 @@ class ShareSessions:
 
     @property
     def partition_count(self) -> int:
-        """Of all sessions together: a partition counts in each of them."""
+        """The number of partitions of all sessions: a partition counts in each of them."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def get(self, group_id: str, member_id: str) -> ShareSession | None:
@@ -166,7 +167,7 @@ class ShareSessions:
             session.go_on(epoch)
 
     def close(self, group_id: str, member_id: str) -> ShareSession:
-        """After a last request; the caller releases the member's records of the session's partitions.
+        """Closes a session after its last request; the caller releases the member's records of its partitions.
 
         Raises KafkaError: SHARE_SESSION_NOT_FOUND.
         """
@@ -175,7 +176,7 @@ class ShareSessions:
         return session
 
     def disconnected(self, connection: Hashable) -> Disconnected:
-        """The connection is lost, and so is its session, unless that has ended or is open on another one."""
+        """Closes the session of a lost connection, unless it has ended or is open on another one."""
         key = self._connections.pop(connection, None)
         if key is None:
             return Disconnected(None, None)

@@ -1,4 +1,4 @@
-"""One partition as one share group sees it: what its leader keeps, pure (KIP-932, Kafka's SharePartition).
+"""The state of one partition for one share group at its leader, pure (KIP-932, Kafka's SharePartition).
 
     AVAILABLE --acquire--> ACQUIRED --accept--------------------> ACKNOWLEDGED
         ^                     |------reject, gap----------------> ARCHIVED
@@ -6,40 +6,39 @@
         +--release, time-out--+
                               +------after the last delivery----> ARCHIVED, or ARCHIVING
 
-A member acquires records by a fetch and holds them under a lock, for a limited time. Nothing of that is persisted:
-after a restart they are available. What ends a delivery is persisted by the share coordinator:
+A member acquires records by a fetch and holds them under a lock, for a limited time. This is not persisted: after a
+restart they are available. The end of a delivery is persisted by the share coordinator:
 
-* An acknowledgement or a member's leave *begins* transitions and hands out a `Write`. Its records have their new state,
+* An acknowledgement or a member's leave *begins* transitions and returns a `Write`. Its records have their new state,
   but can be neither acquired nor acknowledged until the outcome is known. Success ends their locks; failure puts them
-  back to ACQUIRED, or, if their lock timed out meanwhile, does what a time-out does. All batches of an acknowledgement
+  back to ACQUIRED, or, if their lock timed out meanwhile, is handled as a time-out. All batches of an acknowledgement
   are valid, or none takes effect.
-* A time-out takes effect at once, and a `Write` tells of it. If that fails, a restart forgets this delivery.
+* A time-out takes effect at once, and a `Write` reports it. If that fails, this delivery is lost at a restart.
 
-An error that says that this leader or this state is not the current one ends the share partition: FENCED. Nothing is
-acquired or persisted any more.
+An error for an obsolete leader or state ends the share partition: FENCED. Nothing is acquired or persisted any more.
 
 With a dead-letter topic (KIP-1191) a record that is rejected, or was delivered too often, is ARCHIVING until the driver
-says that it was copied, or that it gives up. Only then ARCHIVED is persisted. ARCHIVING is persisted before the record
-is handed out, so that no record is lost or delivered again. After a restart it is doubtful whether it was copied
-already, and the driver looks. A gap is no record, and not copied.
+reports that it was copied, or that it gives up. Only then ARCHIVED is persisted. ARCHIVING is persisted before the
+`DeadLetter` is returned, so that no record is lost or delivered again. After a restart it is doubtful if it was copied
+already, and the driver checks. A gap is no record, and not copied.
 
-A record that comes back can be kept for some time before it is available again, see `ShareLimits.release_delay`. A
-restart does not keep it. Kafka has no such delay.
+A released record can be kept for some time before it is available again, see `ShareLimits.release_delay`. The delay
+does not survive a restart. Kafka has no such delay.
 
 The start offset follows the log's when that moves (`move_start_offset`). Altered offsets of a group, which may move
 back, come with a new state epoch, that is, with a new share partition.
 
-Where it differs from Kafka 4.3.1, within what KIP-932 says:
+Differences from Kafka 4.3.1, within the rules of KIP-932:
 
-* The start offset never goes back. In Kafka it may, if the log has lost records that are in flight and the next batch
-  begins before what is left.
-* What the log has lost is dropped at once. Kafka keeps what is acquired of it until its lock ends, and does not move
+* The start offset never moves back. In Kafka it may, if the log has lost records that are in flight and the next batch
+  begins before the remaining ones.
+* Records that the log has lost are dropped at once. Kafka keeps acquired ones until their lock ends, and does not move
   the start offset before.
-* The start offset passes what a fetch archives at once. Kafka moves it with the next acknowledgement, so a group whose
-  whole window is aborted stands still.
-* An acknowledgement that fails renews no lock. Kafka keeps what it renewed until it found the mistake.
-* An acknowledgement may begin in a hole of the log. Kafka refuses it if another member holds what is before the hole.
-* Holes of the log between persisted batches are found once. Kafka may deliver their offsets, and look again.
+* The start offset passes records that a fetch archives at once. Kafka moves it with the next acknowledgement, so a
+  group whose whole window is aborted makes no progress.
+* An acknowledgement that fails renews no lock. Kafka keeps the locks that it renewed before it found the error.
+* An acknowledgement may begin in a hole of the log. Kafka refuses it if another member holds the records before it.
+* Holes of the log between persisted batches are found once. Kafka may deliver their offsets, and search again.
 * A failed write of records whose lock has timed out counts as a time-out, and is written. Kafka does not write it.
 
 Times are of the monotonic clock, in milliseconds.
@@ -79,29 +78,29 @@ class Status(Enum):
     INITIALIZING = auto()
     ACTIVE = auto()
     FAILED = auto()
-    """The persisted state makes no sense."""
+    """The persisted state is invalid."""
     FENCED = auto()
 
 
 class PersistedState(NamedTuple):
-    """What the share coordinator knows. The caller turns a start offset of -1 into one by share.auto.offset.reset."""
+    """The state of the share coordinator. The caller replaces a start offset of -1 by share.auto.offset.reset."""
 
     start_offset: int
     state_epoch: int
     batches: Sequence[StateBatch] = ()
-    """In the order of their offsets, none before the start offset."""
+    """The batches in the order of their offsets, none before the start offset."""
 
 
 @attrs.frozen
 class FetchHint:
-    """Where in the log an offset is, as the reader of the log wants to remember it."""
+    """The position of an offset in the log, in the form that the reader of the log stores."""
 
     offset: int
     position: object
 
 
 class _Delay(Deadline):
-    """Records that came back, and are available again at the deadline."""
+    """Released records that are available again at the deadline."""
 
     __slots__ = ("first", "last")
 
@@ -112,7 +111,7 @@ class _Delay(Deadline):
 
 
 class _Retry(Deadline):
-    """A dead letter to be handed out again at the deadline."""
+    """A dead letter whose effect is returned again at the deadline."""
 
     __slots__ = ("letter",)
 
@@ -148,16 +147,16 @@ class SharePartition:
 
     leader_epoch: int
     limits: ShareLimits
-    """May be set at any time."""
+    """The limits, which may be set at any time."""
     counts: SharingCounts = attrs.field(factory=SharingCounts)
-    """Of all share partitions of the broker."""
+    """The counters of all share partitions of the broker."""
     status: Status = Status.INITIALIZING
     state_epoch: int = -1
     in_flight: InFlight = attrs.field(factory=lambda: InFlight(0, 0))
     fetch_hint: FetchHint | None = None
     """The position of a fetch offset, set by the driver. Only good for the next one if that has the same offset."""
     _locks: dict[str, dict[Lock, None]] = attrs.field(factory=dict)
-    """Of each member that holds records."""
+    """The locks of each member that holds records."""
     _deadlines: Deadlines = attrs.field(factory=Deadlines)
     _ended_with: ErrorCode = ErrorCode.NONE
 
@@ -178,7 +177,7 @@ class SharePartition:
         return self.in_flight.next_fetch_offset
 
     def can_acquire(self) -> bool:
-        """Whether a fetch could get something: a record that is available again, or new ones below the limit."""
+        """True if a fetch could acquire records: those that are available again, or new ones below the limit."""
         if self.status is not Status.ACTIVE:
             return False
         in_flight = self.in_flight
@@ -188,11 +187,11 @@ class SharePartition:
         )
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire`; nothing is due before, but nothing may be due then either. None: not at all."""
+        """Returns the earliest time at which something may be due, and `expire` has to be called; None if never."""
         return self._deadlines.next_deadline_ms() if self.status is Status.ACTIVE else None
 
     def initialize(self, persisted: PersistedState) -> list[Effect]:
-        """Takes over the persisted state, once. Dead letters that are still to be written are handed out.
+        """Takes over the persisted state, once. Returns the dead letters that are still to be written.
 
         Raises KafkaError UNKNOWN_SERVER_ERROR if a batch is before the start offset, or overlaps another.
         """
@@ -224,9 +223,9 @@ class SharePartition:
         return effects
 
     def _restored(self, state: RecordState) -> RecordState:
-        if state is ACQUIRED:  # never written; a lock would be nobody's
+        if state is ACQUIRED:  # never written; no member would hold the lock
             return AVAILABLE
-        if state is ARCHIVING and not self.limits.has_dead_letters:  # there was a topic then
+        if state is ARCHIVING and not self.limits.has_dead_letters:  # the group had a dead-letter topic then
             return ARCHIVED
         return state
 
@@ -240,9 +239,9 @@ class SharePartition:
         mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED,
         now_ms: int,
     ) -> list[AcquiredRange]:
-        """Gives a member what it may have of the fetched records; nothing if this share partition is not active.
+        """Acquires the fetched records that a member may have; none if this share partition is not active.
 
-        `max_records` and `batch_size` are those of ShareFetch; `acquiring.py` says what they mean.
+        `max_records` and `batch_size` are those of ShareFetch; `acquiring.py` defines their meaning.
         """
         if self.status is not Status.ACTIVE or max_records <= 0 or not fetched.batches:
             return []
@@ -265,7 +264,7 @@ class SharePartition:
         may_renew: bool = False,
         now_ms: int,
     ) -> list[Effect]:
-        """Ends or renews deliveries, as a member asks in ShareFetch or ShareAcknowledge.
+        """Ends or renews deliveries, as a member requests in ShareFetch or ShareAcknowledge.
 
         `Acknowledged` comes at once, or after the write, with one of: INVALID_REQUEST (see `acknowledgements.check`;
         and for offsets that were never acquired), INVALID_RECORD_STATE (the member does not hold a record), an error of
@@ -296,13 +295,13 @@ class SharePartition:
         return self._sent(write) or [Acknowledged(token, ErrorCode.NONE)]
 
     def _plan(self, plan: list[_Planned], member: str, batches: Sequence[AcknowledgementBatch]) -> ErrorCode:
-        """What to do with which records, or the error if they are not the member's."""
+        """Fills the plan with the transitions. Returns an error if the member does not hold the records."""
         start_offset = self.in_flight.start_offset
         done_until = -1
         for acknowledged in batches:
             first, last = acknowledged.first_offset, acknowledged.last_offset
             if last < start_offset:
-                continue  # they are archived, whatever the member says
+                continue  # they are archived, so the acknowledgement has no effect
             pieces = self.in_flight.pieces(first, last)
             if (error := self._check_is_known(first, last, pieces)) is not ErrorCode.NONE:
                 return error
@@ -325,7 +324,7 @@ class SharePartition:
         return ErrorCode.NONE
 
     def _check_is_known(self, first: int, last: int, pieces: list[tuple[InFlightBatch, int, int]]) -> ErrorCode:
-        """As Kafka finds the batches of an acknowledgement: it must end within one, and may begin before the start."""
+        """Checks an acknowledgement like Kafka: it must end within a batch, and may begin before the start offset."""
         if len(pieces) == 1 and pieces[0][1:] == (first, last):
             return ErrorCode.NONE
         if not first < self.in_flight.start_offset <= last and self.in_flight.floor(first) is None:
@@ -337,7 +336,7 @@ class SharePartition:
 
     @staticmethod
     def _add(plan: list[_Planned], batch: InFlightBatch, first: int, last: int, kind: int) -> None:
-        """A consumer may acknowledge each record by itself; neighbours are one step all the same."""
+        """Adds a step. Adjacent records are joined into one, even if a consumer acknowledges each record separately."""
         if plan:
             before = plan[-1]
             if before.batch is batch and before.last == first - 1 and before.type == kind:
@@ -359,9 +358,9 @@ class SharePartition:
         return ARCHIVING if self.limits.has_dead_letters else ARCHIVED
 
     def release(self, token: Token, member: str) -> list[Effect]:
-        """A member's session has ended: everything that it holds comes back. The token gets its `Acknowledged`.
+        """A member's session has ended: releases all records that it holds. The token gets its `Acknowledged`.
 
-        A release counts as a delivery. What is being written for the member is left alone.
+        A release counts as a delivery. Records whose write is under way are not changed.
         """
         if self.status is not Status.ACTIVE:
             return [Acknowledged(token, self._ended_with)]
@@ -375,7 +374,7 @@ class SharePartition:
         return self._sent(write) or [Acknowledged(token, ErrorCode.NONE)]
 
     def expire(self, *, now_ms: int) -> list[Effect]:
-        """Ends the locks that have timed out, and makes available what was kept until now."""
+        """Ends the locks that have timed out, and makes delayed records available."""
         if self.status is not Status.ACTIVE:
             return []
         effects: list[Effect] = []
@@ -401,7 +400,7 @@ class SharePartition:
             batch.join(first, last)
 
     def _come_back(self, run: Run, write: Write, now_ms: int) -> None:
-        """A record whose lock has timed out."""
+        """Releases records whose lock has timed out."""
         self.counts.timed_out += run.last - run.first + 1
         self._unlock(run)
         self.in_flight.change(run, self._released(run.delivery_count))
@@ -421,7 +420,7 @@ class SharePartition:
         return has_ended
 
     def move_start_offset(self, log_start_offset: int) -> list[Effect]:
-        """Drops what the log does not have any more. Persisted with the next write. Never moves back."""
+        """Drops records that the log does not have any more. It is persisted with the next write. Never moves back."""
         dropped = self.in_flight.move_start(log_start_offset)
         for run in dropped:
             self._unlock(run)
@@ -473,14 +472,14 @@ class SharePartition:
     def end(self, error: ErrorCode) -> None:
         """This broker does not lead it any more: nothing is acquired, and acknowledgements get the error.
 
-        What is being written keeps its own outcome.
+        Writes under way keep their own outcome.
         """
         if self.status is not Status.FENCED:
             self.status = Status.FENCED
             self._ended_with = error
 
     def dead_lettered(self, letter: DeadLetter) -> list[Effect]:
-        """The records are in the dead-letter topic; or the driver gives up, and they are lost to it."""
+        """Archives the records: they are in the dead-letter topic, or the driver has given up to copy them."""
         if self.status is not Status.ACTIVE:
             return []
         write = self._new_write()
@@ -493,12 +492,12 @@ class SharePartition:
         return self._sent(write)
 
     def dead_letter_failed(self, letter: DeadLetter, *, retry_at_ms: int) -> list[Effect]:
-        """Hands the records out again at this time, if they are still in flight."""
+        """Returns the dead letter again at this time, if its records are still in flight."""
         self._deadlines.schedule(_Retry(letter), retry_at_ms)
         return []
 
     def _still_failed(self, letter: DeadLetter) -> list[DeadLetter]:
-        """What of the letter has not gone with the start of the log meanwhile."""
+        """Returns the part of the letter that the log still has."""
         first: int | None = None
         for batch, low, high in self.in_flight.pieces(letter.first_offset, letter.last_offset):
             for run in batch.runs_in(low, high):
@@ -542,7 +541,7 @@ class SharePartition:
             self._deadlines.schedule(lock, lock.until_ms)
 
     def _unlock(self, run: Run) -> None:
-        """Its lock ends with the last record under it."""
+        """Takes the run out of its lock, which ends with its last record."""
         lock = run.lock
         assert lock is not None
         run.lock = run.write = None
@@ -557,7 +556,7 @@ class SharePartition:
 
 
 def client_error(error: ErrorCode) -> ErrorCode:
-    """What a client is told of a share coordinator's error, as Kafka's SharePartition translates it."""
+    """Returns the client's error for a share coordinator's error, translated like Kafka's SharePartition."""
     match error:
         case ErrorCode.NONE | ErrorCode.GROUP_ID_NOT_FOUND | ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return error

@@ -9,7 +9,7 @@ import attrs
 
 
 class RecordState(IntEnum):
-    """As in the records of `__share_group_state` (Kafka's RecordState). ARCHIVING is from KIP-1191."""
+    """The values in the records of `__share_group_state` (Kafka's RecordState). ARCHIVING is from KIP-1191."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -27,7 +27,7 @@ ARCHIVED: Final = RecordState.ARCHIVED
 
 
 class AcknowledgeType(IntEnum):
-    """What a consumer says of a record (KIP-932); RENEW is from KIP-1222."""
+    """A consumer's acknowledgement of a record (KIP-932); RENEW is from KIP-1222."""
 
     GAP = 0
     """There is no record at this offset."""
@@ -39,7 +39,7 @@ class AcknowledgeType(IntEnum):
 
 
 class Cause(IntEnum):
-    """Why a record goes to the dead-letter topic."""
+    """The cause for which a record goes to the dead-letter topic."""
 
     REJECTED = 0
     DELIVERY_COUNT = 1
@@ -47,7 +47,7 @@ class Cause(IntEnum):
 
 
 class AcquireMode(IntEnum):
-    """Of ShareFetch v2 and later (KIP-1206)."""
+    """The acquire mode of ShareFetch v2 and later (KIP-1206)."""
 
     BATCH_OPTIMIZED = 0
     """Whole batches; the maximum number of records may be exceeded within one."""
@@ -60,7 +60,7 @@ _LEAST_THROTTLED: Final = 2
 
 @attrs.frozen
 class ShareLimits:
-    """A share group's limits. They may change at any time, and count for what happens afterwards."""
+    """A share group's limits. They may change at any time, and apply from then on."""
 
     max_in_flight_records: int = 2000
     """group.share.partition.max.record.locks."""
@@ -69,23 +69,23 @@ class ShareLimits:
     lock_duration_ms: int = 30_000
     """group.share.record.lock.duration.ms."""
     release_delay_ms: int = 0
-    """kwire.share.release.delay.ms: how long a record that came back once is kept. Doubles with each delivery."""
+    """kwire.share.release.delay.ms: the delay of a record that was released once. It doubles with each delivery."""
     max_release_delay_ms: int = 0
-    """The delay grows up to this. One that is longer from the start does not grow."""
+    """The maximum of the growing delay. A delay that is longer from the start does not grow."""
     has_dead_letters: bool = False
-    """Whether the group has a dead-letter topic (KIP-1191)."""
+    """True if the group has a dead-letter topic (KIP-1191)."""
 
     @property
     def throttled_from(self) -> int:
-        """From this delivery count on, fewer records are acquired at once, to isolate the one that does harm."""
+        """The delivery count from which fewer records are acquired at once, to isolate a harmful one."""
         return max(_LEAST_THROTTLED, -(-self.delivery_count_limit // 2))
 
     def is_last_delivery(self, delivery_count: int) -> bool:
-        """Whether a record with this count is delivered alone, because it is its last time."""
+        """True if a record with this count is delivered alone, because it is its last delivery."""
         return self.delivery_count_limit > _LEAST_THROTTLED and delivery_count == self.delivery_count_limit - 1
 
     def release_delay(self, delivery_count: int) -> int:
-        """In milliseconds, of a record that was delivered this often."""
+        """Returns the delay in milliseconds of a record with this delivery count."""
         if self.release_delay_ms <= 0:
             return 0
         longest = max(self.max_release_delay_ms, self.release_delay_ms)
