@@ -1,10 +1,10 @@
-"""Client quotas: how much each user, client id and address may take, and how long those wait who took more.
+"""Client quotas: the limits of users, client ids and addresses, and the throttle times of clients that exceed them.
 
-    rates.py            a rate over samples, and a bucket of tokens; when one is exceeded, and for how long
-    entities.py         which quota is for whom
-    client_quotas.py    what the clients of this broker have taken
+    rates.py            a rate over samples, and a token bucket; the throttle time when one is exceeded
+    entities.py         the precedence of quotas
+    client_quotas.py    the usage of the clients of this broker
     mutations.py        the partitions that a request creates or deletes (KIP-599)
-    connections.py      new connections (KIP-612), and how many there may be
+    connections.py      the rate of new connections (KIP-612), and their maximum number
 
-Nothing here waits, or knows connections. Replicas have quotas of their own: `kwire.replicas.quotas`.
+Nothing here waits, or depends on connections. Replicas have quotas of their own: `kwire.replicas.quotas`.
 """

@@ -1,8 +1,7 @@
-"""What the clients of this broker have taken, and who took more than their quotas allow. Pure: `now_ms` is monotonic.
+"""The usage of the clients of this broker, and the clients over their quotas. Pure: `now_ms` is monotonic.
 
-Each kind of quota has a meter for each group of clients that share one. A meter is made when its first client takes
-something, and forgotten when nobody has used it for an hour, as in Kafka. A quota that changes counts at once, for
-what was taken before, too.
+Each kind of quota has a meter for each group of clients that share one. A meter is created by its first client, and
+removed when it was unused for an hour, as in Kafka. A changed quota applies at once, also to earlier usage.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from kwire.quotas.entities import QuotasOfClients, Sharers
 from kwire.quotas.rates import Rate, TokenBucket, Window
 
 IDLE_MS: Final = 3_600_000
-"""A meter that nobody has used for so long is forgotten."""
+"""The time after which an unused meter is removed."""
 
 MOST_METERS: Final = 100_000
-"""Of one kind. Above it, those that were idle longest are forgotten: client ids are whatever clients say."""
+"""The maximum number of meters of one kind. Above it, those idle longest are removed: client ids are arbitrary."""
 
 M = TypeVar("M")
 
 
 @attrs.frozen
 class Client:
-    """Whose request it is: the name of the principal, and the client id, which is empty if there is none."""
+    """The client of a request: the name of the principal, and the client id, which is empty if there is none."""
 
     user: str
     client_id: str
@@ -41,13 +40,13 @@ class _Used(Generic[M]):
 
 @attrs.define(eq=False)
 class Meters(Generic[M]):
-    """The quotas with one key, and what was taken of each."""
+    """The quotas with one key, and a meter of the usage of each."""
 
     key: str
     new_meter: Callable[[], M]
     quotas: QuotasOfClients = attrs.field(factory=QuotasOfClients)
     _used: dict[Sharers, _Used[M]] = attrs.field(factory=dict)
-    """The one that is idle longest comes first."""
+    """The meters in use; the one that is idle longest comes first."""
 
     def find(self, client: Client, now_ms: int) -> tuple[M, float] | None:
         """The meter of a client, and its bound; None if the client has no quota."""
@@ -78,7 +77,7 @@ class Rates(Meters[Rate]):
     """A kind of quota that is a rate."""
 
     def record(self, client: Client, value: float, now_ms: int) -> int:
-        """The client took that much. Returns for how many milliseconds it has to pause; 0 if it need not."""
+        """Records usage. Returns the client's throttle time in milliseconds; 0 if it need not pause."""
         found = self.find(client, now_ms)
         if found is None:
             return 0
@@ -87,10 +86,10 @@ class Rates(Meters[Rate]):
         return rate.throttle_ms(bound, now_ms)
 
     def throttle_before(self, client: Client, value: float, now_ms: int) -> int:
-        """As `record`, but records nothing: for how long the client has to pause before it gets that much.
+        """Like `record`, but records nothing: returns the throttle time of the client before it gets that much.
 
-        What is too much even for a client that took nothing lately needs no pause: the client would never get it
-        otherwise, however long it waits. (In Apache Kafka it never does.)
+        A value that exceeds the quota of an idle client needs no pause: otherwise the client would never get it,
+        however long it waits. (In Apache Kafka it never does.)
         """
         found = self.find(client, now_ms)
         if found is None:
@@ -104,7 +103,7 @@ class Rates(Meters[Rate]):
         return throttle_ms
 
     def most_at_once(self, client: Client, now_ms: int) -> float | None:
-        """What a client may take in one answer: all that its quota allows in a window. None without a quota."""
+        """Returns the maximum for one response: all that the quota allows in a window. None without a quota."""
         found = self.find(client, now_ms)
         if found is None:
             return None
@@ -116,7 +115,7 @@ class Rates(Meters[Rate]):
 class ClientQuotas:
     """All kinds of quotas of users and client ids. `window` is for the rates, `controller_window` for mutations.
 
-    `running_ns` tells for how long a handler ran.
+    `running_ns` returns the time for which a handler ran.
     """
 
     window: Window
@@ -125,10 +124,10 @@ class ClientQuotas:
     produced: Rates = attrs.field(init=False)
     fetched: Rates = attrs.field(init=False)
     request_percentage: Rates = attrs.field(init=False)
-    """100 is the whole time of the event loop."""
+    """The share of the event loop's time; 100 is all of it."""
     mutations: Meters[TokenBucket] = attrs.field(init=False)
     are_set: bool = False
-    """Whether anybody has a quota."""
+    """True if any quota is set."""
 
     def __attrs_post_init__(self) -> None:
         def new_rate() -> Rate:
@@ -140,7 +139,7 @@ class ClientQuotas:
         self.mutations = Meters("controller_mutation_rate", lambda: TokenBucket(self.controller_window))
 
     def follow(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """These are the quotas in the metadata now."""
+        """Takes over the quotas that are in the metadata now."""
         kinds = (self.produced, self.fetched, self.request_percentage, self.mutations)
         for kind in kinds:
             kind.quotas = QuotasOfClients.read(quotas, kind.key)

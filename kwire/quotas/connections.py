@@ -1,13 +1,13 @@
-"""How many connections an address may have, and how fast new ones may come (KIP-612). Pure: `now_ms` is monotonic.
+"""The limits on connections of an address, and on the rate of new ones (KIP-612). Pure: `now_ms` is monotonic.
 
     rate of the broker, rate of a listener     the listener accepts no more until the rate is low enough again. The
-                                               connection that was too much is served then
-    rate of an address                         a connection that is too much is not served. It is closed after the time
-                                               for which its address has to pause, so that the peer does not try at once
-    connections of an address                  a connection that is too much is closed at once
+                                               connection that exceeds the rate is served then
+    rate of an address                         a connection that exceeds the rate is not served. It is closed after the
+                                               throttle time of its address, so that the peer does not retry at once
+    connections of an address                  a connection that exceeds the limit is closed at once
 
-As in Kafka, no pause is longer than a sample, and brokers do not wait for the connections of others at their own
-listener: if clients have another one, its connections do not count for the rate of the broker.
+As in Kafka, no pause is longer than a sample. Connections at the brokers' own listener, if clients have another one, do
+not count for the rate of the broker, so that brokers do not wait for the connections of clients.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ KEY: Final = "connection_creation_rate"
 
 IDLE_MS: Final = 3_600_000
 MOST_ADDRESSES: Final = 100_000
-"""Whose rates are kept. Those that came last longest ago are forgotten above it, and after IDLE_MS."""
+"""The maximum number of addresses with a rate. Above it, those idle longest are removed, as after IDLE_MS."""
 
 
 @attrs.frozen
 class ConnectionLimits:
-    """What is configured: connections per second, and connections. Without a limit it is `UNLIMITED`."""
+    """The configured limits on connections per second, and on connections. Without a limit it is `UNLIMITED`."""
 
     rate: int
     rates_of_listeners: Mapping[str, int]
     per_address: int
     of_addresses: Mapping[str, int]
-    """Those of max.connections.per.ip.overrides, by address."""
+    """The limits of max.connections.per.ip.overrides, by address."""
 
 
 @attrs.define(eq=False)
 class ConnectionQuotas:
-    """`limits` are those that are configured now. `protected` is the brokers' own listener; None if clients use it."""
+    """`limits` returns the current limits. `protected` is the brokers' own listener; None if clients use it."""
 
     window: Window
     limits: Callable[[], ConnectionLimits]
     protected: str | None = None
     _rates_of_addresses: dict[str | None, float] = attrs.field(factory=dict)
-    """Their quotas; that of None is for all others."""
+    """The quotas by address; that of None is for all others."""
     _broker: Rate = attrs.field(init=False)
     _listeners: dict[str, Rate] = attrs.field(factory=dict)
     _addresses: OrderedDict[str, tuple[Rate, int]] = attrs.field(factory=OrderedDict)
-    """Each with the time of its last connection, the earliest first."""
+    """The rate of each address, and the time of its last connection, the earliest first."""
 
     def __attrs_post_init__(self) -> None:
         self._broker = Rate(self.window)
 
     def follow(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """These are the quotas in the metadata now."""
+        """Takes over the quotas that are in the metadata now."""
         self._rates_of_addresses = {
             None if name is None else canonical(name): math.inf if math.isnan(values[KEY]) else values[KEY]
             for ((entity_type, name), *_), values in quotas.items()
@@ -67,12 +67,12 @@ class ConnectionQuotas:
         }
 
     def most_of(self, address: str) -> int:
-        """How many connections it may have at a time."""
+        """Returns the maximum number of connections of an address."""
         limits = self.limits()
         return limits.of_addresses.get(canonical(address), limits.per_address)
 
     def pause_ms(self, listener: str, now_ms: int) -> int:
-        """A connection has come. For how long its listener has to pause before it is served, and others are."""
+        """Records a new connection. Returns the time for which its listener has to pause before it serves any."""
         limits = self.limits()
         pause_ms = 0
         if listener != self.protected:
@@ -84,9 +84,9 @@ class ConnectionQuotas:
         return min(pause_ms, self.window.sample_ms)
 
     def refused_for_ms(self, listener: str, address: str, now_ms: int) -> int:
-        """For how long its address has to pause, if the connection is too much; 0 if it is served.
+        """Returns the throttle time of the address if the connection is refused; 0 if it is served.
 
-        What is refused counts for nobody.
+        A refused connection does not count for any rate.
         """
         address = canonical(address)
         bound = self._rates_of_addresses.get(address, self._rates_of_addresses.get(None, math.inf))
@@ -116,10 +116,10 @@ class ConnectionQuotas:
 
 
 def canonical(address: str) -> str:
-    """The same text for the same address. One of IPv4 that came through a socket of IPv6 is that of IPv4."""
+    """Returns the same text for the same address. An IPv4-mapped IPv6 address becomes the IPv4 address."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
-        return address  # a name that nobody connects from
+        return address  # a name, which is never the address of a peer
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     return str(mapped or parsed)

@@ -1,4 +1,4 @@
-"""Which quota is for whom: Kafka's order of precedence.
+"""The quota of a client: Kafka's order of precedence.
 
 The first of these that exists counts (docs of Kafka, "Quota Configuration"):
 
@@ -11,8 +11,8 @@ The first of these that exists counts (docs of Kafka, "Quota Configuration"):
     7. client id                    all users of the client id share one
     8. any client id                the same
 
-So a quota says two things: who shares it (`Sharers`), and how much these may take together. As in Kafka, a client
-without an id has no part in what is for any client id.
+So a quota has two parts: the clients that share it (`Sharers`), and their limit together. As in Kafka, quotas for any
+client id do not apply to a client without an id.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import attrs
 from kwire.metadata.access import CLIENT_ID, USER, QuotaEntity
 
 Sharers = tuple[str, str]
-"""A user and a client id; an empty text is for all of them."""
+"""A user and a client id; an empty text stands for all of them."""
 
 _Name = str | None
-"""None is the name of the entity for all those without a quota of their own."""
+"""The name of an entity; None is the default entity, for those without a quota of their own."""
 
 
 @attrs.frozen
 class QuotasOfClients:
-    """The quotas with one key, such as producer_byte_rate, by what they are for."""
+    """The quotas with one key, such as producer_byte_rate, by their entities."""
 
     of_pairs: Mapping[tuple[_Name, _Name], float] = attrs.field(factory=dict)
     of_users: Mapping[_Name, float] = attrs.field(factory=dict)
@@ -41,7 +41,7 @@ class QuotasOfClients:
 
     @classmethod
     def read(cls, quotas: Mapping[QuotaEntity, Mapping[str, float]], key: str) -> QuotasOfClients:
-        """Those in the metadata. As in Kafka, a bound may be infinite, or no number, and then nothing exceeds it."""
+        """Reads the quotas with this key. As in Kafka, a bound may be infinite or NaN, and then nothing exceeds it."""
         of_pairs: dict[tuple[_Name, _Name], float] = {}
         of_users: dict[_Name, float] = {}
         of_client_ids: dict[_Name, float] = {}
@@ -62,7 +62,7 @@ class QuotasOfClients:
         return bool(self.of_pairs or self.of_users or self.of_client_ids)
 
     def find(self, user: str, client_id: str) -> tuple[Sharers, float] | None:
-        """Who shares the quota of such a client, and its bound; None if it has none that can be exceeded."""
+        """Returns the sharers of such a client's quota, and its bound; None if it has none that can be exceeded."""
         sharers = self._sharers(user, client_id)
         bound = self._bound(*sharers)
         return None if bound is None or bound == math.inf else (sharers, bound)

@@ -1,8 +1,8 @@
-"""How many partitions a request may create and delete, at controller_mutation_rate (KIP-599). `now_ms` is monotonic.
+"""The partitions that a request may create and delete, at controller_mutation_rate (KIP-599). `now_ms` is monotonic.
 
-A request that is strict gets THROTTLING_QUOTA_EXCEEDED for what exceeds the quota. One in an earlier version gets what
-it asks for, and its client has to pause. In both cases more may be taken than there is left, if anything is, and then
-nobody gets more until the bucket has filled up: a request for many partitions can be carried out at any quota.
+A strict request gets THROTTLING_QUOTA_EXCEEDED for what exceeds the quota. One in an earlier version is carried out,
+and its client has to pause. In both cases a request may take more than is left, if anything is, and then no request
+gets more until the bucket has filled up: a request for many partitions can be carried out at any quota.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class MutationQuota:
     _throttled_until_ms: int = 0
 
     def begin(self) -> None:
-        """The decision is made, or made again, since another one was first. Then nothing came of the one before."""
+        """Begins a decision. If it is repeated, since another one came first, gives back what the former one took."""
         if self._taken:
             self.bucket.take(-self._taken, self.bound, self.now_ms())
         self._taken = self._throttled_until_ms = 0
 
     def take(self, partitions: int) -> None:
-        """Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if the request is strict, and has to wait."""
+        """Takes partitions. Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if the request is strict and has to wait."""
         now_ms = self.now_ms()
         if self.is_strict:
             throttle_ms = self.bucket.throttle_ms(self.bound, now_ms)
@@ -54,13 +54,13 @@ class MutationQuota:
 
     @property
     def throttle_ms(self) -> int:
-        """For how long the client has to pause, from now on."""
+        """The time in milliseconds for which the client has to pause from now on."""
         return max(self._throttled_until_ms - self.now_ms(), 0)
 
 
 @attrs.define(eq=False)
 class NoMutationQuota:
-    """Of a client without one."""
+    """The `MutationQuota` of a client without a quota."""
 
     throttle_ms: int = 0
 

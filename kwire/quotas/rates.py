@@ -1,11 +1,11 @@
 """A rate that is measured over samples, and a bucket of tokens. Pure: `now_ms` is monotonic.
 
-    Rate          record what was taken, and see whether that was more than the bound allows
-    TokenBucket   has a stock, so that a short burst is not more than the bound allows
+    Rate          records usage, and compares it with the bound
+    TokenBucket   has a stock, so that a short burst does not exceed the bound
 
-Both are Kafka's arithmetic (Rate with SampledStat, and TokenBucket), because clients wait for as long as it says. A
+Both are Kafka's arithmetic (Rate with SampledStat, and TokenBucket), because it determines how long clients wait. A
 rate counts from the start of its oldest sample, and as if all samples but one were over already: the first request of
-a client does not exceed its quota merely because it has just come. (The rate of a `ReplicationQuota` counts over one
+a client does not exceed its quota merely because it is the first. (The rate of a `ReplicationQuota` counts over one
 sample at least, which is why these are two machines.)
 """
 
@@ -17,10 +17,10 @@ from typing import Final
 import attrs
 
 MOST_SAMPLES: Final = 1000
-"""That are kept. If more are asked for, they are longer, for the same time in all."""
+"""The maximum number of samples that are kept. If more are configured, fewer but longer ones cover the same time."""
 
 LONGEST_MS: Final = 2**31 - 1
-"""The longest time that a response can tell."""
+"""The longest throttle time that fits into a response."""
 
 
 @attrs.frozen
@@ -55,15 +55,15 @@ class _Sample:
 
 @attrs.define(eq=False)
 class Rate:
-    """What was recorded per second, lately."""
+    """The rate per second of the values recorded recently."""
 
     window: Window
     _ring: list[_Sample] = attrs.field(factory=list)
-    """One sample more than the window has, at most."""
+    """The samples, at most one more than the window has."""
     _current: int = 0
 
     def record(self, value: float, now_ms: int) -> None:
-        """Negative values take back what was recorded."""
+        """Records a value. Negative values undo former ones."""
         ring = self._ring
         if not ring:
             ring.append(_Sample(now_ms, now_ms))
@@ -84,7 +84,7 @@ class Rate:
         return total / (length_ms / 1000)
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """For how long whoever is measured has to pause, so that the rate falls to `bound`; 0 if it is no higher."""
+        """Returns the pause in milliseconds after which the rate falls to `bound`; 0 if it is no higher."""
         total, length_ms = self._read(now_ms)
         rate = total / (length_ms / 1000)
         if rate <= bound:
@@ -94,11 +94,11 @@ class Rate:
         return rounded_ms((rate - bound) / bound * length_ms)
 
     def is_empty(self, now_ms: int) -> bool:
-        """Whether nothing was recorded lately."""
+        """True if nothing was recorded recently."""
         return not self._read(now_ms)[0]
 
     def _read(self, now_ms: int) -> tuple[float, int]:
-        """What was recorded, and over how many milliseconds."""
+        """Returns the sum of the samples, and the milliseconds that they cover."""
         window, total, oldest_ms = self.window, 0.0, now_ms
         for sample in self._ring:
             if now_ms - sample.last_ms >= window.length_ms:
@@ -112,29 +112,29 @@ class Rate:
 
 @attrs.define(eq=False)
 class TokenBucket:
-    """A stock of tokens, `bound` more each second, and as many as come in a whole window at most.
+    """A stock of tokens: it grows by `bound` each second, up to the tokens of a whole window.
 
-    More may be taken than there is. The stock is below 0 then, and whoever takes has to wait until it is not.
+    More may be taken than there is. The stock is negative then, and clients have to wait until it is not.
     """
 
     window: Window
     _tokens: float = math.inf
-    """A new one is full."""
+    """The stock; a new bucket is full."""
     _filled_ms: int = 0
 
     def take(self, count: float, bound: float, now_ms: int) -> None:
-        """Negative counts give back what was taken."""
+        """Takes tokens. Negative counts return them."""
         self._tokens = min(self.left(bound, now_ms) - count, self._most(bound))
 
     def left(self, bound: float, now_ms: int) -> float:
-        """The stock."""
+        """Returns the stock at this time."""
         since_s = (now_ms - self._filled_ms) / 1000
         self._tokens = min(self._tokens + bound * since_s, self._most(bound))
         self._filled_ms = now_ms
         return self._tokens
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """How long it takes until there are tokens again; 0 if there are, or none are owed."""
+        """Returns the time in milliseconds until the stock is no longer negative; 0 if it is not."""
         left = self.left(bound, now_ms)
         if left >= 0:
             return 0
