@@ -1,6 +1,6 @@
 """A member of a consumer group as values: its metadata and its current assignment.
 
-Both are frozen, and each is one record of `__consumer_offsets` (`records.py`). A change of a member replaces one of
+Both are frozen, and each is one record of `__consumer_offsets` (`changes.py`). A change of a member replaces one of
 them, so the value before can be put back.
 """
 
