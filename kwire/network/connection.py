@@ -37,10 +37,16 @@ from kwire.network.decoding import RequestDecoder, Shapes
 from kwire.network.outbox import Outbox
 from kwire.network.peer_log import PeerLogs
 from kwire.network.states import (
+    AUTHENTICATED,
     CLOSED,
     ENDING,
+    EXPIRING,
     HANDLER_GOES_ON,
     HANDLER_WAITS,
+    LOGGED_IN,
+    LOGGED_IN_FOR_A_TIME,
+    LOGINS,
+    LOGS_IN_AGAIN,
     MEMORY_IS_FREE,
     MEMORY_IS_FULL,
     MORE_INPUT,
@@ -57,6 +63,7 @@ from kwire.network.states import (
     STARVED,
     TRANSITIONS,
     TURN_IS_OVER,
+    UNAUTHENTICATED,
     WAITING,
     Event,
 )
@@ -139,11 +146,10 @@ class Connection:
             sasl=sasl,
         )
         self._decoder = RequestDecoder(apis, self._context, shapes)
-        self._decode_known = self._decode = self._decoder.decode
-        """The decoder for requests of an authenticated peer, and the one that is used now."""
         self._throttling: Throttling | None = None
-        if node.client_quotas.are_set:
-            self.follow_quotas()
+        self._login = AUTHENTICATED if sasl is None else UNAUTHENTICATED
+        self._expires_at = math.inf
+        """The end of the session of a login that is EXPIRING, by the processor's clock."""
         self._handling: Coroutine[Future[Any], None, ApiMessage | None] | None = None
         self._handled_id = 0
         """The waiting handler, and the correlation id of its request."""
@@ -161,11 +167,12 @@ class Connection:
             self._frames.max_frame_bytes = min(
                 node.config.sasl_server_max_receive_size, node.config.socket_request_max_bytes
             )
-            self._decode = Unauthenticated(apis, self._context, sasl).decode
             self._context.on_authenticated = self._on_authenticated
             self._context.on_authenticating_again = self._on_authenticating_again
         if transport.handshake is not None:
             self._state = SHAKING
+        self._choose_decoder()
+        self.follow_quotas()
 
     def open(self) -> None:
         """Starts to serve the peer."""
@@ -352,12 +359,26 @@ class Connection:
         """Accepts all requests now that the peer is authenticated, for `lasts_s` seconds unless it is None."""
         self._forget_introduction()
         self._frames.max_frame_bytes = self._node.config.socket_request_max_bytes
-        self._decode = self._decode_known
-        if lasts_s is not None:
-            ends_at = self._processor.now + lasts_s
-            self._decode = Lasting(
-                self._decoder, lambda frame: self._decode_known(frame), lambda: self._processor.now >= ends_at
-            ).decode
+        if lasts_s is None:
+            self._log_in(LOGGED_IN)
+        else:
+            self._expires_at = self._processor.now + lasts_s
+            self._log_in(LOGGED_IN_FOR_A_TIME)
+
+    def _log_in(self, event: Event) -> None:
+        self._login = LOGINS[self._login][event]
+        self._choose_decoder()
+
+    def _choose_decoder(self) -> None:
+        """Sets the function that decodes frames, by the login and the throttling."""
+        if not self._login.accepts_all:
+            assert self._context.sasl is not None
+            self._decode = Unauthenticated(self._apis, self._context, self._context.sasl).decode
+            return
+        decode = self._decoder.decode if self._throttling is None else self._throttling.decode
+        if self._login is EXPIRING:
+            decode = Lasting(self._decoder, decode, lambda: self._processor.now >= self._expires_at).decode
+        self._decode = decode
 
     def _forget_introduction(self) -> None:
         if self._introduction is not None:
@@ -375,8 +396,7 @@ class Connection:
 
     def _on_authenticating_again(self) -> None:
         """Accepts no other requests until the peer has re-authenticated, as in Kafka."""
-        assert self._context.sasl is not None
-        self._decode = Unauthenticated(self._apis, self._context, self._context.sasl).decode
+        self._log_in(LOGS_IN_AGAIN)
 
     # Quotas
 
@@ -385,18 +405,15 @@ class Connection:
         are_set = self._node.client_quotas.are_set
         if are_set == (self._throttling is not None):
             return
-        before = self._decode_known
         if self._throttling is None:
             from kwire.network.throttling import Throttling
 
             self._throttling = Throttling(self._node, self._context, self._decoder.decode, self._reply_early)
-            self._decode_known = self._throttling.decode
         else:
             self._throttling.end()
             self._throttling = None
-            self._decode_known = self._decoder.decode
-        if self._decode == before:
-            self._decode = self._decode_known
+        if self._login.accepts_all:
+            self._choose_decoder()
 
     def _reply_early(self, response: ApiMessage) -> None:
         """Answers the request that is being handled, before its handler is done."""

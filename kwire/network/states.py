@@ -25,7 +25,15 @@ An event that TRANSITIONS lacks is a bug: it raises KeyError, and the connection
 
 A client that has exceeded a quota is answered, and then its handler waits on its behalf (`throttling.py`).
 
-A peer that has to authenticate first is RECEIVING, too, with another table of APIs until it has (`authentication.py`).
+Beside that, a connection has a login, which selects the table of APIs by which its requests are decoded:
+
+    login              accepts
+    AUTHENTICATED      everything: on a listener without SASL, or after a login that does not expire
+    EXPIRING           everything until the session expires; after that, a SaslHandshake
+    UNAUTHENTICATED    the requests of an authentication (`authentication.py`)
+    REAUTHENTICATING   the same
+
+While any client has a quota, AUTHENTICATED and EXPIRING decode by `throttling.py`.
 """
 
 from __future__ import annotations
@@ -40,6 +48,13 @@ class State:
     name: str
     listens_to: int
     """READ, WRITE or NOTHING."""
+
+
+@attrs.frozen(eq=False)
+class Login:
+    name: str
+    accepts_all: bool
+    """False: only the requests of an authentication."""
 
 
 @attrs.frozen(eq=False)
@@ -77,6 +92,16 @@ MEMORY_IS_FULL = Event("MEMORY_IS_FULL")
 MEMORY_IS_FREE = Event("MEMORY_IS_FREE")
 PEER_ERRED = Event("PEER_ERRED")
 
+AUTHENTICATED = Login("AUTHENTICATED", accepts_all=True)
+EXPIRING = Login("EXPIRING", accepts_all=True)
+UNAUTHENTICATED = Login("UNAUTHENTICATED", accepts_all=False)
+REAUTHENTICATING = Login("REAUTHENTICATING", accepts_all=False)
+
+LOGGED_IN = Event("LOGGED_IN")
+LOGGED_IN_FOR_A_TIME = Event("LOGGED_IN_FOR_A_TIME")
+LOGS_IN_AGAIN = Event("LOGS_IN_AGAIN")
+"""The peer, which is authenticated, begins another authentication (KIP-368)."""
+
 TRANSITIONS: dict[State, dict[Event, State]] = {
     SHAKING: {SHAKE_NEEDS_ROOM: SHAKING_BLOCKED, SHAKE_NEEDS_INPUT: SHAKING, SHAKEN: RECEIVING},
     SHAKING_BLOCKED: {SHAKE_NEEDS_ROOM: SHAKING_BLOCKED, SHAKE_NEEDS_INPUT: SHAKING, SHAKEN: RECEIVING},
@@ -100,4 +125,11 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     BLOCKED_WAITING: {HANDLER_GOES_ON: BLOCKED, SOCKET_HAS_ROOM: WAITING},
     ENDING: {},
     CLOSED: {},
+}
+
+LOGINS: dict[Login, dict[Event, Login]] = {
+    AUTHENTICATED: {LOGS_IN_AGAIN: REAUTHENTICATING},
+    EXPIRING: {LOGS_IN_AGAIN: REAUTHENTICATING},
+    UNAUTHENTICATED: {LOGGED_IN: AUTHENTICATED, LOGGED_IN_FOR_A_TIME: EXPIRING},
+    REAUTHENTICATING: {LOGGED_IN: AUTHENTICATED, LOGGED_IN_FOR_A_TIME: EXPIRING},
 }
