@@ -56,8 +56,8 @@ from devtools.apache_kafka import ApacheKafka
 from kwire.handlers.apis import APIS
 from kwire.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kwire.tests.raw_client import RawClient, decoded_reply, request_frame
-from kwire.tests.security import test_authorization as handlers
-from kwire.tests.security.test_authorization_page import MORE, Permission
+from kwire.tests.security import requests as handlers
+from kwire.tests.security.permissions import MORE, Permission
 
 from . import brokers, groups
 from .secured import PLAIN, started

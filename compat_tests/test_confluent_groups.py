@@ -23,7 +23,8 @@ from .confluent import (
     take,
     values_of,
 )
-from .members import member_process, shared_out
+from .confluent_groups import Moves, settle
+from .members import member_process
 from .values import numbered
 from .waiting import Deadline, eventually
 
@@ -39,35 +40,6 @@ ASSIGNING = [
 """Who computes assignments, and how: the members, or the coordinator."""
 QUICK_MS = 1_000
 """A session."""
-
-
-class Moves:
-    """What a member was given and what was taken from it."""
-
-    def __init__(self) -> None:
-        self.given: list[list[int]] = []
-        self.taken: list[list[int]] = []
-
-    def subscribe(self, consumer: Consumer, topic: str) -> None:
-        consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
-
-    def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self.given.append(sorted(partition.partition for partition in partitions))
-
-    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self.taken.append(sorted(partition.partition for partition in partitions))
-
-
-def settle(members: list[Consumer], partitions: int, *, most: int) -> list[list[int]]:
-    """Polls the members in turn until they share the partitions of one topic; what each owns."""
-    deadline = Deadline()
-    owned: list[list[int]] = []
-    while not shared_out(owned, partitions, most=most) and deadline.not_over(f"a balance; owned: {owned}"):
-        for member in members:
-            message = member.poll(0.05)
-            assert message is None or message.error() is None, message and message.error()
-        owned = [group_of(member) for member in members]
-    return owned
 
 
 @pytest.mark.parametrize("assigning", ASSIGNING)

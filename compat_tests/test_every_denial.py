@@ -13,8 +13,8 @@ from functools import cache
 import attrs
 import pytest
 
-from kwire.tests.security import test_authorization as handlers
-from kwire.tests.security.test_authorization_page import Permission, Row, page_name, refusals, rows
+from kwire.tests.security import requests as handlers
+from kwire.tests.security.permissions import Permission, Row, page_name, refusals, rows
 
 from . import brokers
 from .denials import OWNER, Case, Request, Scene, acls, denying_broker, requests_of

@@ -12,10 +12,10 @@ from confluent_kafka import Consumer, ConsumerGroupType, KafkaError, KafkaExcept
 
 from . import confluent, topics
 from .brokers import Broker
+from .confluent_groups import settle
 from .groups import CLASSIC, CONSUMER
 from .java_host import JavaHost
 from .members import shared_out
-from .test_confluent_groups import settle
 from .waiting import Deadline
 
 MEMBERS = [pytest.param(3, id="3 members"), pytest.param(10, id="10 members", marks=pytest.mark.soak)]

@@ -22,13 +22,13 @@ from kwire.tests.raw_client import RawClient
 
 from . import confluent, topics
 from .brokers import KIND, SETTINGS, KwireServe
+from .checkpoint_files import CHECKPOINTS, rows_of
 from .confluent import consuming
+from .confluent_groups import Moves
 from .dumps import assert_kafka_is_content
 from .groups import CONSUMER, wait_until_served
 from .java_host import JavaHost
 from .members import shared_out
-from .test_confluent_groups import Moves
-from .test_partition_moves import CHECKPOINTS, rows_of
 from .waiting import Deadline, eventually
 
 # Both brokers are in every test here: once is enough.

@@ -15,8 +15,8 @@ from . import topics
 from .brokers import Broker
 from .confluent import fill
 from .java_host import JavaHost
+from .raw_commits import commit
 from .streams_members import JOINS, Member, coordinator, endpoint, internal, topology
-from .test_raw_streams_groups import commit
 from .values import numbered
 from .waiting import eventually
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,7 +15,8 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from . import topics
 from .brokers import Broker
 from .kafka_python import consuming, fill, poll_for_ever, reading, take, take_until, values_of
-from .members import member_process, shared_out
+from .kafka_python_groups import JOIN_WITHIN_MS, settle
+from .members import member_process
 from .values import numbered
 from .waiting import Deadline
 
@@ -26,27 +26,6 @@ ASSIGNORS = {
     "sticky": StickyPartitionAssignor,
 }
 QUICK = {"session_timeout_ms": 1_000}
-# A poll of kafka-python 3.0.12 that ends in the midst of a join may let the client forget the partitions: it owns
-# nothing then until the next rebalance. So a poll is long enough for a join on a machine that has much else to do.
-JOIN_WITHIN_MS = 2_000
-
-
-def partitions_of(consumer: Any) -> list[int]:
-    return sorted(partition.partition for partition in consumer.assignment())
-
-
-def settle(members: list[Any], partitions: int, *, most: int) -> list[list[int]]:
-    """Polls the members until they share the partitions of one topic; what each owns.
-
-    All at once, each in a thread, since a join waits for all members.
-    """
-    deadline = Deadline()
-    owned: list[list[int]] = []
-    while not shared_out(owned, partitions, most=most) and deadline.not_over(f"a balance; owned: {owned}"):
-        with ThreadPoolExecutor(len(members)) as threads:
-            list(threads.map(lambda member: member.poll(timeout_ms=JOIN_WITHIN_MS), members))
-        owned = [partitions_of(member) for member in members]
-    return owned
 
 
 def fill_each(bootstrap: str, topic: str, partitions: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 
@@ -11,10 +10,10 @@ import pytest
 
 from .brokers import NODES, Broker
 from .confluent import fill, read_all
+from .kcat import KCAT
 from .nodes import NODE
 from .values import numbered
 
-KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 pytestmark = pytest.mark.skipif(
     KCAT is None, reason="MISSING TEST: kcat is not installed, so nothing is known of it here"
 )

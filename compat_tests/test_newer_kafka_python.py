@@ -17,7 +17,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from . import nodes
 from .brokers import NODES, Broker
 from .kafka_python import administering, consuming, fill, producing, send_all
-from .test_kafka_python_groups import partitions_of, settle
+from .kafka_python_groups import partitions_of, settle
 from .values import numbered
 from .waiting import eventually
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .test_kafka_python_transactions import KafkaPython
+from .kafka_python_transactions import KafkaPython
 from .transactions.client import Client
 from .transactions.restarts import RestartScenes
 

@@ -13,7 +13,7 @@ from confluent_kafka import Message, Producer, TopicPartition
 from . import aio, confluent, groups, kafka_python, topics
 from .brokers import RestartableBroker
 from .confluent import Acknowledgements, consuming, group_of, offsets_of, producing, read_all, values_of
-from .test_confluent_groups import Moves, settle
+from .confluent_groups import Moves, settle
 from .waiting import Deadline, eventually
 
 WAYS = ["stop", "kill"]

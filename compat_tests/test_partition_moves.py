@@ -34,6 +34,7 @@ from kwire.tests.raw_client import RawClient
 from . import java_host as tools
 from . import topics
 from .brokers import KIND, SETTINGS, KwireServe
+from .checkpoint_files import CHECKPOINTS, rows_of
 from .confluent import Acknowledgements, consuming, producing, reading, send_all
 from .dumps import assert_kafka_is_content
 from .java_host import JavaHost
@@ -54,7 +55,6 @@ TRIMMED_TO = 300
 PRODUCER_ID = 987_654
 """Of a producer that is played by hand: no broker here hands out such an id."""
 
-CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint")
 # What brokers say when an index or a log is not what it should be.
 DISTRUST = re.compile(r"corrupt|rebuil|recover|truncat|invalid|non-monotonic|inconsistent|mismatch", re.IGNORECASE)
 
@@ -72,10 +72,6 @@ def move(source: Path, target: Path) -> None:
         rows = [row for row in rows_of(target / name) if not row.startswith(f"{TOPIC} 0 ")]
         rows += [row for row in rows_of(source / name) if row.startswith(f"{TOPIC} 0 ")]
         (target / name).write_text("\n".join(["0", str(len(rows)), *rows, ""]))
-
-
-def rows_of(checkpoint: Path) -> list[str]:
-    return checkpoint.read_text().splitlines()[2:] if checkpoint.exists() else []
 
 
 @attrs.define

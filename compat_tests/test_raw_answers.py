@@ -37,6 +37,7 @@ from kwire.tests.raw_client import RawClient
 from . import confluent, topics
 from .brokers import Broker
 from .nodes import NODE
+from .topic_ids import topic_id
 from .waiting import eventually
 
 E = ErrorCode
@@ -67,12 +68,6 @@ def new_topic(client: RawClient, new_topic: Callable[..., str]) -> Callable[...,
         return name
 
     return create
-
-
-def topic_id(client: RawClient, name: str) -> Uuid:
-    answer = client.call(MetadataRequest([MetadataRequestTopic(NULL_UUID, name)]), 12)
-    found: Uuid = answer.topics[0].topic_id
-    return found
 
 
 # Produce

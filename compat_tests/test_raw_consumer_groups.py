@@ -64,7 +64,8 @@ from kwire.tests.raw_client import RawClient
 
 from . import brokers, groups, nodes
 from .brokers import Broker
-from .test_raw_answers import topic_id
+from .raw_text import unquoted
+from .topic_ids import topic_id
 from .waiting import eventually
 
 E = ErrorCode
@@ -151,11 +152,6 @@ def described(client: RawClient, group: str, version: int = 1) -> DescribedGroup
     (answer,) = client.call(ConsumerGroupDescribeRequest([group]), version).groups
     assert isinstance(answer, DescribedGroup)
     return answer
-
-
-def unquoted(message: str | None) -> str:
-    """Names are quoted in kwire's messages, and not in Apache Kafka's."""
-    return re.sub(r"['`\"]", "", message or "")
 
 
 # ConsumerGroupHeartbeat: requests that contradict themselves

@@ -27,11 +27,6 @@ from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupReques
 from kwire_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kwire_protocol.messages.list_groups import ListGroupsRequest
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kwire_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kwire_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -60,6 +55,8 @@ from kwire.tests.raw_client import RawClient
 
 from . import brokers, configs, groups, nodes, topics
 from .brokers import Broker, RestartableBroker
+from .raw_commits import commit
+from .raw_text import unquoted
 from .streams_members import (
     DELAYED,
     FIRST_EPOCH,
@@ -85,8 +82,7 @@ from .streams_members import (
     topology,
     wait_until_coordinators_know,
 )
-from .test_raw_answers import topic_id
-from .test_raw_consumer_groups import unquoted
+from .topic_ids import topic_id
 from .waiting import eventually
 
 E = ErrorCode
@@ -978,25 +974,6 @@ def test_a_group_without_members_is_deleted_with_its_offsets_and_its_topology(
 
 
 # Offsets
-
-
-def commit(
-    client: RawClient,
-    version: int,
-    group: str,
-    member: str,
-    epoch: int,
-    topic: str,
-    partition: int = 0,
-    offset: int = 5,
-) -> ErrorCode:
-    wanted = OffsetCommitRequestTopic(partitions=[OffsetCommitRequestPartition(partition, offset)])
-    if version >= 10:
-        wanted.topic_id = topic_id(client, topic)
-    else:
-        wanted.name = topic
-    request = OffsetCommitRequest(group, epoch, member, topics=[wanted])
-    return ErrorCode(client.call(request, version).topics[0].partitions[0].error_code)
 
 
 def fetch(client: RawClient, version: int, group: str, member: str | None, epoch: int, topic: str) -> tuple[int, int]:

@@ -18,7 +18,6 @@ from kwire_protocol.internal import streams_group as records
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
 from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kwire_protocol.messages.streams_group_describe import DescribedGroup, StreamsGroupDescribeRequest
 from kwire_protocol.messages.streams_group_heartbeat import TaskOffset
 from kwire_protocol.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
@@ -35,15 +34,13 @@ from kwire.tests.raw_client import RawClient
 from . import brokers, topics
 from .brokers import Broker, RestartableBroker
 from .confluent import reading, take_until
+from .raw_topologies import AVAILABLE, NOT_REQUESTED, NOT_STORED, PLUGIN, VERSION, described
 from .streams_members import STALE, Member, coordinator, error, topology
 
 E = ErrorCode
 HEARTBEAT, DESCRIBE, UPDATE = 88, 89, 93
-VERSION = 1
-NOT_REQUESTED, NOT_STORED, _, AVAILABLE = range(4)
 SOURCE, PROCESSOR, SINK = 1, 2, 3
 OFFSETS_PARTITIONS = int(brokers.SETTINGS["offsets.topic.num.partitions"])
-PLUGIN = "org.apache.kafka.server.streams.InMemoryTopologyDescriptionPlugin"
 
 pytestmark = [
     pytest.mark.asks_one_node,
@@ -100,12 +97,6 @@ def update(
 
 def refusal(answer: StreamsGroupTopologyDescriptionUpdateResponse) -> tuple[ErrorCode, str | None]:
     return ErrorCode(answer.error_code), answer.error_message
-
-
-def described(client: RawClient, group: str, *, version: int = VERSION, wanted: bool = True) -> DescribedGroup:
-    (answer,) = client.call(StreamsGroupDescribeRequest([group], False, wanted), version).groups
-    assert isinstance(answer, DescribedGroup)
-    return answer
 
 
 def status(member: Member) -> int:

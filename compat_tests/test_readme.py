@@ -16,15 +16,14 @@ from pathlib import Path
 import attrs
 import pytest
 
-from devtools.markdown import Block, fenced_blocks
+from devtools.markdown import fenced_blocks
 from devtools.places import REPOSITORY
 from kwire.testing import Broker
 
 from .confluent import read_all
-from .test_kcat import KCAT
+from .kcat import KCAT
+from .readme_blocks import PRINTED_ADDRESS, README, block_with
 
-README = REPOSITORY / "README.md"
-PRINTED_ADDRESS = "127.0.0.1:9092"
 ENDS_WITHIN_S = 120
 
 _VARIES = (r"cluster \S+,", r"\d{4}-\d\d-\d\dT[\d:.]+Z")
@@ -37,11 +36,6 @@ class Step:
     prompt: str
     command: str
     output: str
-
-
-def block_with(word: str) -> Block:
-    (found,) = (block for block in fenced_blocks(README) if word in block.text)
-    return found
 
 
 def steps(transcript: str) -> list[Step]:

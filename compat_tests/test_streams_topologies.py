@@ -13,9 +13,9 @@ from kwire.cli import main
 
 from . import brokers, topics
 from .java_host import STREAMS_GROUPS
+from .raw_topologies import AVAILABLE, NOT_STORED, PLUGIN, described
 from .streams import STREAMS, WordCount, changelog, repartition
 from .streams_members import coordinator
-from .test_raw_topology_descriptions import AVAILABLE, NOT_STORED, PLUGIN, described
 from .waiting import eventually
 
 VERSION = "4.4.0"

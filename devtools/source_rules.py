@@ -5,8 +5,8 @@ clock, randomness, disk, network, threads or the process's environment only in t
 its reason. Importing a module that offers these counts as use, and so does the built-in `open`; imports for
 annotations only do not. import-linter checks who may import trio.
 
-The others: no catch-all `except` outside the connection boundary, and no text that ties the repository to one machine
-or one package registry.
+The others: no catch-all `except` outside the connection boundary, no import from a module of tests, and no text that
+ties the repository to one machine or one package registry.
 """
 
 from __future__ import annotations
@@ -241,6 +241,20 @@ def _takes_everything(kind: ast.expr | None) -> bool:
     )
 
 
+def imports_of_tests(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, module) for each import of a module `test_*`: what several tests need has a module of its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            modules = [node.module or "", *(alias.name for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            continue
+        for module in modules:
+            if module.rpartition(".")[2].startswith("test_"):
+                yield node.lineno, module
+
+
 # Written so that this file does not break its own rule.
 _TIED = {
     "a path of one machine": re.compile(
@@ -301,6 +315,15 @@ def catch_all_violations() -> list[Violation]:
         for path in shipped_modules()
         if path not in CATCH_ALL_ALLOWED
         for line in catch_alls(_parse(path))
+    ]
+
+
+def violations_of_test_imports() -> list[Violation]:
+    return [
+        Violation(path, line, f"imports {module}: move what it needs into a module that has no tests")
+        for path in tracked_files()
+        if path.endswith(".py")
+        for line, module in imports_of_tests(_parse(path))
     ]
 
 

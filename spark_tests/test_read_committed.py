@@ -2,62 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Producer
 
-from compat_tests.confluent import quiet
-from compat_tests.transactions.asking import end_offset, is_stable
-from compat_tests.waiting import eventually
+from compat_tests.transactions.asking import end_offset
 
 from .records import Record, numbered, produce
 from .tables import Tables, collecting, numbers
+from .transactions import _TIMEOUT_S, PARTITIONS, abort, commit, settle, transaction
 
-PARTITIONS = 3
-_TIMEOUT_S = 20.0
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
 @pytest.fixture
 def topic(new_topic: Callable[..., str]) -> str:
     return new_topic(partitions=PARTITIONS)
-
-
-@contextmanager
-def transaction(tables: Tables, topic: str, records: list[Record]) -> Iterator[Producer]:
-    """An open transaction with these records, all of them acknowledged; it is for the caller to end it."""
-    config = {
-        "bootstrap.servers": tables.bootstrap,
-        "transactional.id": f"{topic}-{records[0].value!r}",
-        "linger.ms": 1,
-    }
-    producer = Producer(config, logger=quiet)
-    producer.init_transactions(_TIMEOUT_S)
-    producer.begin_transaction()
-    for record in records:
-        producer.produce(topic, record.value, partition=record.partition)
-    assert producer.flush(_TIMEOUT_S) == 0
-    yield producer
-
-
-def commit(tables: Tables, topic: str, records: list[Record]) -> None:
-    with transaction(tables, topic, records) as producer:
-        producer.commit_transaction(_TIMEOUT_S)
-    settle(tables, topic)
-
-
-def abort(tables: Tables, topic: str, records: list[Record]) -> None:
-    with transaction(tables, topic, records) as producer:
-        producer.abort_transaction(_TIMEOUT_S)
-    settle(tables, topic)
-
-
-def settle(tables: Tables, topic: str) -> None:
-    """Returns when the markers are in, which may be after the producer was answered."""
-    spots = [(topic, number) for number in range(PARTITIONS)]
-    eventually(lambda: all(is_stable(tables.bootstrap, spot) for spot in spots), "no transaction is open")
 
 
 def test_a_batch_has_committed_rows_and_no_aborted_ones(tables: Tables, topic: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from compat_tests.test_readme import PRINTED_ADDRESS, block_with
+from compat_tests.readme_blocks import PRINTED_ADDRESS, block_with
 from kwire.testing import Broker
 
 from .records import numbered, produce

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from compat_tests import topics
 from compat_tests.topics import admin
 
 from .records import add_partitions, delete_records, numbered, produce
+from .stream_changes import deleting_after_the_first_batch, last_end
 from .tables import DATA_LOSS, Tables, collecting, into_files, numbers, running, until, until_it_ends
 
 
@@ -93,25 +89,3 @@ def test_a_topic_that_comes_again_is_read_from_its_beginning_when_loss_is_allowe
         new_topic(name=goes)
         produce(tables.bootstrap, goes, numbered(5, first=20))
         until(query, lambda: sorted(seen) == list(range(25)), "the new topic is read")
-
-
-def deleting_after_the_first_batch(tables: Tables, stream: DataFrame, topic: str, seen: list[int]) -> DataStreamWriter:
-    """Deletes at a moment when the query is not asking about its topics.
-
-    Deleted between two of its questions, a topic would be waited for until the client's patience ends, a minute later.
-    """
-
-    def handle(rows: DataFrame, number: int) -> None:
-        seen.extend(numbers(rows))
-        if number == 0:
-            topics.delete(tables.bootstrap, topic)
-
-    return stream.writeStream.foreachBatch(handle)
-
-
-def last_end(query: StreamingQuery) -> dict[str, dict[str, int]]:
-    """The offsets by partition by topic at which the last micro-batch ended."""
-    progress = query.lastProgress
-    end = progress.sources[0].endOffset if progress else "{}"
-    found: dict[str, dict[str, int]] = json.loads(end)
-    return found

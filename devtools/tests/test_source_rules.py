@@ -27,6 +27,17 @@ def test_only_the_connection_boundary_catches_everything() -> None:
     assert not found, listed(found)
 
 
+def test_tests_import_nothing_from_tests() -> None:
+    found = source_rules.violations_of_test_imports()
+    assert not found, listed(found)
+
+
+@pytest.mark.parametrize("source", ["from a.test_b import c\n", "from a import test_b\n", "import a.test_b\n"])
+def test_an_import_from_tests_is_seen(source: str) -> None:
+    assert [line for line, _ in source_rules.imports_of_tests(ast.parse(source))] == [1]
+    assert list(source_rules.imports_of_tests(ast.parse("from a.tests.b import contest_c\n"))) == []
+
+
 def test_no_file_names_a_machine_or_a_registry() -> None:
     found = source_rules.tie_violations()
     assert not found, listed(found)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Producer
 
-from compat_tests.test_compaction import frequent_cleanings
+from compat_tests.compacted_tables import frequent_cleanings
 from compat_tests.waiting import eventually
 from kwire.pipeline.tables.position import LostRange
 

@@ -11,11 +11,11 @@ import pytest
 from pyspark.errors import PySparkException
 
 from compat_tests import topics
-from compat_tests.test_compaction import CONFIG, Table, frequent_cleanings
+from compat_tests.compacted_tables import CONFIG, Table, frequent_cleanings
 
 from ..records import Record, an_hour_ago_ms, delete_records, numbered, produce, stamped
 from ..tables import by_partition
-from ..test_read_committed import abort, commit, transaction
+from ..transactions import abort, commit, transaction
 from .both import Both, failing
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}

@@ -14,9 +14,9 @@ import pytest
 from compat_tests import topics
 
 from ..records import Record, add_partitions, delete_records, numbered, produce
+from ..stream_changes import deleting_after_the_first_batch, last_end
 from ..tables import Tables, by_partition, collecting, into_files, numbers, running, until, until_it_ends
-from ..test_read_committed import abort, commit
-from ..test_stream_changes import deleting_after_the_first_batch, last_end
+from ..transactions import abort, commit
 from .both import Both
 
 LATEST, EARLIEST = -1, -2

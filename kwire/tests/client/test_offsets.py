@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kwire_protocol.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopicResponse,
 )
 from kwire_protocol.messages.metadata import MetadataRequest
 
 from kwire.client.errors import ConnectionFailed, Refused, UnknownTopic, VersionNotServed
 from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
 from kwire.tests.client.fakes import FakeBrokers
-
-
-def told(request: Any, answer: Callable[[int], tuple[int, int]]) -> ListOffsetsResponse:
-    """`answer`: partition to error code and offset."""
-    (topic,) = request.topics
-    partitions = []
-    for it in topic.partitions:
-        code, offset = answer(it.partition_index)
-        partitions.append(ListOffsetsPartitionResponse(it.partition_index, code, offset=offset))
-    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(topic.name, partitions)])
+from kwire.tests.client.listed_offsets import told
 
 
 def leaders_answer(brokers: FakeBrokers, *, moved: int | None = None) -> None:

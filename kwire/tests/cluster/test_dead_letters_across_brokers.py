@@ -28,7 +28,7 @@ from kwire_protocol.wire import Uuid
 from compat_tests.waiting import eventually
 from kwire.metadata.image import ConfigResourceType
 from kwire.share.leader.dead_letters import ENABLED
-from kwire.tests.cluster.test_share_state_across_brokers import SETTINGS, OpenCluster
+from kwire.tests.cluster.open_cluster import SETTINGS, OpenCluster
 from kwire.tests.raw_client import RawClient
 from kwire.tests.share.leader.share_requests import REJECT
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import attrs
 from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
@@ -16,12 +15,11 @@ from kwire.metadata.bootstrap import register_alone
 from kwire.metadata.controller.topics.partition_creation import create_partitions
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
-from kwire.metadata.image import Changes, MetadataImage
+from kwire.metadata.image import Changes
 from kwire.metadata.service import MetadataService
+from kwire.tests.cluster.comparing import EACH_CHANGE, comparable
 from kwire.tests.futures import at_once
 from kwire.tests.metadata.harness import CLUSTER_ID, NOW_MS, FakeClock
-
-EACH_CHANGE = {"metadata.log.max.record.bytes.between.snapshots": "1"}
 
 
 class Node:
@@ -51,10 +49,6 @@ class Node:
     @property
     def topics(self) -> list[str]:
         return sorted(self.service.image.topics)
-
-
-def comparable(image: MetadataImage) -> MetadataImage:
-    return attrs.evolve(image, epoch=0, offset=0)
 
 
 def two() -> tuple[Node, Node]:

@@ -20,7 +20,7 @@ from kwire.tests.share.leader.share_requests import REJECT, RELEASE, RENEW
 from kwire.tests.transaction_scene import a_batch
 
 if TYPE_CHECKING:
-    from kwire.tests.config.test_dynamic_configs import Scene
+    from kwire.tests.config.dynamic_scene import Scene
 
 
 @asynccontextmanager

@@ -9,7 +9,6 @@ and the new value is seen to act after a restart as well. A configuration that m
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -39,17 +38,6 @@ from kwire_protocol.messages.fetch import (
     PartitionData,
 )
 from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
-from kwire_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from kwire_protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
-)
 from kwire_protocol.messages.share_group_describe import DescribedGroup as DescribedShareGroup
 from kwire_protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -77,7 +65,6 @@ from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.logs import segment_writing
 from kwire.metadata.image import ConfigResourceType
 from kwire.node.broker import Broker
-from kwire.replicas.partition import Partition
 from kwire.replicas.quotas import no_quota
 from kwire.replicas.roles import Follower, role_of
 from kwire.replication.connection import FetcherEnvironment
@@ -85,6 +72,7 @@ from kwire.replication.fetching import Fetcher, FetchSettings
 from kwire.replication.followers import FollowedPartition, ReplicaFollowers
 from kwire.runtime import workers
 from kwire.runtime.processor import Timer
+from kwire.tests.config.dynamic_scene import CLEANER_BACKOFF_MS, RestlessTime, Scene
 from kwire.tests.config.share_probes import (
     a_letter_without_a_topic_is_written,
     a_topic_of_another_name_gets_letters,
@@ -101,13 +89,11 @@ from kwire.tests.config.share_probes import (
 )
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.held_clock import Threads
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
+from kwire.tests.server_in_trio import ServerInTrio, with_server
 
-SET, DELETE = 0, 1
 TOPIC, BROKER, GROUP = ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.GROUP
 FOLDERS = ("/a", "/b")
 FOREVER: Final = str(2**63 - 1)
-CLEANER_BACKOFF_MS = 1000
 # Chores that would come in between are put off for ever.
 SETTINGS = (
     f"log.cleaner.backoff.ms={CLEANER_BACKOFF_MS}",
@@ -133,19 +119,6 @@ class JitteryClock(TrioClock):
         return bound - 1
 
 
-@attrs.define
-class RestlessTime:
-    """The module `time`, for a thread that sleeps: it is later then, and nobody has waited."""
-
-    rested_s: float = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.rested_s
-
-    def sleep(self, seconds: float) -> None:
-        self.rested_s += seconds
-
-
 @pytest.fixture
 def cleaners_time(monkeypatch: pytest.MonkeyPatch) -> RestlessTime:
     restless = RestlessTime()
@@ -158,64 +131,6 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
     threads = Threads(workers.run)
     monkeypatch.setattr(workers, "run", threads.run)
     return threads
-
-
-@attrs.define(eq=False)
-class Scene:
-    """A server with topic `t` in one of two folders."""
-
-    server: ServerInTrio
-    client: TrioClient
-    caplog: pytest.LogCaptureFixture
-    cleaners_time: RestlessTime
-
-    @property
-    def broker(self) -> Broker:
-        return self.server.broker
-
-    @property
-    def partition(self) -> Partition:
-        return self.server.partition
-
-    @property
-    def now_ms(self) -> int:
-        return self.broker.clock.now_ms()
-
-    async def set(self, resource: int, name: str, config: str, value: str) -> None:
-        request = IncrementalAlterConfigsRequest(
-            [AlterConfigsResource(resource, name, [AlterableConfig(config, SET, value)])]
-        )
-        (answer,) = (await self.client.call(request, 1)).responses
-        assert answer.error_code == ErrorCode.NONE, answer.error_message
-
-    async def send(
-        self, batch: bytes | bytearray, *, version: int = 11, transactional_id: str | None = None
-    ) -> PartitionProduceResponse:
-        data = TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(batch))])
-        response = await self.client.call(ProduceRequest(transactional_id, -1, 10_000, [data]), version)
-        answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
-        return answer
-
-    async def append(
-        self, *values: bytes | None, key: bytes | None = b"k", at_ms: int | None = None
-    ) -> PartitionProduceResponse:
-        """One batch, of now unless it is said otherwise."""
-        timestamp = self.now_ms if at_ms is None else at_ms
-        return await self.send(build_batch([Record(timestamp=timestamp, key=key, value=value) for value in values]))
-
-    def roll(self) -> None:
-        self.partition.log.roll(self.now_ms)
-
-    async def let_clean(self, seconds: float = 3 * CLEANER_BACKOFF_MS / 1000) -> int:
-        """Lets the cleaner look at the log twice and more; tells how many cleanings that took."""
-        said = len(self.caplog.messages)
-        await trio.sleep(seconds)
-        return sum(message.startswith("compacted t-0 ") for message in self.caplog.messages[said:])
-
-    async def is_served(self, client: TrioClient) -> bool:
-        await client.send((ApiVersionsRequest(), 0))
-        await wait_all_tasks_blocked()
-        return client.has_answer
 
 
 Probe = Callable[[Scene], Awaitable[Any]]

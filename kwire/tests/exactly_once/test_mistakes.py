@@ -8,7 +8,7 @@ import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
 
-from kwire.tests.exactly_once.test_exactly_once_machine import ExactlyOnceMachine
+from kwire.tests.exactly_once.machine import ExactlyOnceMachine
 from kwire.tests.mistaken_lives import Lives, assert_has_a_place
 from kwire.tests.replay_mistakes import MARKERS_ABORT, PENDING_OFFSETS_COUNT, RESUME
 from kwire.transactions.records import TransactionChange

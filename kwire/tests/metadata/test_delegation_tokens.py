@@ -45,7 +45,7 @@ from kwire.security.sasl.exchange import Authenticated, AuthenticationFailed, Ch
 from kwire.security.sasl.scram import SCRAM_MECHANISMS, SCRAM_SHA_256, Scram, ScramClient
 from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import NOW_MS, FakeBroker, FakeClock, context, record, service
-from kwire.tests.security.test_authorization import Denier
+from kwire.tests.security.requests import Denier
 
 E = ErrorCode
 CREATE_DELEGATION_TOKEN = 38

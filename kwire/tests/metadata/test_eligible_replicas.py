@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord
-from kwire_protocol.internal.metadata_configs import ConfigRecord, FeatureLevelRecord
+from kwire_protocol.internal.metadata_configs import ConfigRecord
 from kwire_protocol.internal.metadata_topics import ClearElrRecord
 from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -20,58 +20,15 @@ from kwire.metadata.controller import brokers
 from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, alter_configs
 from kwire.metadata.controller.feature_updates import update_features
 from kwire.metadata.controller.partitions.eligible_replicas import eligible
-from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change_isrs
 from kwire.metadata.controller.partitions.leader_elections import elect_leaders
 from kwire.metadata.features import ELR_VERSION
 from kwire.metadata.image import NO_LEADER, ConfigResourceType, LeaderRecoveryState, PartitionRegistration
 from kwire.metadata.snapshots import image_records
-from kwire.tests.metadata.test_broker_lives import NODES, TOPIC_ID, Cluster
-from kwire.tests.metadata.test_reassignments import reassign
+from kwire.tests.metadata.elr_cluster import MIN_ISR, ElrCluster, cluster
+from kwire.tests.metadata.image_cluster import NODES, TOPIC_ID, Cluster
+from kwire.tests.metadata.reassigning import reassign
 
-MIN_ISR = "min.insync.replicas"
 SAFE = 2
-
-
-@attrs.define
-class ElrCluster(Cluster):
-    """With eligible leader replicas, min.insync.replicas 2, and starts that tell how the last one ended."""
-
-    min_isr: int = 2
-
-    def __attrs_post_init__(self) -> None:
-        super().__attrs_post_init__()
-        self.take([FeatureLevelRecord(ELR_VERSION, 1)])
-        self.set_min_isr(self.min_isr)
-
-    def set_min_isr(self, value: int) -> None:
-        self.take([ConfigRecord(ConfigResourceType.TOPIC, "t", MIN_ISR, str(value))])
-
-    def start(self, broker_id: int, *, clean: bool) -> None:
-        epoch = self.image.brokers[broker_id].broker_epoch if broker_id in self.image.brokers else 0
-        registration = RegisterBrokerRecord(
-            broker_id=broker_id, rack=None, fenced=True, broker_epoch=self.image.offset + 1
-        )
-        self.take(brokers.register(self.state, registration, stopped_epoch=epoch if clean else brokers.NOT_CLEAN))
-        self.unfence(broker_id)
-
-    def propose(self, *isr: int, index: int = 0) -> ErrorCode:
-        it = self.partitions[index]
-        epochs = {node: self.image.brokers[node].broker_epoch for node in isr}
-        proposal = IsrProposal(TOPIC_ID, index, it.leader_epoch, it.partition_epoch, epochs)
-        records, [code] = change_isrs(self.state, it.leader, [proposal])
-        self.take(records)
-        return code
-
-    def now(self) -> tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Leader, ISR, ELR, last known leader."""
-        it = self.partitions[0]
-        return it.leader, it.isr, it.eligible_leader_replicas, it.last_known_elr
-
-
-def cluster(*replicas: int, min_isr: int = 2) -> ElrCluster:
-    made = ElrCluster(min_isr=min_isr)
-    made.add(*(replicas or NODES))
-    return made
 
 
 def test_who_leaves_an_isr_that_is_too_small_by_that_is_eligible() -> None:

@@ -9,38 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
 from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 
 from kwire.metadata.controller.brokers import brokers_that_may_lead, unregister
 from kwire.metadata.controller.partitions.leader_elections import balance_leaders, elect_leaders
 from kwire.metadata.controller.partitions.partition_changes import partition_change
-from kwire.metadata.controller.partitions.reassignments import reassign_partitions
 from kwire.metadata.image import NO_LEADER, PartitionRegistration
-from kwire.tests.metadata.test_broker_lives import NODES, Cluster
+from kwire.tests.metadata.image_cluster import NODES, Cluster
+from kwire.tests.metadata.reassigning import reassign
 
 PREFERRED, UNCLEAN = 0, 1
-
-
-def reassign(
-    cluster: Cluster,
-    replicas: Sequence[int] | None,
-    *,
-    index: int = 0,
-    topic: str = "t",
-    may_change_factor: bool = True,
-) -> int:
-    request = AlterPartitionReassignmentsRequest(
-        allow_replication_factor_change=may_change_factor,
-        topics=[ReassignableTopic(topic, [ReassignablePartition(index, None if replicas is None else list(replicas))])],
-    )
-    records, response = reassign_partitions(cluster.state, request)
-    cluster.take(records)
-    return response.responses[0].partitions[0].error_code
 
 
 def in_sync(cluster: Cluster, *isr: int, index: int = 0) -> None:

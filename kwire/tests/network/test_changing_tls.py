@@ -23,9 +23,9 @@ from kwire.config.tables.tls import TLS_CONFIGS
 from kwire.node.running import StartError
 from kwire.security.tls.contexts import client_context
 from kwire.testing import Broker
-from kwire.tests.network.test_tls import UNHURRIED, connect
+from kwire.tests.network.tls_scene import UNHURRIED, connect
 from kwire.tests.security.tls.certificates import HOST, client_settings, issued, trusted
-from kwire.tests.security.tls.test_keystores import PASSWORD, encrypted, pkcs12_of
+from kwire.tests.security.tls.keystores import PASSWORD, encrypted, pkcs12_of
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 
 BROKER = 4

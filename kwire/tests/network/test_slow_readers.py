@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from kwire.tests.network.filling import MIB, fill
 from kwire.tests.network.tapped_transport import tap
 from kwire.tests.raw_client import decoded_reply, request_frame
 from kwire.tests.server_in_trio import ServerInTrio, with_server
@@ -15,16 +16,6 @@ from kwire.tests.simple_requests import fetch, join, list_end, produce
 
 PRODUCE, FETCH, LIST_OFFSETS, JOIN_GROUP = 0, 1, 2, 11
 LONG_MS = 300_000
-MIB = 1 << 20
-
-
-async def fill(kwire: ServerInTrio, mib: int) -> None:
-    producer = await kwire.connect()
-    for _ in range(mib):
-        # A megabyte is the most that a broker takes by default, all told.
-        await producer.call(produce(bytes(MIB - 1000)), 9)
-    await producer.hang_up()
-    await wait_all_tasks_blocked()
 
 
 def test_a_client_that_is_killed_while_its_reply_is_being_sent_leaves_nothing_behind() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 import tracemalloc
-from collections.abc import Awaitable, Callable, Sequence
-from itertools import cycle
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -17,43 +16,17 @@ from trio.testing import wait_all_tasks_blocked
 
 from kwire.network.listener_security import ListenerSecurity
 from kwire.runtime.transport import PlainTransport
-from kwire.security.tls.contexts import client_context, server_context
+from kwire.security.tls.contexts import server_context
 from kwire.security.tls.settings import TlsSettings
 from kwire.security.tls.transport import TlsTransport
-from kwire.tests.network.test_slow_readers import MIB, fill
-from kwire.tests.runtime.test_transport import ASKED, REQUESTS, answers_through, produce_some
-from kwire.tests.security.tls.certificates import HOST, client_settings, server_settings
+from kwire.tests.network.filling import MIB, fill
+from kwire.tests.network.tls_scene import CONTEXT, UNHURRIED, connect
+from kwire.tests.runtime.transport_scene import ASKED, REQUESTS, answers_through, produce_some
+from kwire.tests.security.tls.certificates import HOST, server_settings
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 from kwire.tests.simple_requests import fetch, list_end
 
 AUTHENTICATION_TIMEOUT_S = 30
-UNHURRIED = ("connections.max.idle.ms=1000000000000", "kwire.authentication.timeout.ms=2000000000")
-"""The clock jumps when nobody has anything to do, and a busy machine may take a while to hand on what was sent."""
-
-
-class CutStream(trio.abc.Stream):
-    """Sends what it is given in pieces, and hands on no more of what comes than its sizes say."""
-
-    def __init__(self, stream: trio.SocketStream, sizes: Sequence[int]) -> None:
-        self.stream = stream
-        self._sizes = cycle(sizes)
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        left = memoryview(data)
-        while left:
-            size = next(self._sizes)
-            await self.stream.send_all(left[:size])
-            await wait_all_tasks_blocked()
-            left = left[size:]
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self.stream.wait_send_all_might_not_block()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        return await self.stream.receive_some(next(self._sizes))
-
-    async def aclose(self) -> None:
-        await self.stream.aclose()
 
 
 def secure(kwire: ServerInTrio, settings: TlsSettings | None = None) -> None:
@@ -61,17 +34,6 @@ def secure(kwire: ServerInTrio, settings: TlsSettings | None = None) -> None:
     context = server_context(settings or server_settings())
     security = ListenerSecurity(lambda sock: TlsTransport(sock, context))
     kwire.server.securities = {"PLAINTEXT": security}
-
-
-CONTEXT = client_context(client_settings())
-
-
-async def connect(kwire: ServerInTrio, sizes: Sequence[int] = (1 << 20,), **options: int) -> TrioClient:
-    client = await kwire.connect(**options)
-    below = CutStream(client.stream, sizes)
-    encrypted = trio.SSLStream(below, CONTEXT, server_hostname=HOST, https_compatible=True)
-    await encrypted.do_handshake()
-    return TrioClient(encrypted)  # type: ignore[arg-type]
 
 
 def test_answers_are_the_same_however_the_encrypted_bytes_are_cut(tmp_path: Path) -> None:

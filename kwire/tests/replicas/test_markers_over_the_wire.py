@@ -12,7 +12,6 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.describe_producers import DescribeProducersRequest, PartitionResponse, TopicRequest
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -31,10 +30,10 @@ from kwire.testing import Broker
 from kwire.testing import broker as testing
 from kwire.tests.fake_transactions import FakeTransactions
 from kwire.tests.raw_client import RawClient
-from kwire.tests.replicas.test_flush_policies import assert_silent, broker_on, held
+from kwire.tests.replicas.flushing import assert_silent, broker_on, held
+from kwire.tests.replicas.stable_ends import READ_COMMITTED, stable_end
 from kwire.tests.slow_disk import SlowDisk
 
-READ_COMMITTED = 1
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 
@@ -112,12 +111,6 @@ def described(client: RawClient, topic: str = "t", index: int = 0) -> PartitionR
     assert isinstance(answer, PartitionResponse)
     assert (response.topics[0].name, answer.partition_index) == (topic, index)
     return answer
-
-
-def stable_end(client: RawClient) -> int:
-    wanted = [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1)])]
-    offset: int = client.call(ListOffsetsRequest(-1, READ_COMMITTED, wanted), 5).topics[0].partitions[0].offset
-    return offset
 
 
 def fetched(client: RawClient, offset: int) -> tuple[int, list[tuple[int, int]]]:

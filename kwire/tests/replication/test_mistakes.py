@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from kwire.tests.mistaken_lives import Lives, assert_has_a_place
-from kwire.tests.replication.test_deleting_records import (
-    test_the_answer_waits_until_every_live_replica_has_deleted_the_records as the_answer_waits,
+from kwire.tests.replication.deleting import (
+    the_answer_waits_until_every_live_replica_has_deleted_the_records as the_answer_waits,
 )
-from kwire.tests.replication.test_in_sync import (
-    test_a_newcomer_holds_back_the_high_watermark_before_its_change_is_recorded as a_newcomer_holds_back,
+from kwire.tests.replication.machine import ReplicationMachine
+from kwire.tests.replication.newcomers import (
+    a_newcomer_holds_back_the_high_watermark_before_its_change_is_recorded as a_newcomer_holds_back,
 )
-from kwire.tests.replication.test_replication_machine import ReplicationMachine
-from kwire.tests.replication.test_resting_sessions import (
-    test_a_follower_that_fetches_no_more_is_behind_from_its_last_fetch_on as only_who_fetches_is_in_sync,
+from kwire.tests.replication.resting import (
+    a_follower_that_fetches_no_more_is_behind_from_its_last_fetch_on as only_who_fetches_is_in_sync,
 )
 from kwire.tests.replication.world import World
 from kwire.tests.simulation.mistakes import (

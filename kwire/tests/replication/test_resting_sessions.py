@@ -18,8 +18,14 @@ from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader
 from kwire.runtime.futures import at_once
 from kwire.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kwire.tests.replication.resting import (
+    a_follower_that_fetches_no_more_is_behind_from_its_last_fetch_on,
+    followers_of,
+    leader_of,
+    look,
+)
 from kwire.tests.replication.world import NODES, SETTINGS, TOPIC, World
-from kwire.tests.security.test_authorization import Denier
+from kwire.tests.security.requests import Denier
 
 LAG_MS = 30_000
 
@@ -35,22 +41,12 @@ def world() -> World:
     return made
 
 
-def leader_of(world: World) -> int:
-    (leader,) = world.leaders
-    return leader
-
-
 def led(world: World) -> Partition:
     return world.partition(leader_of(world))
 
 
-def look(world: World) -> None:
-    broker = world.brokers[leader_of(world)]
-    broker.in_sync.look(broker.partitions, world.clock.now_ms())
-
-
-def followers_of(world: World) -> list[int]:
-    return [it for it in NODES if it != leader_of(world)]
+def test_a_follower_that_fetches_no_more_is_behind_from_its_last_fetch_on(world: World) -> None:
+    a_follower_that_fetches_no_more_is_behind_from_its_last_fetch_on(world)
 
 
 def test_a_quiet_follower_is_not_read_again_and_counts_as_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,17 +65,6 @@ def test_a_quiet_follower_is_not_read_again_and_counts_as_alive(world: World, mo
     world.clock.time_ms += 1
     look(world)
     assert world.registered.isr == (leader_of(world),), "nobody has fetched since the record was appended"
-
-
-def test_a_follower_that_fetches_no_more_is_behind_from_its_last_fetch_on(world: World) -> None:
-    first, second = followers_of(world)
-    for _ in range(100):
-        world.clock.time_ms += 500
-        world.fetch(first)
-    world.produce(leader_of(world), b"after a long time", acks=1)
-    look(world)
-    assert set(world.registered.isr) == {leader_of(world), first}
-    world.fetch(second)
 
 
 def test_a_quiet_follower_that_left_the_isr_is_asked_at_each_fetch_whether_it_joins(world: World) -> None:

@@ -17,8 +17,8 @@ from kwire_protocol.records import Record, build_batch
 
 from kwire.testing import Broker
 from kwire.tests.raw_client import RawClient
-from kwire.tests.replicas.test_flush_policies import BrokerOn, assert_silent
-from kwire.tests.replicas.test_markers_over_the_wire import stable_end
+from kwire.tests.replicas.flushing import BrokerOn, assert_silent
+from kwire.tests.replicas.stable_ends import stable_end
 from kwire.tests.slow_disk import SlowDisk
 
 TRANSACTION = 1

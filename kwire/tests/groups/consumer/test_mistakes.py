@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kwire.tests.groups.consumer.lives import GroupLives
 from kwire.tests.groups.consumer.mistakes import MISTAKES
-from kwire.tests.groups.consumer.test_group_lives import GroupLives
 from kwire.tests.mistaken_lives import Lives, assert_has_a_place
 from storage.tests.power_cuts.mutants import Mutant
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kwire.tests.groups.share.lives import ShareLives
 from kwire.tests.groups.share.mistakes import MISTAKES
-from kwire.tests.groups.share.test_share_lives import ShareLives
 from kwire.tests.mistaken_lives import Lives, assert_has_a_place
 from storage.tests.power_cuts.mutants import Mutant
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kwire.tests.groups.streams.lives import StreamsLives
 from kwire.tests.groups.streams.mistakes import MISTAKES
-from kwire.tests.groups.streams.test_streams_lives import StreamsLives
 from kwire.tests.mistaken_lives import Lives, assert_has_a_place
 from storage.tests.power_cuts.mutants import Mutant
 

@@ -18,7 +18,7 @@ from kwire.client.topics import NewTopic, create_topics
 from kwire.pipeline.replay.keeper import Keeper, peek
 from kwire.pipeline.replay.pinned import Pinned, PinnedTopic
 from kwire.testing import Broker
-from kwire.tests.pipeline.replay.test_plan import PINNED
+from kwire.tests.pipeline.replay.pinned_plan import PINNED
 
 
 @pytest.fixture(scope="module")

@@ -13,18 +13,10 @@ from kwire.pipeline.replay.pinned import Pinned, PinnedTable, PinnedTopic, check
 from kwire.pipeline.replay.plan import Range, ReplayPlan, TableSource, TopicSource, table_condition
 from kwire.pipeline.topic_state import TopicState
 from kwire.pipeline.warehouse import Warehouse
+from kwire.tests.pipeline.replay.pinned_plan import PINNED
 
 NOW_MS = 1_700_000_000_000
 TOPIC = TopicState("cluster", "orders", "id", {0: 0, 1: 0}, {0: 100, 1: 50})
-PINNED = Pinned(
-    run="r1",
-    generation=2,
-    state="running",
-    command={"topic": "orders", "--where": None},
-    source=PinnedTopic("cluster", "id", {0: (10, 100), 1: (0, 50)}),
-    target_id="t",
-    partitions=3,
-)
 
 
 def between(first: str, until: str) -> Range:

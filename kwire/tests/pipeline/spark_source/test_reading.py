@@ -16,8 +16,8 @@ from kwire.pipeline.spark_source.options import SourceOptions, parse_source_opti
 from kwire.pipeline.spark_source.ranges import OffsetRange
 from kwire.pipeline.spark_source.reading import RangePartition, read_range
 from kwire.tests.client.fakes import FakeBrokers
-from kwire.tests.client.test_fetching import Log
-from kwire.tests.client.test_offsets import told
+from kwire.tests.client.fetched_log import Log
+from kwire.tests.client.listed_offsets import told
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

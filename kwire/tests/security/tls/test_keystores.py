@@ -23,18 +23,13 @@ from kwire.security.tls.contexts import server_context
 from kwire.security.tls.keystores import MAX_FILE_BYTES, file_states, load_stores
 from kwire.security.tls.settings import TlsError, TlsSettings
 from kwire.tests.security.tls.certificates import HOST, authority, issued, trusted
+from kwire.tests.security.tls.keystores import PASSWORD, encrypted, pkcs12_of
 
-PASSWORD = "correct horse"
 EC_KEY = bytes.fromhex("06072a8648ce3d0201")
 """The object identifier of keys for elliptic curves."""
 NO_KEY = bytes.fromhex("06072a8648ce3d0209")
 """An object identifier that no kind of key has."""
 JKS = b"\xfe\xed\xfe\xed\0\0\0\2\0\0\0\1" + bytes(100)
-
-
-def encrypted(key_pem: str, password: str = PASSWORD) -> str:
-    key = load_pem_private_key(key_pem.encode(), None)
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode())).decode()
 
 
 def in_openssls_own_form(key_pem: str) -> str:
@@ -62,17 +57,6 @@ def pkcs12_of_key(key_pem: str) -> bytes:
     key = load_pem_private_key(key_pem.encode(), None)
     assert isinstance(key, EllipticCurvePrivateKey)
     return pkcs12.serialize_key_and_certificates(b"key", key, None, None, BestAvailableEncryption(PASSWORD.encode()))
-
-
-def pkcs12_of(pem_chain: str, key_pem: str | None) -> bytes:
-    certificates = x509.load_pem_x509_certificates(pem_chain.encode())
-    encryption = BestAvailableEncryption(PASSWORD.encode())
-    if key_pem is None:
-        return pkcs12.serialize_java_truststore(
-            [pkcs12.PKCS12Certificate(it, b"ca") for it in certificates], encryption
-        )
-    key = load_pem_private_key(key_pem.encode(), None)
-    return pkcs12.serialize_key_and_certificates(b"key", key, certificates[0], certificates[1:], encryption)  # type: ignore[arg-type]
 
 
 def chain_of_three() -> tuple[str, str]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import pairwise
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,27 +9,9 @@ from hypothesis import strategies as st
 from devtools.suite.tiers import examples
 from kwire.share.coordinator.batches import combined
 from kwire.share.coordinator.state import StateBatch
+from kwire.tests.share.coordinator.spreading import Offsets, assert_is_normal, spread
 
 INT64_MAX = 2**63 - 1
-
-Offsets = dict[int, tuple[int, int]]
-"""Delivery count and state by offset: the slow and obvious form."""
-
-
-def spread(batches: Iterable[StateBatch]) -> Offsets:
-    offsets: Offsets = {}
-    for batch in batches:
-        for offset in range(batch.first_offset, batch.last_offset + 1):
-            offsets[offset] = max(offsets.get(offset, batch.rank), batch.rank)
-    return offsets
-
-
-def assert_is_normal(batches: tuple[StateBatch, ...]) -> None:
-    """Sorted, disjoint, and not longer than it has to be."""
-    assert all(batch.first_offset <= batch.last_offset for batch in batches)
-    for before, after in pairwise(batches):
-        assert before.last_offset < after.first_offset
-        assert before.last_offset + 1 < after.first_offset or before.rank != after.rank
 
 
 batches = st.builds(

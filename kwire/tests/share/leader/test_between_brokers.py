@@ -18,7 +18,7 @@ from kwire.runtime.futures import Future, begun
 from kwire.tests.cluster.asking_each_other import AskingCluster
 from kwire.tests.cluster.told_cluster import create
 from kwire.tests.metadata.harness import context
-from kwire.tests.share.coordinator.test_persister import Scene, started
+from kwire.tests.share.coordinator.persister_scene import Scene, started
 from kwire.tests.share.leader.share_requests import ACCEPT, ShareRequests, acquired, partition_of
 
 
