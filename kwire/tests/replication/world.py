@@ -6,7 +6,6 @@ arrives, who leads, who dies, and who has not heard of the newest metadata yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import attrs
@@ -94,12 +93,16 @@ class SlowMetadata:
     def image(self) -> MetadataImage:
         return self.metadata.image
 
-    async def change(self, decide: Callable[[ClusterState], tuple[Records, Any]]) -> Any:
+    @property
+    def node_id(self) -> int:
+        return self.metadata.node_id
+
+    async def change(self, *request: Any) -> Any:
         if self.is_slow:
             future: Future[None] = Future()
             self._held.append(future)
             await future
-        return await self.metadata.change(decide)
+        return await self.metadata.change(*request)
 
     def decide(self) -> None:
         self.is_slow = False
