@@ -174,7 +174,7 @@ class Partition:
             raise role.refusal()
         if acks == ALL_IN_SYNC and not role.all_in_sync:
             self._check_in_sync(role)
-        if header[9] >= 0 and self.log.producers.check(header, now_ms=now_ms) is not None:
+        if header.producer_id >= 0 and self.log.producers.check(header, now_ms=now_ms) is not None:
             repeat = self.log.producers.find_repeat(header)
             assert repeat is not None
             return AppendResult(repeat.first_offset, repeat.last_offset, repeat.timestamp_ms)

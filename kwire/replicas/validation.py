@@ -97,8 +97,8 @@ def check_produced(
         timestamp_type=rules.timestamp_type,
     )
     assert view is not None
-    batch = view if header[1] + LENGTH_OVERHEAD == len(view) else view[: header.size_in_bytes]
-    if rules.asks_little and header[8] <= now_ms + rules.timestamp_after_max_ms:
+    batch = view if header.batch_length + LENGTH_OVERHEAD == len(view) else view[: header.size_in_bytes]
+    if rules.asks_little and header.max_timestamp <= now_ms + rules.timestamp_after_max_ms:
         return batch, header
     converts = rules.compression not in (COMPRESSION_OF_PRODUCER, header.compression)
     suspicious = rules.timestamp_type == CREATE_TIME and _has_timestamp_out_of_bounds(header, rules, now_ms)

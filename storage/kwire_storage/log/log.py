@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.records import BatchHeader, assign, iter_headers, set_log_append_time
+from kwire_protocol.records import LENGTH_OVERHEAD, BatchHeader, assign, iter_headers, set_log_append_time
 
 from kwire_storage import names
 from kwire_storage.callbacks import ignore
@@ -240,7 +240,7 @@ class Log:
             self.activate(now_ms)
         base_offset = self.segments.end_offset
         assign(batch, 0, base_offset, leader_epoch)
-        timestamp = header[8]
+        timestamp = header.max_timestamp
         append_time = -1
         if self._stamps:
             set_log_append_time(batch, 0, now_ms)
@@ -248,7 +248,7 @@ class Log:
         self._write(batch, header, base_offset, timestamp, now_ms)
         if leader_epoch != self._leader_epochs.latest:  # type: ignore[union-attr]
             self.leader_epochs.assign(leader_epoch, base_offset)
-        return AppendResult(base_offset, base_offset + header[6], append_time)
+        return AppendResult(base_offset, base_offset + header.last_offset_delta, append_time)
 
     def append_as_is(self, buf: Buffer, *, now_ms: int = 0) -> AppendResult:
         """Appends checked batches that already have their offsets and epochs, from the log end or above.
@@ -288,9 +288,9 @@ class Log:
         segment = self.segments.active
         size, count = segment.file.size, 0
         for _, header in headers[first : first + segment.index_room]:
-            size += header[1] + 12
+            size += header.batch_length + LENGTH_OVERHEAD
             if (
-                not 0 <= header[8] <= segment.fits_until_ms
+                not 0 <= header.max_timestamp <= segment.fits_until_ms
                 or size > self._config.segment_bytes
                 or header.last_offset > segment.fits_until_offset
                 or header.is_control
@@ -302,7 +302,7 @@ class Log:
     def _write_run(self, view: memoryview, run: Sequence[tuple[int, BatchHeader]], now_ms: int) -> None:
         """Like `_write` for each of the batches, which `_fitting` has counted."""
         # After a cut they are loaded here, as in `_write`.
-        producers = self.producers if any(header[9] >= 0 for _, header in run) else None
+        producers = self.producers if any(header.producer_id >= 0 for _, header in run) else None
         if self.durability.failed is not None:
             raise StorageError.of(self.durability.failed, self.path)
         segments = self.segments
@@ -316,10 +316,12 @@ class Log:
             raise StorageError.of(error, segment.path + names.LOG) from error
         is_due = False
         for position, header in run:
-            base_offset, timestamp = header.base_offset, header[8]
-            is_due |= segment.note(base_offset, header.last_offset, base_position + position, header[1] + 12, timestamp)
+            base_offset, timestamp = header.base_offset, header.max_timestamp
+            is_due |= segment.note(
+                base_offset, header.last_offset, base_position + position, header.size_in_bytes, timestamp
+            )
             segments.end_offset = header.next_offset
-            if producers is not None and header[9] >= 0:
+            if producers is not None and header.producer_id >= 0:
                 apply_batch(producers, segment, header, base_offset, timestamp, None, now_ms)
             if header.partition_leader_epoch != self.leader_epochs.latest:
                 self.leader_epochs.assign(header.partition_leader_epoch, base_offset)
@@ -337,11 +339,11 @@ class Log:
         takes_any_size: bool = False,
     ) -> None:
         # A marker is decoded first, so that a malformed one does not get into the log.
-        marker = decode_marker(memoryview(batch), 0, header) if header.is_control and header[9] >= 0 else None
+        marker = decode_marker(memoryview(batch), 0, header) if header.is_control and header.producer_id >= 0 else None
         # After a cut they are loaded here, from a log that does not have this batch yet: it is applied below, once.
-        producers = self.producers if header[9] >= 0 else None
-        size = header[1] + 12
-        last_offset = base_offset + header[6]
+        producers = self.producers if header.producer_id >= 0 else None
+        size = header.batch_length + LENGTH_OVERHEAD
+        last_offset = base_offset + header.last_offset_delta
         if self.durability.failed is not None:
             raise StorageError.of(self.durability.failed, self.path)
         segment_bytes = self._config.segment_bytes

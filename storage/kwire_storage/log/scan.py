@@ -73,7 +73,7 @@ def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
             header = read_header(data, at)
         except InvalidBatch as error:
             raise CorruptLogError(f"{file.path}: no batch at position {position}: {error}") from error
-        if header[0] < following or header.size_in_bytes > end - position or header.last_offset_delta < 0:
+        if header.base_offset < following or header.size_in_bytes > end - position or header.last_offset_delta < 0:
             raise CorruptLogError(f"{file.path}: no batch at position {position}: {header}")
         yield position, header
         following = header.next_offset
