@@ -89,6 +89,7 @@ class Broker:
     """One node of a cluster, which may be the only one. Create it with `Broker.open`."""
 
     clock: Clock
+    loop: Loop
     log_dirs: LogDirs
     metadata: MetadataService
     nodes: Nodes
@@ -239,6 +240,7 @@ class Broker:
         run_all: RunAll,
         member: ClusterMember | None,
     ) -> Broker:
+        loop = metadata.loop
         metadata.is_alone = member is None
         _register(metadata, log_dirs, member)
         flusher = Flusher()
@@ -251,7 +253,7 @@ class Broker:
             metadata.topic_values,
             lambda: metadata.config,
             flusher,
-            metadata.loop,
+            loop,
             in_sync,
         )
         for folder in log_dirs:
@@ -269,10 +271,10 @@ class Broker:
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
         )
         group_settings = GroupSettings(metadata)
-        transactions = TransactionService(config, transaction_state, partitions, metadata, clock)
-        share_state = ShareStateService(config, share_group_state, partitions, metadata, clock)
+        transactions = TransactionService(config, transaction_state, partitions, metadata, clock, loop)
+        share_state = ShareStateService(config, share_group_state, partitions, metadata, clock, loop)
         for_states, for_letters, for_administration = (
-            peers_of(metadata, purpose) for purpose in ("share-states", "dead-letters", "administration")
+            peers_of(metadata, loop, purpose) for purpose in ("share-states", "dead-letters", "administration")
         )
         persister = CoordinatorPersister(share_state, for_states, clock)
         groups = GroupService(
@@ -282,7 +284,7 @@ class Broker:
             MetadataTopics(metadata),
             group_settings,
             persister,
-            metadata.loop,
+            loop,
             partial(metadata.change, create_topics),
         )
         rooms = {folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs}
@@ -310,6 +312,7 @@ class Broker:
         )
         broker = cls(
             clock=clock,
+            loop=loop,
             log_dirs=log_dirs,
             metadata=metadata,
             nodes=nodes,

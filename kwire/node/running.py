@@ -269,7 +269,7 @@ async def run(
     # The tasks beside the requests have a nursery of their own, which is open until the last connection is closed: a
     # request may come when all services have ended.
     async with trio.open_nursery() as tasks:
-        broker.metadata.loop.host = Host(server.processor.call_soon, tasks.start_soon)
+        broker.loop.host = Host(server.processor.call_soon, tasks.start_soon)
         try:
             async with trio.open_nursery() as nursery:
                 for service in broker.services:
@@ -279,7 +279,7 @@ async def run(
                 nursery.start_soon(server.serve)
                 on_ready()
         finally:
-            broker.metadata.loop.host = None
+            broker.loop.host = None
             server.close()
 
 

@@ -81,7 +81,7 @@ def peer_security(metadata: MetadataService) -> ClientSecurity:
     return inter_broker_security(lambda: metadata.configs.effective, listener, lambda: secret_of(clock).hex())
 
 
-def peers_of(metadata: MetadataService, purpose: str) -> Peers:
+def peers_of(metadata: MetadataService, loop: Loop, purpose: str) -> Peers:
     """The other brokers, as the metadata have them. `purpose` is part of the client id. Raises ConfigError."""
 
     def find(node_id: int) -> Address | None:
@@ -90,7 +90,7 @@ def peers_of(metadata: MetadataService, purpose: str) -> Peers:
     security = peer_security(metadata)
     peers = Peers(
         find,
-        metadata.loop,
+        loop,
         lambda: metadata.config.connections_max_idle_ms,
         f"broker-{metadata.config.node_id}-{purpose}",
         connect_with(security),

@@ -36,6 +36,7 @@ from kwire.replicas.roles import NO_LEADER
 from kwire.replicas.table import PartitionTable
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future
+from kwire.runtime.loop import Loop
 from kwire.transactions.config import TransactionConfig
 from kwire.transactions.effects import Ended, WriteMarkers
 from kwire.transactions.listing import TransactionFilter
@@ -65,6 +66,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         partitions: PartitionTable,
         metadata: MetadataService,
         clock: Clock,
+        loop: Loop,
     ) -> None:
         shard_config = TransactionConfig(
             max_timeout_ms=config.transaction_max_timeout_ms,
@@ -84,7 +86,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         self._patience_ms = config.add_partitions_to_txn_retry_backoff_max_ms
         self._remote_markers = RemoteMarkers(self._coordinates)
         # Markers have their own connections, because their responses wait for replicas.
-        self.peers = peers_of(metadata, "markers"), peers_of(metadata, "transactions")
+        self.peers = peers_of(metadata, loop, "markers"), peers_of(metadata, loop, "transactions")
         """The connections to other brokers."""
         for_markers, for_coordinators = self.peers
         self._marker_sender = Sender(for_markers, self._remote_markers.next_request, self._markers_answered)

@@ -26,6 +26,7 @@ from kwire.replicas.acknowledging import Acknowledgement
 from kwire.replicas.table import PartitionTable
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future
+from kwire.runtime.loop import Loop
 from kwire.runtime.slices import Slices
 from kwire.share.coordinator.config import ShareStateConfig
 from kwire.share.coordinator.effects import Prune
@@ -54,6 +55,7 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
         partitions: PartitionTable,
         metadata: MetadataService,
         clock: Clock,
+        loop: Loop,
     ) -> None:
         shard_config = ShareStateConfig(
             updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
@@ -61,7 +63,7 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
             prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
         )
         self._partitions = partitions
-        self._loop = metadata.loop
+        self._loop = loop
         self._clock = clock
         self.requests: Counter[str] = Counter()
         """The number of share-partitions in requests, by the name of the kind."""

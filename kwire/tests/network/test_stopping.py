@@ -36,7 +36,7 @@ def test_work_beside_the_loop_is_done_until_the_last_connection_is_closed() -> N
     async def scenario(it: ServerInTrio) -> None:
         client = await it.connect()
         await client.call(MetadataRequest([]), 9)
-        asking.append(AsksAtTheEnd(it.broker.metadata.loop))
+        asking.append(AsksAtTheEnd(it.broker.loop))
         trio.lowlevel.add_instrument(asking[0])
 
     with_server(scenario)

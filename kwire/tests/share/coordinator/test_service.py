@@ -266,7 +266,7 @@ def test_other_work_has_its_turn_during_a_large_request(scene: Scene) -> None:
         raise AssertionError("it starts no task")
 
     asked = [ReadData(partition, -1) for partition in range(3 * PARTITIONS_PER_TURN)]
-    scene.broker.metadata.loop.host = Host(turns.append, no_task)
+    scene.broker.loop.host = Host(turns.append, no_task)
     future = begun(scene.broker.share_state.answer(READ, READ.request("g", {scene.topic_id: asked})))
     taken = 0
     while turns:
@@ -275,7 +275,7 @@ def test_other_work_has_its_turn_during_a_large_request(scene: Scene) -> None:
         taken += 1
     assert taken == 3
     assert len(future.value.unwrap().results[0].partitions) == len(asked)
-    scene.broker.metadata.loop.host = None
+    scene.broker.loop.host = None
 
 
 def test_what_a_client_may_not_do_is_refused_for_each_partition(scene: Scene) -> None:
