@@ -203,11 +203,11 @@ def test_of_two_mirrors_that_begin_together_and_would_go_in_a_circle_one_gives_w
     def look_and_be_overtaken(*about: Any) -> JobStart:
         """It finds nothing, and then the other one begins."""
         found = looked(*about)
-        monkeypatch.setattr(run, "outlook", looked)
+        monkeypatch.setattr(run, "job_start", looked)
         mirrors.once(topic, back=True, name=f"back.{topic}")
         return found
 
-    monkeypatch.setattr(run, "outlook", look_and_be_overtaken)
+    monkeypatch.setattr(run, "job_start", look_and_be_overtaken)
     with pytest.raises(Cycle):
         mirrors.once(topic)
     records.produce(mirrors.target, topic, numbered(1, first=2))

@@ -202,7 +202,9 @@ IN_CLUSTERS: dict[str, Change] = {
     "a leader goes on with fewer replicas than it must have": instead(f"{LEADER}.lacks_replicas", always(False)),
     "a leader does not count who joins": instead(f"{LEADER}._count_followers", of_the_present_isr),
     "a leader does not note where its epoch begins": instead(f"{PARTITION}._begin_epoch", always(None)),
-    "a leader does not fail what waits when it follows": without(f"{PARTITION}.take_role", f"{PARTITION}._fail"),
+    "a leader does not fail what waits when it follows": without(
+        f"{PARTITION}.take_role", "kwire.replicas.acknowledging:Acknowledgements.fail"
+    ),
     "a new leader tells an end at once": instead(f"{LEADER}.epoch_start_offset", always(0)),
     "a follower joins that lacks committed records": instead(f"{LEADER}.may_join", anyone_may_join),
     "a follower begins by a cut to its high watermark": instead(f"{FETCHER}.follow", to_the_high_watermark),
