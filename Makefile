@@ -30,7 +30,7 @@ test: .venv/dev.stamp .cache/jars.stamp ## Run the tests that a person waits for
 	$(CACHED) $(BIN)/python -m pytest -n auto --budgets=test --durations=20 $(ARGS)
 
 test-more: .venv/dev.stamp .cache/jars.stamp ## Run what CI runs besides: most of Spark, clusters of processes, kills
-	$(CACHED) $(BIN)/python -m pytest -n auto --budgets=more --durations=20 -m more $(ARGS)
+	$(CACHED) $(BIN)/python -m pytest -n auto --budgets=more --durations=20 -m "more and not soak" $(ARGS)
 
 compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## Run the compat tests against Apache Kafka instead of kwire
 	KWIRE_COMPAT=kafka $(BIN)/python -m pytest -m "" compat_tests $(ARGS)

@@ -9,6 +9,8 @@ import pytest
 from .records import an_hour_ago_ms, delete_records, numbered, produce, stamped
 from .tables import DATA_LOSS, Tables, by_partition, numbers, values
 
+pytestmark = pytest.mark.more
+
 EARLIEST, LATEST = -2, -1
 
 

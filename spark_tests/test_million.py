@@ -12,6 +12,8 @@ from pyspark.sql import Row
 from .records import Record, produce
 from .tables import Tables
 
+pytestmark = pytest.mark.more
+
 RECORD_BYTES = 100
 PARTITIONS = 4
 SEED = 20

@@ -12,6 +12,8 @@ from .records import Record, numbered, produce
 from .tables import Tables, collecting, numbers
 from .transactions import _TIMEOUT_S, PARTITIONS, abort, commit, settle, transaction
 
+pytestmark = pytest.mark.more
+
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 

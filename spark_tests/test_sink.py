@@ -17,6 +17,8 @@ from compat_tests.topics import admin
 from .records import consume, numbered, produce
 from .tables import Tables, numbers, running, until, until_it_ends
 
+pytestmark = pytest.mark.more
+
 ROWS = "key binary, value binary"
 
 

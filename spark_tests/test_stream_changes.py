@@ -13,6 +13,8 @@ from .records import add_partitions, delete_records, numbered, produce
 from .stream_changes import deleting_after_the_first_batch, last_end
 from .tables import DATA_LOSS, Tables, collecting, into_files, numbers, running, until, until_it_ends
 
+pytestmark = pytest.mark.more
+
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_new_partitions_are_read_from_their_beginning(tables: Tables, topic: str, start: str) -> None:

@@ -12,6 +12,8 @@ from compat_tests import brokers, topics
 from .records import consume, numbered, produce
 from .tables import Tables, by_partition, collecting, into_files, numbers, running, until
 
+pytestmark = pytest.mark.more
+
 
 def test_a_resumed_query_reads_on_where_it_ended(tables: Tables, new_topic: Callable[..., str], tmp_path: Path) -> None:
     topic = new_topic(partitions=3)

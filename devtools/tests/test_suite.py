@@ -48,9 +48,9 @@ def test_what_takes_longest_begins_first() -> None:
 
 def test_a_group_fails_at_twice_its_budget_and_later_on_a_slow_machine() -> None:
     spark = GROUPS[0]
-    assert over({spark.name: 2.0 * spark.budget_cpu_s}, 1.0, Tier.TEST) == []
-    assert over({spark.name: 2.1 * spark.budget_cpu_s}, 1.0, Tier.TEST) == [spark.name]
-    assert over({spark.name: 2.1 * spark.budget_cpu_s}, 1.1, Tier.TEST) == []
+    assert over({spark.name: 2.0 * spark.test_cpu_s}, 1.0, Tier.TEST) == []
+    assert over({spark.name: 2.1 * spark.test_cpu_s}, 1.0, Tier.TEST) == [spark.name]
+    assert over({spark.name: 2.1 * spark.test_cpu_s}, 1.1, Tier.TEST) == []
 
 
 def test_a_run_whose_tests_passed_and_cost_too_much_ends_with_the_group_that_failed_it(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_run_whose_tests_passed_and_cost_too_much_ends_with_the_group_that_fai
     plugin.write_text(
         "def pytest_configure(config):\n"
         "    from devtools.suite import budgets, groups\n"
-        "    budgets.GROUPS = (groups.Group('tools', groups.Unit.MODULE, -1, ('devtools/',)),)\n"
+        "    budgets.GROUPS = (groups.Group('tools', groups.Unit.MODULE, -1, 0, ('devtools/',)),)\n"
     )
     cheap = "devtools/tests/test_suite.py::test_what_takes_longest_begins_first"
     command = [sys.executable, "-m", "pytest", "-n0", "-p", "frugal", "-p", "no:cacheprovider", "--budgets=test", cheap]

@@ -21,6 +21,8 @@ from .. import records
 from ..records import Record, numbered
 from .jobs import Jobs, places
 
+pytestmark = pytest.mark.more
+
 NewTopic = Callable[..., str]
 Sent = Callable[..., None]
 

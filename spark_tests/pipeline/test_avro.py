@@ -14,6 +14,8 @@ from kwire.pipeline.tables.values import AvroSchemas
 from ..records import Record
 from .jobs import Jobs
 
+pytestmark = pytest.mark.more
+
 NewTopic = Callable[..., str]
 Sent = Callable[..., None]
 

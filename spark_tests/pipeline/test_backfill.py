@@ -21,6 +21,8 @@ from .. import records
 from ..records import Record, numbered
 from .jobs import Jobs, places
 
+pytestmark = pytest.mark.more
+
 Sent = Callable[..., None]
 NewTopic = Callable[..., str]
 

@@ -21,6 +21,8 @@ from kwire.pipeline.tables.writer import Counts, TableWriter
 from ..records import Record
 from .jobs import Jobs, places
 
+pytestmark = pytest.mark.more
+
 Sent = Callable[..., None]
 
 STEPS = ("begin", "append", "merge", "publish")

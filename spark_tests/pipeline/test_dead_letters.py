@@ -13,6 +13,8 @@ from .. import records
 from ..records import Record
 from .jobs import Jobs, places
 
+pytestmark = pytest.mark.more
+
 NewTopic = Callable[..., str]
 Sent = Callable[..., None]
 

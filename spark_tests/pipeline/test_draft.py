@@ -6,12 +6,15 @@ import threading
 from collections.abc import Callable
 
 import attrs
+import pytest
 from pyspark.sql import SparkSession
 
 from kwire.pipeline.tables.draft import Head, Table
 from kwire.pipeline.tables.position import PROPERTY, Position
 from kwire.pipeline.tables.table_state import table_state
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse
+
+pytestmark = pytest.mark.more
 
 WRITERS, COMMITS = 4, 6
 

@@ -22,6 +22,8 @@ from kwire.tests.pipeline.index.field_values import NOT_INDEXED
 from ..records import Record, an_hour_ago_ms
 from .jobs import Jobs, places
 
+pytestmark = pytest.mark.more
+
 NewTopic = Callable[..., str]
 Sent = Callable[..., None]
 

@@ -15,6 +15,8 @@ from kwire.pipeline.errors import PipelineError
 from ..records import Record
 from .jobs import Jobs, places
 
+pytestmark = pytest.mark.more
+
 Sent = Callable[..., None]
 
 

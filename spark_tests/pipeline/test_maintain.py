@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from kwire.pipeline.job import Job
 from kwire.pipeline.tables.maintain import Upkeep, maintain
 
 from ..records import Record, numbered
 from .jobs import Jobs, Told
+
+pytestmark = pytest.mark.more
 
 Sent = Callable[..., None]
 

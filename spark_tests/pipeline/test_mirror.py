@@ -32,6 +32,8 @@ from .. import records
 from ..records import Record, Written, numbered
 from .jobs import Running, Told
 
+pytestmark = pytest.mark.more
+
 _numbers = itertools.count(1)
 NewTopic = Callable[..., str]
 

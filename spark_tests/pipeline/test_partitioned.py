@@ -13,6 +13,8 @@ from .. import records
 from ..records import Record
 from .jobs import Jobs, places
 
+pytestmark = pytest.mark.more
+
 Sent = Callable[..., None]
 
 _DAY_MS = 86_400_000

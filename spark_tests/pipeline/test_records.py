@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
 from confluent_kafka import Producer
 
 from compat_tests.compacted_tables import frequent_cleanings
@@ -15,6 +16,8 @@ from kwire.pipeline.tables.position import LostRange
 from .. import records
 from ..records import Record, numbered
 from .jobs import Jobs, places
+
+pytestmark = pytest.mark.more
 
 NewTopic = Callable[..., str]
 Sent = Callable[..., None]

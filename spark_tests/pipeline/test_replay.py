@@ -28,6 +28,8 @@ from kwire.pipeline.tables.values import AvroSchemas
 from ..records import Record, Written, an_hour_ago_ms, consume, numbered
 from .jobs import Jobs, Running, Told
 
+pytestmark = pytest.mark.more
+
 NewTopic = Callable[..., str]
 Sent = Callable[..., None]
 

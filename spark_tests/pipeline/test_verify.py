@@ -14,6 +14,8 @@ from .. import records
 from ..records import Record, numbered
 from .jobs import Jobs
 
+pytestmark = pytest.mark.more
+
 NewTopic = Callable[..., str]
 Sent = Callable[..., None]
 

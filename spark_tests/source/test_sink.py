@@ -20,6 +20,8 @@ from . import dying_source
 from .both import Both
 from .dying_source import ORDER
 
+pytestmark = pytest.mark.more
+
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 ROWS = "key binary, value binary, headers array<struct<key: string, value: binary>>, partition int, other double"
 
