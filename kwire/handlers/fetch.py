@@ -30,7 +30,7 @@ from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpo
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.replicas.fetch_sessions import FINAL_EPOCH, NO_SESSION, CachedPartition, FetchContext
 from kwire.replicas.partition import CONSUMER, READ_COMMITTED, read_bound
-from kwire.replicas.reading import FetchLimits, FetchResult, FollowersFetch, read_partitions, to_response
+from kwire.replicas.reading import FetchLimits, FetchResult, FollowersFetch, await_late, read_partitions, to_response
 from kwire.replicas.roles import NO_EPOCH
 from kwire.runtime.futures import Future, ParkedFetch
 from kwire.security.authorizer import Operation, ResourceType
@@ -89,7 +89,9 @@ def handle(
         if request.replica_state is not None:
             limits.follower.broker_epoch = request.replica_state.replica_epoch
     result = read_partitions(find, fetch.partitions, limits)
-    if result.size < request.min_bytes and request.max_wait_ms > 0 and not fetch.is_empty and not result.is_urgent:
+    if result.late or (
+        result.size < request.min_bytes and request.max_wait_ms > 0 and not fetch.is_empty and not result.is_urgent
+    ):
         return _wait_for_data(nodes, fetch_sessions, clock, request, context, find, fetch, limits, result)
     return _answer(nodes, fetch_sessions, context, fetch, limits, result)
 
@@ -211,7 +213,9 @@ async def _wait_for_data(
     result: FetchResult,
 ) -> FetchResponse:
     deadline_ms = clock.monotonic_ms() + request.max_wait_ms
-    session, woken = fetch.session, True
+    session, woken = fetch.session, request.max_wait_ms > 0 and not fetch.is_empty
+    if result.late:
+        await await_late(limits, result)
     while woken and result.size < request.min_bytes and not result.is_urgent:
         parked = ParkedFetch((deadline_ms - clock.monotonic_ms()) / 1000)
         partitions = [partition for followed, partition in result.found if not followed.rests]
@@ -231,4 +235,6 @@ async def _wait_for_data(
         if limits.follower is not None:
             limits.follower.read_again(clock.monotonic_ms())
         result = read_partitions(find, fetch.partitions, limits)
+        if result.late:
+            await await_late(limits, result)
     return _answer(nodes, fetch_sessions, context, fetch, limits, result)

@@ -24,6 +24,7 @@ from kwire_storage.compaction import swap
 from kwire_storage.compaction.planning import Compaction, Dirt
 from kwire_storage.compaction.writing import AbandonedError, Written
 from kwire_storage.errors import CorruptLogError, is_passing
+from kwire_storage.log.log import Log
 
 from kwire.logs.segment_writing import CleanerDiedError, CleanerProcess, write_in_thread
 from kwire.metadata.image import Changes, ConfigResourceType
@@ -131,8 +132,7 @@ class LogCleaner(Service):
         for partition in list(self.partitions):
             if time_slice.is_over:
                 await time_slice.yield_to_others()
-            # Nothing but the active segment is dirty, or there is nothing else.
-            if not partition.rules.compacted or partition.log.cleaned_offset == partition.log.segments.bases[-1]:
+            if not partition.rules.compacted or compaction.is_clean(_files(partition)):
                 continue
             if partition in tried or partition in self._uncleanable:
                 continue
@@ -150,21 +150,22 @@ class LogCleaner(Service):
 
     def _due(self, partition: Partition, *, is_flushed: bool = False) -> Dirt | None:
         """The part of a partition to clean now, or the part that could be cleaned after a flush."""
-        if partition.closed or partition.log.failed is not None:
+        files = _files(partition)
+        if partition.closed or files.failed is not None:
             return None
         if self.moves.find(partition.topic, partition.index) is not None:
             return None  # As in Kafka: it is cleaned in its new log dir.
         # Cleaning needs disk space before it frees any, and the rest of a full disk is not for that.
-        if partition.log.reserve.is_out:
+        if files.reserve.is_out:
             return None
         now_ms = self.clock.now_ms()
         # Usually this is not enough, and then the transactions, which may have to be read first, are not needed.
-        if not _is_due(partition, compaction.measure(partition.log, partition.high_watermark, now_ms), now_ms):
+        if not _is_due(partition, compaction.measure(files, partition.high_watermark, now_ms), now_ms):
             return None
         end_offset = partition.last_stable_offset
         if is_flushed:
-            end_offset = compaction.cleanable_end(partition.log, partition.high_watermark)
-        dirt = compaction.measure(partition.log, end_offset, now_ms)
+            end_offset = compaction.cleanable_end(files, partition.high_watermark)
+        dirt = compaction.measure(files, end_offset, now_ms)
         return dirt if _is_due(partition, dirt, now_ms) else None
 
     async def _clean(self, partition: Partition) -> bool:
@@ -185,7 +186,7 @@ class LogCleaner(Service):
         is_swapping = False
         try:
             written = await self._write(cleaning)
-            swap.begin(partition.log, cleaning)
+            swap.begin(_files(partition), cleaning)
             await workers.run(Worker.CLEANER, swap.commit, cleaning)
             is_swapping = True
         except (CorruptLogError, InvalidBatch) as error:
@@ -202,7 +203,7 @@ class LogCleaner(Service):
             return False
         finally:
             if not is_swapping:
-                swap.discard(partition.log, cleaning)
+                swap.discard(_files(partition), cleaning)
         # From here on the old files are removed, so the exchange is completed, which takes two syncs.
         with trio.CancelScope(shield=True):
             if not await self._replace(partition, cleaning, now_ms):
@@ -220,14 +221,15 @@ class LogCleaner(Service):
 
     async def _begin(self, partition: Partition) -> Compaction | None:
         """Makes the part to be cleaned durable, and the recovery point above it too. Raises OSError."""
-        if partition.log.recovery_point < partition.log.active.base_offset:  # seldom: a segment that is full is flushed
+        files = _files(partition)
+        if files.recovery_point < files.active.base_offset:  # seldom: a segment that is full is flushed
             await self.flusher.flush(partition.flush_gate)
         folder = self.log_dirs.find(*_name(partition))
         dirt = self._due(partition, is_flushed=True)
         if dirt is None or folder is None:
             return None
         config, now_ms = self.metadata.config, self.clock.now_ms()
-        cleaning = Compaction.begin(partition.log, dirt, now_ms=now_ms, map_bytes=config.log_cleaner_dedupe_buffer_size)
+        cleaning = Compaction.begin(files, dirt, now_ms=now_ms, map_bytes=config.log_cleaner_dedupe_buffer_size)
         await workers.run(
             Worker.CHECKPOINTS, folder.write, folder.take_before_cleaning(_name(partition), dirt.end_offset)
         )
@@ -249,10 +251,10 @@ class LogCleaner(Service):
             log.error("%s-%d could not be compacted, which is tried again: %s", *_name(partition), said)
 
     async def _replace(self, partition: Partition, cleaning: Compaction, now_ms: int) -> bool:
-        partition_log = partition.log
+        files = _files(partition)
         time_slice = TimeSlice()
         try:
-            for steps in (swap.replace(partition_log, cleaning, now_ms), swap.finish(partition_log, cleaning)):
+            for steps in (swap.replace(files, cleaning, now_ms), swap.finish(files, cleaning)):
                 for _ in steps:
                     if time_slice.is_over:
                         await time_slice.yield_to_others()
@@ -261,14 +263,14 @@ class LogCleaner(Service):
                 await _sync(cleaning)
                 if partition.closed:
                     return False
-            swap.conclude(partition_log, cleaning, self.clock.now_ms())
+            swap.conclude(files, cleaning, self.clock.now_ms())
         except OSError as error:
             if partition.closed:  # and its files are gone
                 return False
-            if is_passing(error) and not partition_log.is_exchanging:
+            if is_passing(error) and not files.is_exchanging:
                 return True  # It is done, and retention deletes what is below the log start.
             # Only half of the files are renamed. The next start repairs that, and nothing may change in between.
-            partition_log.fail(error)
+            files.fail(error)
             return False
         return True
 
@@ -313,6 +315,12 @@ def _is_due(partition: Partition, dirt: Dirt, now_ms: int) -> bool:
     config = partition.log.config
     is_late = dirt.dirty_since_ms is not None and now_ms - dirt.dirty_since_ms > config.max_compaction_lag_ms
     return is_late or dirt.ratio > config.min_cleanable_dirty_ratio
+
+
+def _files(partition: Partition) -> Log:
+    """The log, which has segments: others are not compacted."""
+    assert isinstance(partition.log, Log)
+    return partition.log
 
 
 def _name(partition: Partition) -> tuple[str, int]:

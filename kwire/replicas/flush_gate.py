@@ -18,8 +18,8 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.config import NEVER
 from kwire_storage.errors import StorageError
 from kwire_storage.log.durability import Flush
-from kwire_storage.log.log import Log
 
+from kwire.replicas.partition_log import PartitionLog
 from kwire.runtime.callbacks import ignore
 
 
@@ -40,7 +40,7 @@ class FlushGate:
     `held_from` is the first offset that waits for a flush; NEVER if none does.
     """
 
-    log: Log
+    log: PartitionLog
     driver: FlushDriver
     on_released: Callable[[], None]
     """Called when less is held than before."""

@@ -23,13 +23,14 @@ from kwire_protocol.records import BatchHeader, InvalidBatch, read_header
 from kwire_protocol.wire import NULL_UUID, Uuid
 from kwire_storage.config import LogConfig
 from kwire_storage.errors import CorruptLogError, OffsetOutOfRange, is_passing
-from kwire_storage.log.log import AppendResult, Log, LogSlice, TimestampOffset
+from kwire_storage.log.log import AppendResult, LogSlice, TimestampOffset
 from kwire_storage.producers.states import EndTxnMarker, ProducerEntry, ProducerStates, Verification
 from kwire_storage.producers.txn_index import AbortedTxn
 
 from kwire.names.topic_names import is_internal
 from kwire.replicas.acknowledging import ALL_IN_SYNC, DELETED_BY_ALL, Acknowledgement, Acknowledgements
 from kwire.replicas.flush_gate import FlushDriver, FlushGate
+from kwire.replicas.partition_log import LogRead, PartitionLog
 from kwire.replicas.roles import NO_EPOCH, Absent, Follower, Leader, Role, check_epoch
 from kwire.replicas.validation import TopicRules
 from kwire.runtime.callbacks import ignore
@@ -75,7 +76,7 @@ class Partition:
     topic: str
     topic_id: Uuid
     index: int
-    log: Log
+    log: PartitionLog
     rules: TopicRules
     flush_driver: FlushDriver
     directory_id: Uuid = NULL_UUID
@@ -331,15 +332,26 @@ class Partition:
 
     # Reading
 
-    def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one_batch: bool) -> LogSlice:
+    def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one_batch: bool) -> LogRead:
         """Whole batches from the one that holds `offset`, below `max_offset`, which comes from `read_bound`.
 
         Empty if there is nothing yet. Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        If the log has to wait for the bytes, it returns a future, which is for `arrived`.
         """
         try:
             return self.log.read(offset, max_bytes=max_bytes, max_offset=max_offset, min_one_batch=min_one_batch)
         except OffsetOutOfRange as error:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE) from error
+        except (OSError, CorruptLogError) as error:
+            raise self._unreadable(error) from error
+
+    async def arrived(self, read: LogRead) -> LogSlice:
+        """Returns the slice that `read` has returned, or waits for it. Raises KafkaError, as `read` does."""
+        if isinstance(read, LogSlice):
+            return read
+        found = await read
+        try:
+            return found.unwrap()
         except (OSError, CorruptLogError) as error:
             raise self._unreadable(error) from error
 
@@ -569,7 +581,7 @@ class Partition:
         if type(role) is not Absent:
             self.take_role(Absent(role.leader_id, role.leader_epoch, error))
 
-    def replace_log(self, log: Log) -> None:
+    def replace_log(self, log: PartitionLog) -> None:
         """Continues with `log`, which has the same records in another log dir."""
         assert log.log_end_offset == log.recovery_point == self.log.log_end_offset, "nothing is lost on the way"
         log.config = self.log.config

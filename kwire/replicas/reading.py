@@ -1,8 +1,8 @@
 """The reading half of Fetch: finds ranges of segment files for the partitions that a client fetches.
 
-Nothing here waits or decodes records. Each partition takes two look-ups (segment, sparse index), which give a range of
-whole batches. The first batch of an answer is returned even if it is larger than every limit, so that a consumer always
-makes progress.
+Nothing here decodes records. Each partition takes two look-ups (segment, sparse index), which give a range of whole
+batches; `await_late` waits for logs that cannot answer at once. The first batch of an answer is returned even if it is
+larger than every limit, so that a consumer always makes progress.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from kwire_protocol.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
+from kwire_storage.log.slices import LogSlice
 
 from kwire.replicas.closest import closest_follower
 from kwire.replicas.fetch_sessions import CachedPartition, FetchContext, TopicKey
 from kwire.replicas.partition import CONSUMER, Partition
+from kwire.replicas.partition_log import LogRead
 from kwire.replicas.quotas import ReplicationQuota, no_quota
 from kwire.replicas.roles import NO_EPOCH, Leader, NotLeaderError
 
@@ -95,12 +97,26 @@ class FetchLimits:
     """True if the request belongs to a session, which reads only what has changed."""
 
 
+@attrs.frozen
+class LateRead:
+    """A read from `offset` on. `FetchResult.size` counts `max_bytes` until the slice is there."""
+
+    place: int
+    """The place of the answer in `FetchResult.answers`."""
+    partition: Partition
+    offset: int
+    max_bytes: int
+    piece: LogRead
+
+
 @attrs.define(eq=False)
 class FetchResult:
     """The answers, in the order of the request, and what decides whether the fetch waits for more."""
 
     answers: list[tuple[CachedPartition, PartitionData]]
     found: list[tuple[CachedPartition, Partition]]
+    late: list[LateRead]
+    """The reads whose logs have to wait for the bytes: `await_late` completes their answers."""
     size: int = 0
     is_urgent: bool = False
     """True if the reader must get the answer at once: an error, a divergence, a better replica."""
@@ -109,7 +125,7 @@ class FetchResult:
 
 def read_partitions(find: Find, wanted: Iterable[CachedPartition], limits: FetchLimits) -> FetchResult:
     """Reads every partition once, in order, until `limits.max_bytes` are used up. `find` as `PartitionTable.find`."""
-    result = FetchResult([], [])
+    result = FetchResult([], [], [])
     by_id = limits.version >= FIRST_VERSION_WITH_IDS
     for followed in wanted:
         partition: Partition | None = None
@@ -121,11 +137,7 @@ def read_partitions(find: Find, wanted: Iterable[CachedPartition], limits: Fetch
         except (KafkaError, OSError) as failure:
             error = _refusal(partition, failure)
             result.is_urgent = True
-            answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
-            if error.code not in _NOT_LOOKED_AT:
-                # As in Kafka: null for a partition that could not be read, empty for one that does not exist or whose
-                # topic the client may not read.
-                answer.aborted_transactions = None
+            answer = _refused(followed, error)
             if limits.version >= LEADERS_TOLD_SINCE and isinstance(error, NotLeaderError):
                 result.leader_moved = True
                 answer.current_leader = LeaderIdAndEpoch(error.leader_id, error.leader_epoch)
@@ -186,22 +198,59 @@ def _read(partition: Partition, followed: CachedPartition, limits: FetchLimits, 
             _rest(partition, followed, limits)
         return answer
     left, is_first = limits.max_bytes - result.size, not result.size
-    max_bytes = min(followed.max_bytes, left)
-    if max_bytes <= 0 and not is_first:
+    max_bytes = max(min(followed.max_bytes, left), 0)
+    if not max_bytes and not is_first:
         # No bytes are left: the answer still has the partition's offsets, and the fetch offset is still checked.
         partition.check_offset(offset)
         return answer
-    piece = partition.read(offset, max_bytes=max(max_bytes, 0), max_offset=bound, min_one_batch=is_first)
-    if piece.size:
+    piece = partition.read(offset, max_bytes=max_bytes, max_offset=bound, min_one_batch=is_first)
+    if type(piece) is not LogSlice:
+        result.late.append(LateRead(len(result.answers), partition, offset, max_bytes, piece))
+        result.size += max_bytes
+    elif piece.size:
         result.size += piece.size
         if limits.follower is not None:
             limits.follower.found(partition, piece.size)
         answer.records = piece
         if limits.committed:
-            answer.aborted_transactions = [
-                AbortedTransaction(aborted.producer_id, aborted.first_offset)
-                for aborted in partition.aborted_transactions(offset, piece)
-            ]
+            answer.aborted_transactions = _aborted(partition, offset, piece)
+    return answer
+
+
+def _aborted(partition: Partition, offset: int, piece: LogSlice) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(aborted.producer_id, aborted.first_offset)
+        for aborted in partition.aborted_transactions(offset, piece)
+    ]
+
+
+async def await_late(limits: FetchLimits, result: FetchResult) -> None:
+    """Waits for the reads that could not be answered at once, and completes their answers."""
+    for read in result.late:
+        partition = read.partition
+        result.size -= read.max_bytes
+        followed, answer = result.answers[read.place]
+        try:
+            piece = await partition.arrived(read.piece)
+            if piece.size:
+                if limits.committed:
+                    answer.aborted_transactions = _aborted(partition, read.offset, piece)
+                answer.records = piece
+                result.size += piece.size
+                if limits.follower is not None:
+                    limits.follower.found(partition, piece.size)
+        except KafkaError as error:
+            result.is_urgent = True
+            result.answers[read.place] = followed, _refused(followed, error)
+    result.late.clear()
+
+
+def _refused(followed: CachedPartition, error: KafkaError) -> PartitionData:
+    answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
+    if error.code not in _NOT_LOOKED_AT:
+        # As in Kafka: null for a partition that could not be read, empty for one that does not exist or whose topic
+        # the client may not read.
+        answer.aborted_transactions = None
     return answer
 
 

@@ -37,6 +37,7 @@ from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import Future, at_once
 from kwire.tests.futures import acknowledgement, value_of
+from kwire.tests.partition_files import log_files
 
 Disks = dict[str, FaultyDisk]
 SMALL_PIECE_BYTES = 300
@@ -178,7 +179,7 @@ def swap(broker: Broker, under_way: LogMove, *, meanwhile: Callable[[], None] = 
 
 def _append_and_flush(partition: Partition) -> None:
     append(partition, b"after the copy")
-    partition.log.flush()
+    log_files(partition).flush()
 
 
 def described(broker: Broker, topics: list[DescribableLogDirTopic] | None = None) -> DescribeLogDirsResponse:

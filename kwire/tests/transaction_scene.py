@@ -17,6 +17,7 @@ from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
+from kwire.tests.partition_files import at_hand, log_files
 from storage.tests.compaction.compacting import all_records
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
@@ -55,7 +56,7 @@ class Scene:
         return partition
 
     def restart(self, *, clean: bool) -> None:
-        log = self.partition.log
+        log = log_files(self.partition)
         log.close(clean=clean)
         # A compaction writes its file of recovery points; nothing else need have been.
         known = log.recovery_point if log.cleaned_offset else 0
@@ -111,7 +112,8 @@ class Scene:
         offset = partition.log_start_offset
         offsets: list[int] = []
         while True:
-            piece = partition.read(offset, max_bytes=300, max_offset=partition.last_stable_offset, min_one_batch=True)
+            end = partition.last_stable_offset
+            piece = at_hand(partition.read(offset, max_bytes=300, max_offset=end, min_one_batch=True))
             if not piece.size:
                 return offsets
             aborted = partition.aborted_transactions(offset, piece)

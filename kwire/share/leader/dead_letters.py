@@ -138,7 +138,8 @@ class DeadLetters:
         offset, end = dead.log_start_offset, dead.log_end_offset
         while 0 <= offset < end:
             try:
-                piece = dead.read(offset, max_bytes=MAX_READ_BYTES, max_offset=end, min_one_batch=True)
+                read = dead.read(offset, max_bytes=MAX_READ_BYTES, max_offset=end, min_one_batch=True)
+                piece = await dead.arrived(read)
                 content = memoryview(piece.read())
             except OSError as error:
                 raise dead.storage_error(error) from error
@@ -164,7 +165,7 @@ class DeadLetters:
         originals: dict[int, Record] = {}
         through = letter.last_offset
         if settings.copies_dead_letters:
-            originals, through = read_originals(partition, letter.first_offset, letter.last_offset)
+            originals, through = await read_originals(partition, letter.first_offset, letter.last_offset)
         max_bytes = self._metadata.topic_values(topic.name)["max.message.bytes"]
         assert isinstance(max_bytes, int)
         records = letters(

@@ -8,7 +8,7 @@ have something to acquire (Kafka's PartitionMaxBytesStrategy).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -41,6 +41,13 @@ class FetchLimits:
     max_records: int
     batch_size: int
     mode: AcquireMode
+
+
+class _Found(NamedTuple):
+    fetch: SharedFetch
+    led: LedSharePartition
+    offset: int
+    piece: LogSlice
 
 
 @attrs.define(eq=False)
@@ -120,7 +127,7 @@ class ShareFetching:
         deadline_ms = monotonic_ms() + self._limits.max_wait_ms
         is_over = False
         while any(it.is_possible for it in self.partitions):
-            found, is_enough = self._read()
+            found, is_enough = await self._read()
             left_ms = deadline_ms - monotonic_ms()
             if is_enough or is_over or left_ms <= 0:
                 self._acquire(found)
@@ -128,7 +135,7 @@ class ShareFetching:
             # Other members may have acquired records meanwhile, so the partitions are read again in any case.
             is_over = not await self._change(left_ms / 1000)
 
-    def _read(self) -> tuple[list[tuple[SharedFetch, LedSharePartition, LogSlice]], bool]:
+    async def _read(self) -> tuple[list[_Found], bool]:
         """Returns the records that may be acquired, and True if they are enough."""
         waiting = [
             (it, it.led) for it in self._turns if it.error is None and it.led is not None and it.led.can_acquire()
@@ -136,18 +143,20 @@ class ShareFetching:
         if not waiting:
             return [], False
         max_bytes = max(self._limits.max_bytes // len(waiting), 0)
-        found: list[tuple[SharedFetch, LedSharePartition, LogSlice]] = []
+        found: list[_Found] = []
         size = 0
         for it, led in waiting:
             try:
-                piece = led.read(max_bytes=max_bytes, is_first=not size, committed=self._committed)
+                offset = led.machine.next_fetch_offset
+                read = led.read(max_bytes=max_bytes, is_first=not size, committed=self._committed)
+                piece = await led.partition.arrived(read)
             except KafkaError as error:
                 # Out of range: a leader that has lost the end of the log. It has to wait for more records.
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     it.error = error
                 continue
             if piece.size:
-                found.append((it, led, piece))
+                found.append(_Found(it, led, offset, piece))
                 size += piece.size
         return found, size >= self._limits.min_bytes
 
@@ -163,13 +172,14 @@ class ShareFetching:
             for led in watched:
                 led.waiters.pop(parked, None)
 
-    def _acquire(self, found: Sequence[tuple[SharedFetch, LedSharePartition, LogSlice]]) -> None:
+    def _acquire(self, found: Sequence[_Found]) -> None:
         limits = self._limits
         left = limits.max_records
-        for it, led, piece in found:
+        for it, led, offset, piece in found:
             if left <= 0:
                 return
-            offset = led.machine.next_fetch_offset
+            if led.machine.next_fetch_offset != offset or not led.can_acquire():
+                continue  # another fetch has acquired them, while this one waited for a log
             try:
                 read = led.batches(piece, offset, max_records=left, committed=self._committed)
             except KafkaError as error:

@@ -23,6 +23,7 @@ from kwire.share.leader.states import ARCHIVING
 
 if TYPE_CHECKING:
     from kwire.replicas.partition import Partition
+    from kwire.replicas.partition_log import LogRead
 
 
 @attrs.define(eq=False)
@@ -71,7 +72,7 @@ class LedSharePartition:
     def can_acquire(self) -> bool:
         return self.ended is None and self.machine.can_acquire()
 
-    def read(self, *, max_bytes: int, is_first: bool, committed: bool) -> LogSlice:
+    def read(self, *, max_bytes: int, is_first: bool, committed: bool) -> LogRead:
         """Returns the records that can be fetched now; of size 0 if there are none. Raises KafkaError."""
         partition = self.partition
         partition.leader()

@@ -40,7 +40,7 @@ _HEADER_BYTES: Final = 10
 """The maximum overhead of a record, and of a header, beside their contents."""
 
 
-def read_originals(partition: Partition, first: int, last: int) -> tuple[dict[int, Record], int]:
+async def read_originals(partition: Partition, first: int, last: int) -> tuple[dict[int, Record], int]:
     """Returns the existing records of these offsets, up to some offset of them, which is returned too.
 
     Raises KafkaError KAFKA_STORAGE_ERROR.
@@ -51,7 +51,9 @@ def read_originals(partition: Partition, first: int, last: int) -> tuple[dict[in
         return {}, last
     try:
         # They were delivered, so they are committed, even if this leader's high watermark is not there yet.
-        piece = partition.read(first, max_bytes=MAX_READ_BYTES, max_offset=partition.log_end_offset, min_one_batch=True)
+        end = partition.log_end_offset
+        read = partition.read(first, max_bytes=MAX_READ_BYTES, max_offset=end, min_one_batch=True)
+        piece = await partition.arrived(read)
         content = memoryview(piece.read())
     except OSError as error:
         raise partition.storage_error(error) from error

@@ -25,6 +25,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
+from kwire.tests.partition_files import log_files
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient
 
 SET, DELETE = 0, 1
@@ -90,7 +91,7 @@ class Scene:
         return await self.send(build_batch([Record(timestamp=timestamp, key=key, value=value) for value in values]))
 
     def roll(self) -> None:
-        self.partition.log.roll(self.now_ms)
+        log_files(self.partition).roll(self.now_ms)
 
     async def let_clean(self, seconds: float = 3 * CLEANER_BACKOFF_MS / 1000) -> int:
         """Lets the cleaner look at the log twice and more; tells how many cleanings that took."""

@@ -89,6 +89,7 @@ from kwire.tests.config.share_probes import (
 )
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.held_clock import Threads
+from kwire.tests.partition_files import log_files
 from kwire.tests.server_in_trio import ServerInTrio, with_server
 
 TOPIC, BROKER, GROUP = ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.GROUP
@@ -192,7 +193,7 @@ async def keeps_a_tombstone(scene: Scene) -> bool:
 
 
 async def keeps_the_file_of_a_deleted_segment(scene: Scene) -> bool:
-    log = scene.partition.log
+    log = log_files(scene.partition)
     await scene.append(b"v")
     scene.roll()
     path = log.segments[0].path
@@ -212,31 +213,31 @@ async def index_entries_of_ten_batches(scene: Scene) -> int:
     scene.roll()
     for _ in range(10):
         await scene.append(b"v" * 200)
-    return len(scene.partition.log.active.index.offsets)
+    return len(log_files(scene.partition).active.index.offsets)
 
 
 async def rolls_within_three_batches(scene: Scene) -> bool:
-    count = len(scene.partition.log.segments)
+    count = len(log_files(scene.partition).segments)
     for _ in range(3):
         assert (await scene.append(b"v" * 600_000)).error_code == ErrorCode.NONE
-    return len(scene.partition.log.segments) > count
+    return len(log_files(scene.partition).segments) > count
 
 
 async def rolls_within_ten_small_batches(scene: Scene) -> bool:
     scene.roll()
-    count = len(scene.partition.log.segments)
+    count = len(log_files(scene.partition).segments)
     for _ in range(10):
         await scene.append(b"v" * 300)
-    return len(scene.partition.log.segments) > count
+    return len(log_files(scene.partition).segments) > count
 
 
 async def rolls_within_a_minute(scene: Scene) -> bool:
     scene.roll()
     await scene.append(b"v")
-    count = len(scene.partition.log.segments)
+    count = len(log_files(scene.partition).segments)
     await trio.sleep(60)
     await scene.append(b"v")
-    return len(scene.partition.log.segments) > count
+    return len(log_files(scene.partition).segments) > count
 
 
 async def code_of_a_batch_of_a_thousand_bytes(scene: Scene) -> int:

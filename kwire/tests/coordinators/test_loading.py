@@ -49,6 +49,7 @@ from kwire.tests.fake_transactions import FakeTransactions, write_marker
 from kwire.tests.groups.broker_in_trio import InTrio, TrioClock, with_broker
 from kwire.tests.groups.transactions import stable_offset, txn_commit
 from kwire.tests.metadata.harness import FakeClock
+from kwire.tests.partition_files import log_files
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 COMMITS = 200
@@ -238,7 +239,7 @@ def test_what_is_not_read_yet_may_be_compacted() -> None:
     async def scenario(kwire: InTrio) -> None:
         partition = group_partition(kwire)
         before = partition.log.size_in_bytes
-        partition.log.roll(kwire.broker.clock.now_ms())
+        log_files(partition).roll(kwire.broker.clock.now_ms())
         assert await kwire.broker.cleaner.clean_all() >= 1
         assert partition.log.size_in_bytes < before / 2
         assert isinstance(state(kwire), Loading)

@@ -21,6 +21,7 @@ from kwire.replicas.partition import Partition
 from kwire.tests.asking.asked_broker import AskedBroker, Place
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock
+from kwire.tests.partition_files import log_files
 
 ID_EXPIRATION_MS = 1_800_000
 SETTINGS = (
@@ -80,7 +81,7 @@ class Scene(AskedBroker):
         trio.run(self.broker.cleaner.clean_all)
 
     def roll(self, place: Place) -> None:
-        self.partition(place).log.roll(self.now_ms)
+        log_files(self.partition(place)).roll(self.now_ms)
 
     def checkpoint(self) -> None:
         for folder, checkpoints in self.broker.housekeeping.take_checkpoints():

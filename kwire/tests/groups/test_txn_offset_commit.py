@@ -28,6 +28,7 @@ from kwire.runtime.futures import Future, at_once
 from kwire.tests.fake_transactions import Asked, FakeTransactions
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.groups.transactions import end_transaction, stable_offset, txn_commit
+from kwire.tests.partition_files import log_files
 from kwire.tests.server_in_trio import ServerInTrio, with_server
 
 VERSIONS = range(7)
@@ -315,23 +316,23 @@ def test_compaction_leaves_what_counts_and_what_is_open_for_the_next_start() -> 
         await kwire.call(txn_commit(5, {("t", 0): 77, ("t", 2): 77}), 5)
         end_transaction(kwire.broker, committed=False)
         await kwire.call(plain_commit(20, partition=1), 9)
-        partition.log.roll(kwire.broker.clock.now_ms())
+        log_files(partition).roll(kwire.broker.clock.now_ms())
         before = replayed_records(kwire, partition.index)
         assert await kwire.broker.cleaner.clean_all() == 1
         await kwire.call(txn_commit(5, {("t", 3): 30}, producer_id=8), 5)
-        partition.log.roll(kwire.broker.clock.now_ms())
+        log_files(partition).roll(kwire.broker.clock.now_ms())
         assert replayed_records(kwire, partition.index) < before / 2
 
     async def second(kwire: InTrio) -> None:
         assert [await stable_offset(kwire, index) for index in range(4)] == [9, 20, 1, UNSTABLE]
         end_transaction(kwire.broker, committed=True, producer_id=8)
         partition = kwire.broker.partitions.find(*at_once(kwire.broker.groups.partition_of("g")))
-        partition.log.roll(kwire.broker.clock.now_ms())
+        log_files(partition).roll(kwire.broker.clock.now_ms())
         # Markers whose transactions are compacted away go after delete.retention.ms, those with records left do not.
         for _ in range(3):
             await trio.sleep(2 * 86_400)
             await kwire.call(plain_commit(20, partition=1), 9)
-            partition.log.roll(kwire.broker.clock.now_ms())
+            log_files(partition).roll(kwire.broker.clock.now_ms())
             await kwire.broker.cleaner.clean_all()
 
     async def third(kwire: InTrio) -> None:

@@ -33,6 +33,7 @@ from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
+from kwire.tests.partition_files import log_files
 
 TOPIC = "table"
 VALUE = b"v" * 5000
@@ -62,7 +63,7 @@ class Scene:
         """A batch with these keys, and a new segment after it."""
         batch = memoryview(bytearray(build_batch([Record(0, 1000, key.encode(), VALUE) for key in keys])))
         self.partition.append(batch, read_header(batch), acks=1, now_ms=1000)
-        self.partition.log.roll(1000)
+        log_files(self.partition).roll(1000)
 
     def offsets(self) -> list[int]:
         return [record.offset for _, piece in self.partition.log.batches() for record in iter_records(piece.read())]
@@ -185,7 +186,7 @@ def test_a_damaged_log_is_named_as_where_a_thread_cleans_it(tmp_path: Path, capl
     async def scenario(scene: Scene) -> None:
         scene.put("a")
         scene.put("a")
-        path = tmp_path / (scene.partition.log.segments[0].path + ".log")
+        path = tmp_path / (log_files(scene.partition).segments[0].path + ".log")
         content = bytearray(path.read_bytes())
         content[-1] ^= 1
         path.write_bytes(content)

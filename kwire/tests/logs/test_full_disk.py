@@ -39,6 +39,7 @@ from kwire.node.running import StartError, open_broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
+from kwire.tests.partition_files import at_hand, log_files
 from kwire.tests.simple_requests import find_coordinator, produce
 from storage.tests.small_disk import SmallDisk
 
@@ -113,7 +114,7 @@ def test_a_producer_is_told_at_once_and_goes_on_when_there_is_room(caplog: pytes
             assert await produced(it) == ErrorCode.KAFKA_STORAGE_ERROR
         assert partition.high_watermark == partition.log_end_offset == count
         read = partition.read(0, max_bytes=ROOM, max_offset=partition.last_stable_offset, min_one_batch=True)
-        assert read.size == partition.log.size_in_bytes
+        assert at_hand(read).size == partition.log.size_in_bytes
         assert not it.broker.log_dirs.metadata.reserve.is_out, "producers are no reason to spend it"
         disk.fill(2 * RESERVE)
         assert await produced(it) == 0
@@ -260,7 +261,7 @@ def test_the_room_of_the_reserve_is_not_for_cleaning() -> None:
         for _ in range(3):
             batch = memoryview(bytearray(build_batch([Record(0, 1000, b"key", bytes(100))])))
             table.append(batch, read_header(batch), acks=1, now_ms=1000)
-            table.log.roll(1000)
+            log_files(table).roll(1000)
         cleaner = it.broker.cleaner
         disk.fill()
         assert await deleted(it, "t") == 0

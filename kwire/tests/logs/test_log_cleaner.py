@@ -28,6 +28,7 @@ from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
+from kwire.tests.partition_files import at_hand, log_files
 
 TOPIC = "table"
 
@@ -52,7 +53,7 @@ class Scene:
 
     @property
     def cleaned(self) -> int:
-        return self.partition.log.cleaned_offset
+        return log_files(self.partition).cleaned_offset
 
     def put(self, *keys: str) -> None:
         """A batch with these keys, and a new segment after it."""
@@ -60,7 +61,7 @@ class Scene:
             bytearray(build_batch([Record(0, self.now_ms, key.encode(), os.urandom(20)) for key in keys]))
         )
         self.partition.append(batch, read_header(batch), acks=1, now_ms=self.now_ms)
-        self.partition.log.roll(self.now_ms)
+        log_files(self.partition).roll(self.now_ms)
 
     def offsets(self) -> list[int]:
         return [record.offset for _, piece in self.partition.log.batches() for record in iter_records(piece.read())]
@@ -176,7 +177,7 @@ def test_where_it_came_to_outlives_a_restart() -> None:
         for folder, checkpoints in scene.broker.housekeeping.take_checkpoints():
             folder.write(checkpoints)
         again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
-        assert again.partitions.find(TOPIC, 0).log.cleaned_offset == 2
+        assert log_files(again.partitions.find(TOPIC, 0)).cleaned_offset == 2
         assert await again.cleaner.clean_all() == 0
         again.close()
 
@@ -192,10 +193,10 @@ def test_what_a_cleaning_took_is_no_loss_after_a_kill_and_a_change_of_the_policy
         assert at_once(scene.broker.metadata.change(alter_configs, [no_more], validate_only=False)) == [Outcome()]
         again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
         partition = again.partitions.find(TOPIC, 0)
-        assert partition.log.segments[0].size == 0, "there is a segment of which nothing is left"
+        assert log_files(partition).segments[0].size == 0, "there is a segment of which nothing is left"
         read = partition.read(0, max_bytes=1000, max_offset=partition.high_watermark, min_one_batch=True)
-        assert read.base_offset == 3
-        assert partition.log.damage == []
+        assert at_hand(read).base_offset == 3
+        assert log_files(partition).damage == []
         again.log_dirs.abandon()
 
     with_broker(scenario, index_interval_bytes="0", segment_index_bytes="24")
@@ -205,7 +206,7 @@ def test_a_damaged_log_is_named_once_and_then_left_alone(caplog: pytest.LogCaptu
     async def scenario(scene: Scene) -> None:
         scene.put("a")
         scene.put("a")
-        path = scene.partition.log.segments[0].path + ".log"
+        path = log_files(scene.partition).segments[0].path + ".log"
         content = bytearray(scene.disk.read_bytes(path))
         content[-1] ^= 1
         scene.disk.write_bytes(path, bytes(content))
@@ -218,7 +219,7 @@ def test_a_damaged_log_is_named_once_and_then_left_alone(caplog: pytest.LogCaptu
         )
         assert scene.cleaned == 0
         scene.put("a")
-        assert len(scene.partition.log.segments) == 4
+        assert len(log_files(scene.partition).segments) == 4
 
     with_broker(scenario)
 
@@ -371,7 +372,7 @@ def test_one_that_the_disk_has_no_room_for_does_not_keep_the_others_from_being_c
         for key in (b"a", b"b", b"a"):
             batch = memoryview(bytearray(build_batch([Record(0, scene.now_ms, key, b"1")])))
             other.append(batch, read_header(batch), acks=1, now_ms=scene.now_ms)
-            other.log.roll(scene.now_ms)
+            log_files(other).roll(scene.now_ms)
 
         def refuse(operation: str, path: str) -> None:
             if operation == "append" and path.startswith("table") and path.endswith(".cleaned"):
@@ -379,7 +380,7 @@ def test_one_that_the_disk_has_no_room_for_does_not_keep_the_others_from_being_c
 
         scene.disk.before_operation = refuse
         assert await scene.cleaner.clean_all() == 1
-        assert (scene.cleaned, other.log.cleaned_offset) == (0, 3)
+        assert (scene.cleaned, log_files(other).cleaned_offset) == (0, 3)
         scene.disk.before_operation = None
 
     with_broker(scenario)

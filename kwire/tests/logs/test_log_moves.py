@@ -41,6 +41,7 @@ from kwire.tests.folder_scene import (
     values,
 )
 from kwire.tests.futures import acknowledgement, value_of
+from kwire.tests.partition_files import log_files
 
 
 def test_a_partition_is_moved_with_all_that_came_meanwhile_and_goes_on_there(broker: Broker, disks: Disks) -> None:
@@ -101,7 +102,7 @@ def test_a_producer_whose_records_are_gone_is_known_after_a_move_and_a_kill(
 
     assert send(partition) == 0
     if rolls:
-        partition.log.roll(0)
+        log_files(partition).roll(0)
     partition.delete_records_before(-1, now_ms=0)
     swap(broker, begin_move(broker, "/b"))
     assert send(partition) == 0, "a repetition"
@@ -118,11 +119,11 @@ def test_transactions_that_were_aborted_are_known_in_the_copy(broker: Broker) ->
         commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0
     )
     partition.append_own(memoryview(bytearray(marker)), read_header(marker), now_ms=0)
-    before = partition.log.aborted_transactions(0, partition.log.read(0, max_bytes=1000, max_offset=9))
+    before = partition.log.aborted_transactions(0, log_files(partition).read(0, max_bytes=1000, max_offset=9))
     assert before
     move(broker, "/b")
     carry_out(broker)
-    assert partition.log.aborted_transactions(0, partition.log.read(0, max_bytes=1000, max_offset=9)) == before
+    assert partition.log.aborted_transactions(0, log_files(partition).read(0, max_bytes=1000, max_offset=9)) == before
 
 
 def test_records_deleted_while_they_were_copied_are_not_there_afterwards(broker: Broker) -> None:
@@ -172,7 +173,7 @@ def test_an_empty_partition_and_one_whose_records_are_gone_are_moved(broker: Bro
     empty, gone = create(broker, "empty")[0], create(broker, "gone")[0]
     for _ in range(5):
         append(gone)
-    gone.log.roll(0)
+    log_files(gone).roll(0)
     gone.delete_records_before(-1, now_ms=0)
     gone.take_role(role_of(1, leader_id=1, leader_epoch=3, replicas=[1], isr=[1]))
     gone.log.leader_epochs.assign(3, gone.log.log_end_offset)  # which no batch has
@@ -187,10 +188,10 @@ def prepared() -> tuple[Disks, Broker]:
     disks = new_disks()
     broker = open_broker(disks)
     partition = filled(broker, segment_bytes="1048576")
-    partition.log.roll(0)
+    log_files(partition).roll(0)
     append(partition, b"in the second segment")
     partition.delete_records_before(2, now_ms=0)
-    partition.log.flush()
+    log_files(partition).flush()
     for folder, checkpoints in broker.housekeeping.take_checkpoints():
         folder.write(checkpoints)
     return disks, broker
@@ -199,7 +200,7 @@ def prepared() -> tuple[Disks, Broker]:
 def move_and_close(broker: Broker) -> None:
     move(broker, "/b")
     carry_out(broker)
-    broker.partitions.find("t", 0).log.flush()  # which makes the name in the folder durable
+    log_files(broker.partitions.find("t", 0)).flush()  # which makes the name in the folder durable
     broker.close()
 
 
@@ -229,7 +230,7 @@ def test_a_stop_at_any_operation_leaves_one_log_with_every_record(loses_power: b
         assert found[: len(expected)] == expected, number
         assert found[len(expected) :] in ([], [b"after the copy"]), number
         assert partition.log_end_offset >= durable_to, number
-        assert partition.log_start_offset >= 2 or partition.log.segments.bases[0] == 0, number
+        assert partition.log_start_offset >= 2 or log_files(partition).segments.bases[0] == 0, number
         assert sum(disk.exists("t-0") for disk in after.values()) == 1, number
         ends.add((folder_path(again, partition), bool(again.moves.moves)))
         # The metadata say where it is, whatever had been decided.
@@ -374,7 +375,7 @@ def test_a_log_that_is_on_its_way_is_not_compacted_and_one_that_is_compacted_wai
     for number in range(6):
         batch = memoryview(bytearray(build_batch([Record(timestamp=0, key=b"k", value=b"%d" % number)])))
         partition.append(batch, read_header(batch), acks=1, now_ms=0)
-        partition.log.roll(0)
+        log_files(partition).roll(0)
     cleaner = broker.cleaner
     move(broker, "/b")
     assert trio.run(cleaner.clean_all) == 0
@@ -390,13 +391,13 @@ def test_a_log_that_is_on_its_way_is_not_compacted_and_one_that_is_compacted_wai
 
     trio.run(wait, clock=MockClock(autojump_threshold=0.05))
     assert folder_path(broker, partition) == "/b"
-    partition.log.roll(0)  # all is in one segment there
+    log_files(partition).roll(0)  # all is in one segment there
     assert trio.run(cleaner.clean_all) == 1
-    cleaned = partition.log.cleaned_offset
+    cleaned = log_files(partition).cleaned_offset
     assert cleaned > 0
     move(broker, "/a")
     carry_out(broker)
-    assert partition.log.cleaned_offset == cleaned
+    assert log_files(partition).cleaned_offset == cleaned
     assert values(partition)[-2:] == [b"5", b"after the copy"]
 
 
@@ -405,16 +406,16 @@ def test_a_log_whose_first_records_were_compacted_begins_where_it_did(broker: Br
     for number in range(6):
         batch = memoryview(bytearray(build_batch([Record(timestamp=0, key=b"k", value=b"%d" % number)])))
         partition.append(batch, read_header(batch), acks=1, now_ms=0)
-    partition.log.roll(0)
+    log_files(partition).roll(0)
     assert trio.run(broker.cleaner.clean_all) == 1
-    assert partition.log.read(0, max_bytes=1000, max_offset=6).base_offset == 5
+    assert log_files(partition).read(0, max_bytes=1000, max_offset=6).base_offset == 5
     for path in ("/b", "/a"):
         move(broker, path)
         carry_out(broker)
         assert folder_path(broker, partition) == path
         assert partition.log_start_offset == 0
         assert values(partition)[0] == b"5"
-        assert partition.log.damage == []
+        assert log_files(partition).damage == []
 
 
 @pytest.mark.parametrize("ending", ["kill", "stop"])

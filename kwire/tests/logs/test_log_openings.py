@@ -23,6 +23,7 @@ from kwire.node.running import StartError, _with_progress, open_broker
 from kwire.runtime.clock import SystemClock
 from kwire.tests.folder_scene import append, create, killed, new_disks, replicas, values
 from kwire.tests.folder_scene import open_broker as open_in_turn
+from kwire.tests.partition_files import log_files
 
 
 def test_only_what_was_not_synced_is_looked_through_the_largest_first() -> None:
@@ -32,9 +33,9 @@ def test_only_what_was_not_synced_is_looked_through_the_largest_first() -> None:
     for index, partition in enumerate(partitions):
         for _ in range(index + 1):
             append(partition, b"x" * 1000)
-    partitions[3].log.roll(0)
+    log_files(partitions[3]).roll(0)
     append(partitions[3], b"in the second segment")
-    partitions[3].log.flush()
+    log_files(partitions[3]).flush()
     sizes = [it.log.size_in_bytes for it in partitions]
     for folder, checkpoints in broker.housekeeping.take_checkpoints():
         folder.write(checkpoints)

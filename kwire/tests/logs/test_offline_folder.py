@@ -22,6 +22,7 @@ from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import ParkedFetch
 from kwire.testing import Broker as BrokerInThread
 from kwire.tests.folder_scene import append, create, failing, refusal
+from kwire.tests.partition_files import log_files
 from kwire.tests.raw_client import RawClient
 
 
@@ -97,8 +98,8 @@ def test_a_checkpoint_whose_file_is_gone_is_told_with_a_traceback_and_written_th
 ) -> None:
     partition = new_topic(broker, "t", flush_messages="1")
     append(partition)
-    partition.log.roll(0)
-    partition.log.flush()
+    log_files(partition).roll(0)
+    log_files(partition).flush()
     disk.before_operation = failing("rename", names.RECOVERY_POINT_CHECKPOINT, errno.ENOENT)
     trio.run(broker.housekeeping.write_checkpoints)
     disk.before_operation = None
@@ -155,8 +156,8 @@ def test_nothing_is_written_to_a_failed_folder_and_no_mark_of_a_clean_stop_least
     broker = Broker.open(load_config(), disk, SystemClock())
     partition = new_topic(broker, "t", retention_ms="1", segment_bytes="1048576")
     append(partition)
-    partition.log.flush()
-    partition.log.roll(0)
+    log_files(partition).flush()
+    log_files(partition).roll(0)
     broker.take_offline(broker.log_dirs.metadata, OSError(errno.EIO, "broken"))
     operations: list[tuple[str, str]] = []
     disk.before_operation = lambda name, path: operations.append((name, path))
@@ -171,8 +172,8 @@ def test_a_failed_checkpoint_takes_the_folder_out_of_service(disk: MemoryDisk) -
     broker = Broker.open(load_config(), disk, SystemClock())
     partition = new_topic(broker, "t")
     append(partition)
-    partition.log.flush()
-    partition.log.roll(0)
+    log_files(partition).flush()
+    log_files(partition).roll(0)
     disk.before_operation = failing("sync", names.RECOVERY_POINT_CHECKPOINT)
     trio.run(broker.housekeeping.write_checkpoints)
     assert broker.fatal is not None

@@ -25,6 +25,7 @@ from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.runtime.tasks import TURN_S
 from kwire.tests.folder_scene import failing
+from kwire.tests.partition_files import log_files
 
 
 def test_a_chore_that_the_disk_refuses_is_tried_again_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -81,7 +82,7 @@ def broker_with(partitions: int, disk: MemoryDisk) -> Broker:
     for partition in broker.partitions:
         batch = memoryview(bytearray(build_batch([Record(timestamp=1_000_000, value=b"x")])))
         partition.append(batch, read_header(batch), acks=1, now_ms=1_000_000)
-        partition.log.roll(1_000_000)
+        log_files(partition).roll(1_000_000)
     return broker
 
 
@@ -134,13 +135,13 @@ def test_others_have_their_turn_between_two_segments_that_are_deleted() -> None:
     for _ in range(9):
         batch = memoryview(bytearray(build_batch([Record(timestamp=1_000_000, value=b"x")])))
         partition.append(batch, read_header(batch), acks=1, now_ms=1_000_000)
-        partition.log.roll(1_000_000)
+        log_files(partition).roll(1_000_000)
     left: list[int] = []
 
     async def main() -> None:
         async def other() -> None:
             while True:
-                left.append(len(partition.log.segments))
+                left.append(len(log_files(partition).segments))
                 await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:

@@ -31,6 +31,7 @@ from kwire.replicas.partition import Partition
 from kwire.runtime.futures import at_once
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.metadata.harness import NOW_MS, FakeClock
+from kwire.tests.partition_files import log_files
 from kwire.tests.power_cuts.folds import check_offsets, is_of_a_restart
 from storage.tests.power_cuts.checking import check_log, contents, sent_of
 from storage.tests.power_cuts.history import Batch, Cleaned, Flushed, Found, PartitionHistory, Sent, StartMoved
@@ -179,12 +180,12 @@ class BrokerTrace:
         moved.answered = self._now
 
     def roll(self, name: str) -> None:
-        self.broker.partitions.find(name, 0).log.roll(1000)
+        log_files(self.broker.partitions.find(name, 0)).roll(1000)
 
     def flush(self, name: str) -> None:
         partition = self.broker.partitions.find(name, 0)
         flushed = Flushed(self._now, partition.log_end_offset)
-        partition.log.flush()
+        log_files(partition).flush()
         flushed.answered = self._now
         self._history(key_of(partition)).events.append(flushed)
 
@@ -196,7 +197,7 @@ class BrokerTrace:
         """The cleaner has its turn, with its threads; they take turns with the loop, so that the order is the same."""
         for it in self.broker.partitions:
             if it.rules.compacted:
-                self._history(key_of(it)).events.append(Cleaned(self._now, it.log.active.base_offset))
+                self._history(key_of(it)).events.append(Cleaned(self._now, log_files(it).active.base_offset))
         trio.run(self.broker.cleaner.clean_all)
 
     def remove_deleted(self) -> None:
@@ -223,9 +224,9 @@ class BrokerTrace:
         """Whatever is appended within, to whichever log, is noted."""
         began = self._now
         ends = {key_of(it): it.log_end_offset for it in self.broker.partitions}
-        logs = {key_of(it): it.log for it in self.broker.partitions}
+        logs = {key_of(it): log_files(it) for it in self.broker.partitions}
         yield
-        logs.update({key_of(it): it.log for it in self.broker.partitions})
+        logs.update({key_of(it): log_files(it) for it in self.broker.partitions})
         for key, log in logs.items():
             for batch in _batches_from(log, ends.get(key, 0)):
                 sent = Sent(began, batch)
@@ -255,11 +256,11 @@ class BrokerTrace:
         for partition in broker.partitions:
             batch = memoryview(bytearray(build_batch([Record(0, 0, b"afterwards", b"afterwards")])))
             partition.append_own(batch, read_header(batch), now_ms=1000)
-            ends[key_of(partition)] = contents(partition.log)
+            ends[key_of(partition)] = contents(log_files(partition))
         broker.close()
         broker = self._open_broker(disk, 60_000, asked.now_ms).broker
         assert broker.log_dirs.metadata.clean_shutdown
-        assert {key_of(it): contents(it.log) for it in broker.partitions} == ends
+        assert {key_of(it): contents(log_files(it)) for it in broker.partitions} == ends
         broker.log_dirs.abandon()
 
     def _check_more(self, asked: AskedBroker, moment: Moment) -> None:
@@ -277,7 +278,7 @@ class BrokerTrace:
         """Of each partition the beginning of its timeline, and what the restart has appended."""
         return {
             key_of(it): check_log(
-                it.log,
+                log_files(it),
                 self._history(key_of(it)).at(moment.position),
                 lost_power=moment.lost_power,
                 may_follow=partial(is_of_a_restart, it.topic),

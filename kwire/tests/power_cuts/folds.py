@@ -18,6 +18,7 @@ from kwire.replicas.partition import Partition
 from kwire.runtime.futures import at_once
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.asking.reading import read_all, visible
+from kwire.tests.partition_files import log_files
 from kwire.transactions.records import read_record as read_transaction_record
 from kwire.transactions.transaction import COMPLETE, TransactionState
 from storage.tests.power_cuts.checking import contents
@@ -45,7 +46,7 @@ def decided(partition: Partition) -> Iterator[tuple[list[Record], bool | None]]:
     They come in the order in which they are decided.
     """
     pending: defaultdict[int, list[list[Record]]] = defaultdict(list)
-    for batch in contents(partition.log):
+    for batch in contents(log_files(partition)):
         if batch.base >= partition.high_watermark:
             break
         header = read_header(batch.data)

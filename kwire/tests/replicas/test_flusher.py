@@ -22,6 +22,7 @@ from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
 from kwire.runtime.futures import Future
 from kwire.tests.futures import acknowledgement, value_of
+from kwire.tests.partition_files import log_files
 from kwire.tests.slow_disk import DEADLINE_S, SlowDisk
 
 EACH = LogConfig(flush_messages=1)
@@ -232,7 +233,7 @@ def test_a_topic_may_be_deleted_while_it_is_flushed() -> None:
         future = append(partition)
         await trio.to_thread.run_sync(scene.disk.wait_for_sync)
         partition.close()
-        partition.log.close(clean=False)
+        log_files(partition).close(clean=False)
         scene.disk.rename("t-0", "t-0.gone-delete")
         scene.disk.let_sync_end()
         error = await told(future)

@@ -14,6 +14,7 @@ from kwire_storage.names import RESERVE
 
 from kwire.replicas.roles import Absent, Follower, role_of
 from kwire.replicas.validation import TopicRules
+from kwire.tests.partition_files import log_files
 from kwire.tests.transaction_scene import NOW_MS, SMALL, Scene, a_batch, offsets_in, refusal
 from storage.tests.compaction.compacting import compact
 
@@ -45,7 +46,7 @@ def test_a_transaction_over_many_segments_is_open_until_its_marker_also_after_a_
         scene.send(1, number)
         others.append(scene.send(2, number))
         scene.end(2, commit=True)
-    assert len(scene.partition.log.segments) > 4
+    assert len(log_files(scene.partition).segments) > 4
     if restart != "none":
         scene.restart(clean=restart == "clean")
     assert (scene.partition.last_stable_offset, scene.seen()) == (0, [])
@@ -73,7 +74,7 @@ def test_what_is_not_flushed_is_not_stable_whether_a_transaction_is_open_above_i
 
 def test_nothing_above_what_is_flushed_is_compacted_though_no_transaction_is_open_below() -> None:
     scene = Scene(LogConfig())
-    log = scene.partition.log
+    log = log_files(scene.partition)
     scene.send_plain()
     log.flush()
     scene.send_plain()
@@ -122,7 +123,7 @@ def test_retention_takes_the_beginning_of_an_open_transaction_as_kafka_does(rest
     for number in range(10):
         scene.send(1, number)
     partition = scene.partition
-    assert partition.log.apply_retention(NOW_MS, partition.high_watermark) > 0
+    assert log_files(partition).apply_retention(NOW_MS, partition.high_watermark) > 0
     start = partition.log_start_offset
     assert start > 0
     if restart != "none":
@@ -152,7 +153,7 @@ def test_after_a_compaction_readers_see_what_was_committed_and_zombies_are_still
         if epoch == 7:
             scene.send(2, 0)  # open, it keeps all that follows from being compacted
         scene.end(1, commit=commit or epoch < 7, epoch=epoch + 1, version=2)
-    log = scene.partition.log
+    log = log_files(scene.partition)
     committed = [2 * number for number in range(1, 8 + commit)]
     assert scene.seen() == committed
     for now_ms in (10_000, 20_000, 30_000):
@@ -233,7 +234,7 @@ def test_a_marker_needs_the_leader_and_replicas_in_sync() -> None:
 
 def test_a_marker_may_use_the_room_that_is_kept_back_and_producers_may_not() -> None:
     scene = Scene(LogConfig())
-    log = scene.partition.log
+    log = log_files(scene.partition)
     log.reserve.size_bytes = 1 << 20
     log.reserve.take_back()
     scene.send(1, 0)

@@ -20,6 +20,7 @@ from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Follower
 from kwire.runtime.futures import at_once
+from kwire.tests.partition_files import log_files
 from kwire.tests.replication.world import TOPIC, World
 from storage.tests.power_cuts.mutants import at_large, without
 
@@ -48,7 +49,7 @@ def lose_power(world: World, node_id: int, fate: Fate) -> None:
 
 def write_checkpoints(world: World, node_id: int) -> None:
     broker = world.brokers[node_id]
-    broker.partitions.find(TOPIC, 0).log.flush()
+    log_files(broker.partitions.find(TOPIC, 0)).flush()
     for folder, files in broker.housekeeping.take_checkpoints():
         folder.write(files)
 
@@ -141,7 +142,7 @@ def cut_at(number: int, fate: Fate) -> World:
 def loses_nothing(fate: Fate, step: int) -> None:
     for number in range(0, operations_of_a_cut(), step):
         world = cut_at(number, fate)
-        log = world.partition(1).log
+        log = log_files(world.partition(1))
         assert not log.damage
         follow(world, 1)
         assert not log.damage
@@ -214,7 +215,7 @@ def test_records_are_deleted_on_a_follower_that_has_to_cut_its_log() -> None:
     configure(world, retention_bytes="1")
     for node_id in world.brokers:
         partition = world.partition(node_id)
-        partition.log.apply_retention(world.clock.time_ms, partition.high_watermark)
+        log_files(partition).apply_retention(world.clock.time_ms, partition.high_watermark)
     assert world.partition(2).log_start_offset > world.partition(1).high_watermark
     world.produced.clear()
     world.settle()
@@ -292,7 +293,7 @@ def test_a_node_with_a_longer_log_of_an_unknown_later_epoch_drops_it(caplog: pyt
     for number in range(3):
         world.produce(1, b"committed %d" % number)
         world.settle()
-    elsewhere = world.partition(3).log
+    elsewhere = log_files(world.partition(3))
     for epoch in (7, 7, 9, 12):
         for _ in range(3):
             offset = elsewhere.log_end_offset

@@ -18,6 +18,7 @@ from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader
 from kwire.runtime.futures import at_once
 from kwire.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kwire.tests.partition_files import log_files
 from kwire.tests.replication.resting import (
     a_follower_that_fetches_no_more_is_behind_from_its_last_fetch_on,
     followers_of,
@@ -210,7 +211,7 @@ def test_a_consumer_that_rests_is_told_what_changes(
 def test_retention_tells_who_rests_of_the_new_log_start(world: World) -> None:
     session, partition = Session(world, leader_of(world), 5), led(world)
     config: Any = partition.log.config
-    partition.log.roll(0)
+    log_files(partition).roll(0)
     partition.configure(partition.rules, type(config)(retention_bytes=0))
     while partition.maintain(world.clock.now_ms()):
         pass

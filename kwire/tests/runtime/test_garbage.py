@@ -14,6 +14,7 @@ from kwire.replicas.table import MANY_PARTITIONS
 from kwire.runtime.futures import at_once
 from kwire.runtime.garbage import lasting
 from kwire.tests.folder_scene import append, create, new_disks, open_broker
+from kwire.tests.partition_files import log_files
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ def test_deleted_partitions_go_without_the_garbage_collector() -> None:
     parts = [
         weakref.ref(part)
         for it in partitions
-        for part in (it, it.log, it.flush_gate, it.log.segments, it.log.producer_state)
+        for part in (it, it.log, it.flush_gate, log_files(it).segments, log_files(it).producer_state)
         if hasattr(part, "__weakref__")
     ]
     assert len(parts) >= 6

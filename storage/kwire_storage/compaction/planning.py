@@ -52,6 +52,11 @@ def cleanable_end(log: Log, high_watermark: int) -> int:
     return flushed if unstable is None else min(flushed, unstable)
 
 
+def is_clean(log: Log) -> bool:
+    """True if all sealed segments are clean. Cheap; `measure` reads timestamps."""
+    return log.cleaned_offset == log.active.base_offset
+
+
 def measure(log: Log, cleanable_end: int, now_ms: int) -> Dirt:
     """Measures what is dirty, and may be cleaned (Kafka's `LogCleanerManager.cleanableOffsets`).
 

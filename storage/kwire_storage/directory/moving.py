@@ -184,9 +184,7 @@ class LogMove:
             )
         copy.adopt(source)
         copy.close(clean=True)
-        log_start_offset = source.log_start_offset if source.log_start_offset > copy.segments.bases[0] else 0
-        cleaned_offset = max(source.cleaned_offset, int(source.segments.may_be_compacted))
-        self.target_folder.announce(self.key, log_start_offset, cleaned_offset)
+        self.target_folder.announce(self.key, copy.checkpointed_log_start, source.checkpointed_cleaned_offset)
         copy.give_up_folder()
         self.failed_folder = self.source_folder
         try:

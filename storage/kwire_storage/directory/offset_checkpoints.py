@@ -14,7 +14,6 @@ from kwire_storage.checkpoints import TopicPartition, decode_offsets, encode_off
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.reserve import Reserve
 from kwire_storage.log.log import Log
-from kwire_storage.log.recovery import first_to_scan
 
 Checkpoints = dict[str, dict[TopicPartition, int]]
 """The contents of files, by their names."""
@@ -55,12 +54,9 @@ class OffsetCheckpoints:
         """Returns the contents as of now, for `write`; files without changes are left out."""
         for key, log in logs.items():
             self.recovery_points[key] = log.recovery_point
-            # Kafka leaves out a log start that is the first segment's base offset.
-            if log.log_start_offset > log.segments.bases[0]:
-                self.log_starts[key] = log.log_start_offset
-            else:
-                self.log_starts.pop(key, None)
-            self._note_cleaned(key, log)
+            _note(self.log_starts, key, log.checkpointed_log_start)
+            # An offset of 1 only means that a cleaning has begun: below it there is one record at most.
+            _note(self.cleaned, key, log.checkpointed_cleaned_offset)
         self.high_watermarks.update(high_watermarks)
         return {name: dict(now) for name, now in self._all.items() if self._is_news(name, logs)}
 
@@ -69,14 +65,6 @@ class OffsetCheckpoints:
         self.high_watermarks.update(high_watermarks)
         name = names.HIGH_WATERMARK_CHECKPOINT
         return {name: dict(self.high_watermarks)} if self._is_news(name, {}) else {}
-
-    def _note_cleaned(self, key: TopicPartition, log: Log) -> None:
-        # An offset of 1 only means that a cleaning has begun: below it there is one record at most.
-        offset = max(log.cleaned_offset, int(log.segments.may_be_compacted))
-        if offset:
-            self.cleaned[key] = offset
-        else:
-            self.cleaned.pop(key, None)
 
     def _is_news(self, name: str, logs: Mapping[TopicPartition, Log]) -> bool:
         """Returns True if the file would have something new for the next start."""
@@ -112,7 +100,7 @@ class OffsetCheckpoints:
         """
         assert least <= log.recovery_point, f"{least} is not on the medium, which has {log.recovery_point}"
         self.recovery_points[key] = log.recovery_point
-        self._note_cleaned(key, log)
+        _note(self.cleaned, key, log.checkpointed_cleaned_offset)
         taken: Checkpoints = {}
         if self._written[names.RECOVERY_POINT_CHECKPOINT].get(key, 0) < least:
             taken[names.RECOVERY_POINT_CHECKPOINT] = dict(self.recovery_points)
@@ -157,7 +145,15 @@ class OffsetCheckpoints:
             self._written[name] = said_offsets(offsets)
 
 
+def _note(offsets: dict[TopicPartition, int], key: TopicPartition, offset: int) -> None:
+    """An offset of 0 has no entry."""
+    if offset:
+        offsets[key] = offset
+    else:
+        offsets.pop(key, None)
+
+
 def _scan_start(log: Log | None, recovery_point: int) -> int:
     if log is None:
         return recovery_point
-    return log.segments.bases[first_to_scan(log.segments.bases, recovery_point)]
+    return log.scans_from(recovery_point)

@@ -43,6 +43,7 @@ from kwire_storage.log.durability import Flush
 from kwire_storage.log.environment import LogEnvironment
 from kwire_storage.log.epochs import EpochCache, epochs_path, load_epochs
 from kwire_storage.log.loading import LogLoader, LogParts, MakeFolder
+from kwire_storage.log.recovery import first_to_scan
 from kwire_storage.log.rolling import RollPolicy
 from kwire_storage.log.search import TimestampOffset
 from kwire_storage.log.segment import Segment
@@ -210,6 +211,20 @@ class Log:
         return [it for segment in self.segments for it in segment.damage]
 
     @property
+    def checkpointed_log_start(self) -> int:
+        """The log start for Kafka's checkpoint file, or 0: the file leaves out a first segment's base offset."""
+        return self.log_start_offset if self.log_start_offset > self.segments.bases[0] else 0
+
+    @property
+    def checkpointed_cleaned_offset(self) -> int:
+        """The cleaned offset for Kafka's checkpoint file; 1 after the first, unfinished cleaning, 0 without any."""
+        return max(self.cleaned_offset, int(self.segments.may_be_compacted))
+
+    def scans_from(self, recovery_point: int) -> int:
+        """The offset from which recovery would read the log with this recovery point."""
+        return self.segments.bases[first_to_scan(self.segments.bases, recovery_point)]
+
+    @property
     def has_folder(self) -> bool:
         """False if the disk has had no room for the folder so far."""
         return self._make_folder is None
@@ -217,8 +232,9 @@ class Log:
     def adopt(self, source: Log) -> None:
         """Takes over the state of `source`, of whose records this log is a copy, as far as the batches lack it.
 
-        That is producers whose batches are gone, and epochs without a batch.
+        That is the log start, producers whose batches are gone, and epochs without a batch.
         """
+        self.log_start_offset = max(self.log_start_offset, source.log_start_offset)
         self.producer_state.adopt(source.producers)
         if self.leader_epochs.entries != source.leader_epochs.entries:
             self._leader_epochs = EpochCache(source.leader_epochs.entries)

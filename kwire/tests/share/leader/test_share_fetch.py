@@ -9,6 +9,7 @@ from kwire_protocol.errors import ErrorCode as E
 
 from kwire.share.coordinator.state import ShareState, StateBatch
 from kwire.share.leader.states import ACKNOWLEDGED, ARCHIVED
+from kwire.tests.replicas.late_log import LateLog
 from kwire.tests.share.leader.members import ShareGroup, create_topic, initialize, set_group_config, with_group
 from kwire.tests.share.leader.share_requests import ACCEPT, RELEASE, RENEW, acquired, batches_in, partition_of
 
@@ -454,5 +455,35 @@ def test_settings_of_the_group_count_from_their_change_on() -> None:
         assert 14.9 < trio.current_time() - before < 16
         assert await member.get(max_wait_ms=20_000) == []  # archived after its second delivery
         assert (await group.stored()).batches == (StateBatch(0, 0, ARCHIVED, 2),)
+
+    with_group(story)
+
+
+def test_records_that_another_member_acquires_while_the_log_is_read_are_acquired_once() -> None:
+    async def story(group: ShareGroup) -> None:
+        await group.produce(b"a", b"b")
+        late = LateLog.of(group.server.partition)
+        slow, quick = await group.member("a"), await group.member("b")
+        await slow.send_fetch()
+        await trio.testing.wait_all_tasks_blocked()
+        (_,) = late.waiting
+        late.is_late = False
+        assert await quick.get(max_records=1, mode=1) == [(0, 0, 1)]
+        late.answer()
+        assert acquired(await slow.answer()) == []
+        assert await slow.get() == [(1, 1, 1)]
+
+    with_group(story)
+
+
+def test_a_member_waits_for_a_log_that_cannot_answer_at_once() -> None:
+    async def story(group: ShareGroup) -> None:
+        await group.produce(b"a", b"b")
+        late = LateLog.of(group.server.partition)
+        member = await group.member()
+        await member.send_fetch()
+        await trio.testing.wait_all_tasks_blocked()
+        late.answer()
+        assert acquired(await member.answer()) == [(0, 1, 1)]
 
     with_group(story)
