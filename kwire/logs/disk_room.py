@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 import attrs
+from kwire_storage.directory.log_dirs import LogDirs
 from kwire_storage.disk.reserve import Reserve
 
 log = logging.getLogger(__name__)
@@ -56,3 +57,11 @@ class DiskRoom:
             self.folder,
             kept,
         )
+
+
+def watched_rooms(log_dirs: LogDirs) -> dict[str, DiskRoom]:
+    """Watches the reserve of each log dir; by their paths."""
+    rooms = {folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs}
+    for room in rooms.values():
+        room.watch()
+    return rooms

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import attrs
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.wire import Uuid, uuid_to_text
-from kwire_storage import names
+from kwire_protocol.wire import Uuid
 from kwire_storage.directory.log_dir import LogDir
-from kwire_storage.directory.log_dirs import LogDirs, has_owner
-from kwire_storage.directory.openings import OpeningProgress
+from kwire_storage.directory.log_dirs import LogDirs
 from kwire_storage.disk.files import Disk
-from kwire_storage.errors import ForeignFolderError, StorageError, is_full, is_passing
-from kwire_storage.log.log import Log
+from kwire_storage.errors import is_passing
 
 from kwire.cluster.member import ClusterMember
 from kwire.cluster.membership import Membership
@@ -29,27 +26,22 @@ from kwire.groups.service import GroupService
 from kwire.groups.settings import GroupSettings
 from kwire.handlers.authorization import Authorization
 from kwire.logs.cleaner import LogCleaner
-from kwire.logs.disk_room import DiskRoom
+from kwire.logs.disk_room import watched_rooms
 from kwire.logs.moves import LogMoves
 from kwire.metadata.auto_topic_creation import AutoTopicCreation
-from kwire.metadata.bootstrap import register_alone
-from kwire.metadata.controller.deciding import Decision
-from kwire.metadata.controller.partitions.leader_epochs import epochs_behind, next_epochs
+from kwire.metadata.controller.partitions.leader_epochs import epochs_behind
 from kwire.metadata.controller.partitions.placement import move_replicas
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.features import SHARE_VERSION
 from kwire.metadata.image import Changes, ConfigResourceType, TopicImage
 from kwire.metadata.log import (
-    METADATA_LOG_CONFIG,
     METADATA_TOPIC,
-    METADATA_TOPIC_ID,
-    FileMetadataLog,
-    MetadataLog,
 )
 from kwire.metadata.service import MetadataService
 from kwire.names.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kwire.node.housekeeping import Housekeeping
+from kwire.node.opening import RunAll, in_turn, open_logs, open_metadata, register
 from kwire.peers.peers import Peers, peers_of
 from kwire.quotas.client_quotas import ClientQuotas, concerns_clients
 from kwire.quotas.rates import Window
@@ -74,14 +66,6 @@ from kwire.share.leader.service import SharingService
 from kwire.transactions.service import TransactionService
 
 log = logging.getLogger(__name__)
-
-RunAll = Callable[[list[Callable[[], None]], Callable[[], str], int], None]
-"""Takes tasks, a function that describes the progress, and the maximum number of tasks to run concurrently."""
-
-
-def _in_turn(tasks: list[Callable[[], None]], progress: Callable[[], str], threads: int) -> None:  # noqa: ARG001
-    for task in tasks:
-        task()
 
 
 @attrs.define(eq=False)
@@ -132,7 +116,7 @@ class Broker:
         disks: Disk | Mapping[str, Disk],
         clock: Clock,
         *,
-        run_all: RunAll = _in_turn,
+        run_all: RunAll = in_turn,
         membership: Membership | None = None,
         loop: Loop | None = None,
     ) -> Broker:
@@ -148,168 +132,68 @@ class Broker:
         if not isinstance(disks, Mapping):
             config = attrs.evolve(config, log_dirs=config.log_dirs[:1], metadata_log_dir=config.log_dirs[0])
             disks = {config.log_dirs[0]: disks}
-        try:
-            return cls._open_folder(config, disks, clock, run_all, membership, loop or Loop())
-        except BaseException:
+        loop = loop or Loop()
+        with ExitStack() as on_error:
             if membership is not None:
-                membership.leave()
-            raise
-
-    @classmethod
-    def _open_folder(
-        cls,
-        config: ServerConfig,
-        disks: Mapping[str, Disk],
-        clock: Clock,
-        run_all: RunAll,
-        membership: Membership | None,
-        loop: Loop,
-    ) -> Broker:
-        metadata_path = config.metadata_log_dir
-        if membership is None:
-            _check_metadata_folder(config, disks)
-            cluster_id = config.cluster_id or uuid_to_text(clock.uuid())
-        else:
-            cluster_id = membership.cluster_id
-        folder = LogDir.open(
-            disks[metadata_path],
-            cluster_id=cluster_id,
-            node_id=config.node_id,
-            directory_id=clock.uuid(),
-            path=metadata_path,
-            draw=clock.draw,
-            reserve_bytes=config.kwire_log_reserve_bytes,
-        )
-        try:
-            if membership is None:
-                _check_no_cluster(folder)
-                metadata_log: MetadataLog = FileMetadataLog(
-                    _embedded_log(folder, clock.now_ms()), config.node_id, clock.now_ms, loop
-                )
-            else:
-                _check_cluster(folder, membership)
-                metadata_log = membership.log
-            return cls._open(config, disks, folder, metadata_log, clock, run_all, membership, loop)
-        except BaseException:
-            folder.abandon()
-            raise
-
-    @classmethod
-    def _open(
-        cls,
-        config: ServerConfig,
-        disks: Mapping[str, Disk],
-        folder: LogDir,
-        metadata_log: MetadataLog,
-        clock: Clock,
-        run_all: RunAll,
-        membership: Membership | None,
-        loop: Loop,
-    ) -> Broker:
-        metadata = MetadataService.open(
-            config,
-            cluster_id=folder.meta.cluster_id,
-            log=metadata_log,
-            clock=clock,
-            check_room=folder.reserve.check_new,
-            loop=loop,
-        )
-        log_dirs = LogDirs.open(
-            {path: disks[path] for path in config.log_dirs},
-            folder,
-            known_ids=metadata.registered_log_dirs,
-            new_id=clock.uuid,
-            topic_id_of=metadata.topic_id,
-            draw=clock.draw,
-            reserve_bytes=config.kwire_log_reserve_bytes,
-        )
-        try:
+                on_error.callback(membership.leave)
+            metadata, log_dirs = open_metadata(config, disks, clock, membership, loop, on_error)
             member = None if membership is None else ClusterMember(membership, metadata)
-            return cls._assemble(config, metadata, log_dirs, clock, run_all, member)
-        except BaseException:
-            log_dirs.abandon()
-            raise
+            broker = cls._assemble(metadata, log_dirs, clock, run_all, member)
+            on_error.pop_all()
+        return broker
 
     @classmethod
     def _assemble(
         cls,
-        config: ServerConfig,
         metadata: MetadataService,
         log_dirs: LogDirs,
         clock: Clock,
         run_all: RunAll,
         member: ClusterMember | None,
     ) -> Broker:
-        loop = metadata.loop
-        metadata.is_alone = member is None
-        _register(metadata, log_dirs, member)
+        config, loop = metadata.config, metadata.loop
+        register(metadata, log_dirs, member)
+
+        # Replicas and their logs
         flusher = Flusher()
-        metadata.choose_directories = log_dirs.choose
         in_sync = InSyncReplicas(metadata, lambda: metadata.config.replica_lag_time_max_ms)
         partitions = PartitionTable(
-            config.node_id,
-            log_dirs,
-            clock,
-            metadata.topic_values,
-            lambda: metadata.config,
-            flusher,
-            loop,
-            in_sync,
+            config.node_id, log_dirs, clock, metadata.topic_values, lambda: metadata.config, flusher, loop, in_sync
         )
-        for folder in log_dirs:
-            folder.on_failed = partitions.take_offline
-            folder.on_log_failed = partitions.take_log_offline
         moves = LogMoves(log_dirs, partitions, metadata, clock)
-        moves.finish_interrupted()
-        _open_logs(metadata, partitions, run_all)
-        if log_dirs.metadata.failed is not None:
-            raise StorageError.of(log_dirs.metadata.failed, log_dirs.metadata.path)
-        if not log_dirs.online:
-            raise StorageError(errno.EIO, "no log dir is usable", ", ".join(config.log_dirs))
+        open_logs(metadata, log_dirs, partitions, moves, run_all)
+
+        # Coordinators
         offsets, transaction_state, share_group_state = (
             InternalTopic(name, partitions, clock, partial(metadata.change, auto_create_topic))
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
         )
-        group_settings = GroupSettings(metadata)
-        transactions = TransactionService(config, transaction_state, partitions, metadata, clock, loop)
-        share_state = ShareStateService(config, share_group_state, partitions, metadata, clock, loop)
         for_states, for_letters, for_administration = (
             peers_of(metadata, loop, purpose) for purpose in ("share-states", "dead-letters", "administration")
         )
+        group_settings = GroupSettings(metadata)
+        share_state = ShareStateService(config, share_group_state, partitions, metadata, clock, loop)
         persister = CoordinatorPersister(share_state, for_states, clock)
-        groups = GroupService(
-            config,
-            offsets,
-            clock,
-            MetadataTopics(metadata),
-            group_settings,
-            persister,
-            loop,
-            partial(metadata.change, create_topics),
-        )
-        rooms = {folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs}
-        for room in rooms.values():
-            room.watch()
+        create = partial(metadata.change, create_topics)
+        groups = GroupService(config, offsets, clock, MetadataTopics(metadata), group_settings, persister, loop, create)
+        transactions = TransactionService(config, transaction_state, partitions, metadata, clock, loop)
+
+        # Share groups' records
+        counts = SharingCounts()
+        letters = DeadLetters(metadata, partitions, group_settings, for_letters, clock, counts)
+        max_sessions = config.group_share_max_share_sessions
+        sharing = SharingService(persister, group_settings, letters, clock, counts, max_sessions=max_sessions)
+
+        # Upkeep
         nodes = Nodes(metadata, member)
-        housekeeping = Housekeeping(
-            metadata,
-            log_dirs,
-            partitions,
-            clock,
-            rooms,
-            nodes,
-        )
+        housekeeping = Housekeeping(metadata, log_dirs, partitions, clock, watched_rooms(log_dirs), nodes)
         cleaner = LogCleaner(metadata, partitions, log_dirs, moves, flusher, clock)
+
+        # Clients
         audit = AuditLog(Audited(config.kwire_audit_log), config.kwire_audit_log_format == "json", clock.now_ms)
-        sharing_counts = SharingCounts()
-        sharing = SharingService(
-            persister,
-            group_settings,
-            DeadLetters(metadata, partitions, group_settings, for_letters, clock, sharing_counts),
-            clock,
-            sharing_counts,
-            max_sessions=config.group_share_max_share_sessions,
-        )
+        authorization = Authorization(AllowAll(), audit, metadata, partitions)
+        fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, partial(_session_id, clock))
+
         broker = cls(
             clock=clock,
             loop=loop,
@@ -326,52 +210,55 @@ class Broker:
             share_state=share_state,
             persister=persister,
             sharing=sharing,
+            peers=for_administration,
+            all_peers=(*transactions.peers, for_states, for_letters, for_administration),
+            fetch_sessions=fetch_sessions,
+            leader_quota=_replication_quota(config, lambda: metadata.config.leader_replication_throttled_rate),
+            follower_quota=_replication_quota(config, lambda: metadata.config.follower_replication_throttled_rate),
+            client_quotas=_client_quotas(config),
+            cleaner=cleaner,
+            housekeeping=housekeeping,
+            authorization=authorization,
+            audit=audit,
             # Transactions after groups: those that are decided are completed at once, also in the partitions of groups.
             services=(
                 *(housekeeping, flusher, cleaner, moves, groups, transactions, share_state, sharing),
                 *(() if member is None else (ClusterService(member, lambda reason: broker.end(reason)),)),
             ),
-            peers=for_administration,
-            all_peers=(*transactions.peers, for_states, for_letters, for_administration),
-            fetch_sessions=FetchSessions(
-                config.max_incremental_fetch_session_cache_slots,
-                lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,
-            ),
-            leader_quota=_replication_quota(config, lambda: metadata.config.leader_replication_throttled_rate),
-            follower_quota=_replication_quota(config, lambda: metadata.config.follower_replication_throttled_rate),
-            authorization=Authorization(AllowAll(), audit, metadata, partitions),
-            audit=audit,
-            client_quotas=ClientQuotas(
-                Window.of(config.quota_window_num, config.quota_window_size_seconds),
-                Window.of(config.controller_quota_window_num, config.controller_quota_window_size_seconds),
-                running_ns,
-            ),
             member=member,
-            cleaner=cleaner,
-            housekeeping=housekeeping,
         )
-        if member is not None:
-            member.on_replaced = broker.end
-        metadata.follow = broker._follow
-        if config.authorizer_class_name:
-            broker._go_by_acls()
-        broker.client_quotas.follow(metadata.image.access.quotas)
-        metadata.watch(broker._follow_quotas)
-        partitions.on_role, partitions.on_deleted = broker._role_changed, broker._topic_deleted
-        metadata.writes_snapshots = True
-        for folder in log_dirs:
-            folder.on_failed = broker.take_offline
-            folder.on_log_failed = broker.take_log_offline
-        moves.begin_interrupted_anew()
-        misplaced = partitions.misplaced(partitions.by_name)
-        if misplaced:
-            at_once(metadata.change(move_replicas, misplaced))
-        if member is None:
-            at_once(metadata.change(epochs_behind, partitions.epochs_ahead()))
-            at_once(metadata.shorten_log())
+        broker._begin_to_follow()
+        broker._record_what_was_found()
         for service in broker.services:
             service.start()
         return broker
+
+    def _begin_to_follow(self) -> None:
+        """Follows the metadata, the partitions, the log dirs and the cluster from now on."""
+        metadata, partitions = self.metadata, self.partitions
+        metadata.follow = self._follow
+        if self.config.authorizer_class_name:
+            self._go_by_acls()
+        self.client_quotas.follow(metadata.image.access.quotas)
+        metadata.watch(self._follow_quotas)
+        partitions.on_role, partitions.on_deleted = self._role_changed, self._topic_deleted
+        for folder in self.log_dirs:
+            folder.on_failed = self.take_offline
+            folder.on_log_failed = self.take_log_offline
+        if self.member is not None:
+            self.member.on_replaced = self.end
+
+    def _record_what_was_found(self) -> None:
+        """Records in the metadata what the logs have and the metadata lacks, and restarts interrupted moves."""
+        metadata, partitions = self.metadata, self.partitions
+        metadata.writes_snapshots = True
+        self.moves.begin_interrupted_anew()
+        misplaced = partitions.misplaced(partitions.by_name)
+        if misplaced:
+            at_once(metadata.change(move_replicas, misplaced))
+        if self.member is None:
+            at_once(metadata.change(epochs_behind, partitions.epochs_ahead()))
+            at_once(metadata.shorten_log())
 
     @property
     def config(self) -> ServerConfig:
@@ -510,98 +397,19 @@ class Broker:
             service.topic_deleted(topic.name, topic.topic_id)
 
 
+def _session_id(clock: Clock) -> int:
+    return int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF
+
+
+def _client_quotas(config: ServerConfig) -> ClientQuotas:
+    return ClientQuotas(
+        Window.of(config.quota_window_num, config.quota_window_size_seconds),
+        Window.of(config.controller_quota_window_num, config.controller_quota_window_size_seconds),
+        running_ns,
+    )
+
+
 def _replication_quota(config: ServerConfig, limit: Callable[[], int]) -> ReplicationQuota:
     return ReplicationQuota(
         limit, config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000
     )
-
-
-def _check_metadata_folder(config: ServerConfig, disks: Mapping[str, Disk]) -> None:
-    """Raises StorageError if log.dirs was reordered: the broker would otherwise start empty beside its data."""
-    path = config.metadata_log_dir
-    if disks[path].exists(names.partition_folder(METADATA_TOPIC, 0)):
-        return
-    others = [other for other in config.log_dirs if other != path and has_owner(disks[other])]
-    has_log = [other for other in others if disks[other].exists(names.partition_folder(METADATA_TOPIC, 0))]
-    if others:
-        where = f"{has_log[0]} has it: name that one" if has_log else "name the folder that has it"
-        raise StorageError(
-            errno.ENOENT,
-            f"the metadata log is not here, although {others[0]} is a folder of this broker's; {where} first in "
-            "log.dirs, or in metadata.log.dir",
-            path,
-        )
-
-
-def _embedded_log(folder: LogDir, now_ms: int) -> Log:
-    if (METADATA_TOPIC, 0) in folder.found:
-        return folder.open_log(METADATA_TOPIC, 0, METADATA_LOG_CONFIG, now_ms=now_ms)
-    return folder.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG, now_ms=now_ms)
-
-
-def _check_no_cluster(folder: LogDir) -> None:
-    """Raises StorageError for a folder of a cluster's node: its topics would all be unknown."""
-    if folder.found and (METADATA_TOPIC, 0) not in folder.found:
-        raise ForeignFolderError(
-            errno.EPERM,
-            f"the folder has {len(folder.found)} partitions and no metadata log: it belongs to node "
-            f"{folder.meta.node_id} of cluster {folder.meta.cluster_id}; start it with the kwire.cluster.dir, or the "
-            "zookeeper.connect, of that cluster",
-            folder.path,
-        )
-
-
-def _check_cluster(folder: LogDir, membership: Membership) -> None:
-    """Raises StorageError for a folder that belongs to no node, or to a node of another cluster."""
-    if folder.meta.cluster_id != membership.cluster_id:
-        raise ForeignFolderError(
-            errno.EPERM,
-            f"the folder belongs to cluster {folder.meta.cluster_id}, and this cluster is {membership.cluster_id}: "
-            "choose the folder of this node, or an empty one",
-            folder.path,
-        )
-    if (METADATA_TOPIC, 0) in folder.found:
-        raise ForeignFolderError(
-            errno.EPERM,
-            "the folder has a metadata log of its own: it belongs to a broker that is not part of a cluster; start it "
-            "without kwire.cluster.dir and zookeeper.connect, or choose an empty folder",
-            folder.path,
-        )
-
-
-def _register(metadata: MetadataService, log_dirs: LogDirs, member: ClusterMember | None) -> None:
-    ids = [folder.meta.directory_id for folder in log_dirs.dirs]
-    if log_dirs.offline:
-        # A registered folder that was not found may be one of the offline ones, so keep its id.
-        ids += [known for known in metadata.registered_log_dirs if known not in ids]
-    for path, error in log_dirs.offline.items():
-        log.error("the log dir %s cannot be opened and is out of service: %s", path, error)
-    if member is None:
-        at_once(metadata.decide(Decision(register_alone, (ids,))))
-        _begin_next_epochs(metadata)
-    else:
-        member.register(ids, stopped_epoch=log_dirs.stopped_epoch)
-
-
-def _begin_next_epochs(metadata: MetadataService) -> None:
-    """Begins the next leader epochs. On a full disk the last ones continue. Raises other OSErrors."""
-    try:
-        at_once(metadata.decide(Decision(next_epochs)))
-    except OSError as error:
-        if not is_full(error):
-            raise
-        log.warning("the leader epochs of the last start go on, because the metadata log cannot be written: %s", error)
-
-
-def _open_logs(metadata: MetadataService, partitions: PartitionTable, run_all: RunAll) -> None:
-    topics = list(metadata.image.topics.values())
-    openings = partitions.openings(topics)
-    run_all(
-        [opening.run for opening in openings],
-        lambda: f"checking the logs after an unclean stop: {OpeningProgress.of(openings)}",
-        metadata.config.num_recovery_threads_per_data_dir * len(metadata.config.log_dirs),
-    )
-    partitions.opened(openings)
-    at_once(partitions.apply(Changes(topics_created=topics)))
-    partitions.settle_strays(lambda: at_once(metadata.deleted_topic_ids()))
-    partitions.report_unreachable()
