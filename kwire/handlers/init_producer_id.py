@@ -22,7 +22,7 @@ from kwire.security.authorizer import Operation, ResourceType
 if TYPE_CHECKING:
     from kwire.handlers.authorization import Authorization
     from kwire.handlers.context import Context
-    from kwire.metadata.service import MetadataService
+    from kwire.metadata.producer_ids import ProducerIds
     from kwire.transactions.service import TransactionService
 
 NONE = -1
@@ -30,14 +30,14 @@ FIRST_VERSION_WITH_FENCED = 4
 
 
 async def handle(
-    metadata: MetadataService,
+    producer_ids: ProducerIds,
     authorization: Authorization,
     transactions: TransactionService,
     request: InitProducerIdRequest,
     context: Context,
 ) -> InitProducerIdResponse:
     try:
-        response = await _initialize(metadata, authorization, transactions, request, context)
+        response = await _initialize(producer_ids, authorization, transactions, request, context)
     except KafkaError as error:
         response = InitProducerIdResponse(error_code=error.code, producer_id=NONE, producer_epoch=NONE)
     if response.error_code == ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
@@ -46,7 +46,7 @@ async def handle(
 
 
 async def _initialize(
-    metadata: MetadataService,
+    producer_ids: ProducerIds,
     authorization: Authorization,
     transactions: TransactionService,
     request: InitProducerIdRequest,
@@ -65,5 +65,5 @@ async def _initialize(
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
     if request.transactional_id is None:
-        return InitProducerIdResponse(producer_id=await metadata.producer_ids.draw(), producer_epoch=0)
+        return InitProducerIdResponse(producer_id=await producer_ids.draw(), producer_epoch=0)
     return await transactions.init_producer_id(request)

@@ -7,17 +7,13 @@ a machine that needs an id does not wait. If there is none, it gets COORDINATOR_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
 from kwire.metadata.controller.producer_id_blocks import allocate_producer_ids
+from kwire.metadata.service import MetadataService
 from kwire.runtime.futures import Future, drive
-
-if TYPE_CHECKING:
-    from kwire.metadata.service import MetadataService
 
 NO_IDS = range(0)
 

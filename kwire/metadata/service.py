@@ -46,7 +46,6 @@ from kwire.metadata.controller.partitions.placement import assign_directories
 from kwire.metadata.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
 from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage, TopicImage
 from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
-from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 from kwire.metadata.snapshots import SnapshotSchedule, difference_records, image_records
 from kwire.runtime.callbacks import ignore
@@ -108,7 +107,6 @@ class MetadataService:
     """True if this broker is the whole cluster, and always will be."""
     check_listeners: CheckListeners = accept_all
     """Checks changed configurations of this broker's listeners before they are accepted."""
-    producer_ids: ProducerIds = attrs.field(init=False)
     _watchers: list[Watcher] = attrs.field(factory=list)
     _delegation_tokens: DelegationTokens | None = None
     """Made when it is needed."""
@@ -128,7 +126,6 @@ class MetadataService:
 
     def __attrs_post_init__(self) -> None:
         self.answers = AnswerCache(self.image)
-        self.producer_ids = ProducerIds(self)
         self._snapshots = SnapshotSchedule(
             self.config.metadata_log_max_record_bytes_between_snapshots,
             self.config.metadata_log_max_snapshot_interval_ms,

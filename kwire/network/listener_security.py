@@ -19,6 +19,7 @@ from kwire.config.listeners import Listener
 from kwire.metadata.image import Changes
 from kwire.network.services import Node
 from kwire.runtime.clock import secret_of
+from kwire.runtime.loop import StartSoon
 from kwire.runtime.transport import NewTransport, PlainTransport
 from kwire.security.sasl.exchange import SaslSession
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from kwire.security.tls.listener import TlsListener
 
 log = logging.getLogger(__name__)
-
-StartSoon = Callable[..., object]
-"""The `start_soon` of a nursery: starts a task with an async function and its arguments."""
 
 
 @attrs.define(eq=False)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from kwire.config.sasl import MechanismSettings
-from kwire.network.listener_security import StartSoon
 from kwire.runtime.clock import secret_of
+from kwire.runtime.loop import StartSoon
 from kwire.security.sasl.exchange import SaslSession, ServerMechanism
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class SaslListener:
     def start(self, start_soon: StartSoon) -> None:
         self._start_soon = start_soon
         for keys in self._keys.values():
-            start_soon(keys.run, self._node.clock.monotonic_ms)
+            start_soon(partial(keys.run, self._node.clock.monotonic_ms))
 
     def new_session(self) -> SaslSession:
         if self._node.config.sasl[self._name] is not self._settings:
@@ -165,5 +166,5 @@ class SaslListener:
             if self._start_soon is None:
                 keys.check(monotonic_ms())
             else:  # OAUTHBEARER was enabled in the running broker.
-                self._start_soon(keys.run, monotonic_ms)
+                self._start_soon(partial(keys.run, monotonic_ms))
         return keys.refresh

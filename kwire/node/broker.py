@@ -38,6 +38,7 @@ from kwire.metadata.image import Changes, ConfigResourceType, TopicImage
 from kwire.metadata.log import (
     METADATA_TOPIC,
 )
+from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.service import MetadataService
 from kwire.names.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kwire.node.housekeeping import Housekeeping
@@ -84,6 +85,7 @@ class Broker:
     moves: LogMoves
     groups: GroupService
     transactions: TransactionService
+    producer_ids: ProducerIds
     share_state: ShareStateService
     persister: Persister
     """The share coordinators of the whole cluster."""
@@ -176,7 +178,8 @@ class Broker:
         persister = CoordinatorPersister(share_state, for_states, clock)
         create = partial(metadata.change, create_topics)
         groups = GroupService(config, offsets, clock, MetadataTopics(metadata), group_settings, persister, loop, create)
-        transactions = TransactionService(config, transaction_state, partitions, metadata, clock, loop)
+        producer_ids = ProducerIds(metadata)
+        transactions = TransactionService(config, transaction_state, partitions, metadata, producer_ids, clock, loop)
 
         # Share groups' records
         counts = SharingCounts()
@@ -207,6 +210,7 @@ class Broker:
             moves=moves,
             groups=groups,
             transactions=transactions,
+            producer_ids=producer_ids,
             share_state=share_state,
             persister=persister,
             sharing=sharing,

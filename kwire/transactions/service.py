@@ -28,6 +28,7 @@ from kwire.coordinators.effects import Effect
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime, java_hash
 from kwire.coordinators.service import CoordinatorService
+from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.service import MetadataService
 from kwire.peers.peers import peers_of
 from kwire.peers.sending import Sender
@@ -65,6 +66,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         topic: InternalTopic,
         partitions: PartitionTable,
         metadata: MetadataService,
+        producer_ids: ProducerIds,
         clock: Clock,
         loop: Loop,
     ) -> None:
@@ -76,6 +78,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         )
         self._partitions = partitions
         self._metadata = metadata
+        self._producer_ids = producer_ids
         self._clock = clock
         self._uncommitted: set[tuple[int, int, TopicPartition]] = set()
         """Markers that are not committed yet: producer id, epoch, partition."""
@@ -96,7 +99,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             return TransactionShard(
                 shard_config,
                 coordinator_epoch=partitions.find(topic.name, index).leader().leader_epoch,
-                new_producer_id=metadata.producer_ids.take,
+                new_producer_id=producer_ids.take,
                 transaction_version=lambda: metadata.transaction_version,
             )
 
@@ -111,7 +114,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             if response.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return response
             # There was no producer id, and nothing has changed.
-            await self._metadata.producer_ids.ready()
+            await self._producer_ids.ready()
 
     async def add_partitions(
         self,

@@ -19,6 +19,7 @@ The Writer trusts its caller: a number that does not fit raises struct.error, an
 
 from __future__ import annotations
 
+from kwire_protocol.message_types import ApiMessage, Message
 from kwire_protocol.reader import MALFORMED, SHORT_TEXT, Reader
 from kwire_protocol.wire_types import (
     FRESH,
@@ -26,10 +27,8 @@ from kwire_protocol.wire_types import (
     MAX_STRING_BYTES,
     MAX_TAGGED_FIELDS,
     NULL_UUID,
-    ApiMessage,
     Buffer,
     GeneratedMessage,
-    Message,
     ProtocolError,
     Region,
     UnsupportedField,

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
-
-if TYPE_CHECKING:
-    from kwire_protocol.reader import Reader
-    from kwire_protocol.writer import Writer
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 Uuid: TypeAlias = bytes
 """16 raw bytes, most significant first."""
@@ -49,23 +45,6 @@ class Region(Protocol):
 
     @property
     def size(self) -> int: ...
-
-
-class Message(Protocol):
-    """The methods of every generated message, and of its structs that occur outside arrays."""
-
-    @classmethod
-    def read(cls, r: Reader, version: int) -> Self: ...
-
-    def write(self, w: Writer, version: int) -> None: ...
-
-
-class ApiMessage(Message, Protocol):
-    """The methods of every generated request, response and record with a type number."""
-
-    api_key: ClassVar[int]
-    versions: ClassVar[range]
-    flexible_since: ClassVar[int | None]
 
 
 FRESH: Final[Any] = object()

@@ -16,6 +16,7 @@ from kwire.metadata.controller.topics.partition_creation import create_partition
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import Changes
+from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.service import MetadataService
 from kwire.tests.cluster.comparing import EACH_CHANGE, comparable
 from kwire.tests.futures import at_once
@@ -93,7 +94,8 @@ def test_a_node_that_has_not_heard_yet_decides_on_what_is_there() -> None:
 
 def test_nodes_draw_different_producer_ids() -> None:
     one, other = two()
-    drawn = [at_once(it.service.producer_ids.draw()) for it in (one, other, one, other) for _ in range(600)]
+    ids_of_one, ids_of_other = ProducerIds(one.service), ProducerIds(other.service)
+    drawn = [at_once(it.draw()) for it in (ids_of_one, ids_of_other) * 2 for _ in range(600)]
     assert len(set(drawn)) == len(drawn)
 
 

@@ -55,7 +55,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         """Base offsets, by place, producer and sequence."""
         self.sent_again: set[tuple[Identity, Place]] = set()
         self.number = 0
-        self.plain: Identity = (at_once(self.world.scene.broker.metadata.producer_ids.draw()), 0)
+        self.plain: Identity = (at_once(self.world.scene.broker.producer_ids.draw()), 0)
         begun = [self.begin(name, version) for name, version in zip(IDS, versions, strict=True)]
         self.tire(begun[-1])
         return multiple(*begun)
@@ -287,7 +287,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         """As a broker leaves it that did not ask the coordinator."""
         if not self.world.is_healthy(to):
             return
-        identity = (at_once(self.world.scene.broker.metadata.producer_ids.draw()), 0)
+        identity = (at_once(self.world.scene.broker.producer_ids.draw()), 0)
         batch = Batch(to, identity, 0, self.pairs(1, key))
         data = batch.encode(self.world.scene.now_ms)
         base_offset = self.world.scene.append(to, data)

@@ -11,6 +11,7 @@ from kwire.groups.topics import metadata_hash
 from kwire.metadata.controller.topics.partition_creation import create_partitions
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
+from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.service import MetadataService
 from kwire.runtime.futures import at_once
 from kwire.tests.metadata.harness import open_service
@@ -54,7 +55,7 @@ def test_the_version_changes_with_the_topics_and_with_nothing_else() -> None:
     delete(service, "t")
     versions.append(topics.version)
     assert len(set(versions)) == 4
-    at_once(service.producer_ids.draw())
+    at_once(ProducerIds(service).draw())
     assert topics.version == versions[-1]
 
 

@@ -19,7 +19,7 @@ from kwire.metadata.controller.topics.partition_creation import create_partition
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import Changes, ConfigResourceType
-from kwire.metadata.service import MetadataService
+from kwire.metadata.producer_ids import ProducerIds
 from kwire.runtime.futures import Future, drive
 from kwire.tests.futures import at_once
 from kwire.tests.metadata.distant_log import NEWS, answered, settle
@@ -163,41 +163,45 @@ def test_a_new_topic_is_seen_when_its_partitions_are_served_and_not_before() -> 
 # -- producer ids
 
 
-def drawn(service: MetadataService, count: int) -> list[int]:
-    return [answered(service.producer_ids.draw()) for _ in range(count)]
+def drawn(ids: ProducerIds, count: int) -> list[int]:
+    return [answered(ids.draw()) for _ in range(count)]
 
 
 def test_the_next_block_is_fetched_when_half_of_the_present_one_is_used() -> None:
     service, log = distant_service()
-    assert drawn(service, 499) == list(range(499))
+    ids = ProducerIds(service)
+    assert drawn(ids, 499) == list(range(499))
     settle()
     appends = log.appends
-    assert drawn(service, 1) == [499]
+    assert drawn(ids, 1) == [499]
     settle()
     assert log.appends == appends + 1
-    assert [at_once(service.producer_ids.draw()) for _ in range(501)] == list(range(500, 1001))
+    assert [at_once(ids.draw()) for _ in range(501)] == list(range(500, 1001))
 
 
 def test_a_block_that_somebody_else_took_meanwhile_is_not_given_out() -> None:
     service, log = distant_service()
+    ids = ProducerIds(service)
     log.appends = 0
     log.others = lambda: log.record_as_other(ProducerIdsRecord(2, 5, 7000)) if log.appends == 1 else None
-    assert drawn(service, 2) == [7000, 7001]
+    assert drawn(ids, 2) == [7000, 7001]
 
 
 def test_a_machine_that_finds_no_id_is_told_to_come_again_and_one_is_fetched() -> None:
     service, _ = distant_service()
+    ids = ProducerIds(service)
     with pytest.raises(KafkaError) as refused:
-        service.producer_ids.take()
+        ids.take()
     assert refused.value.code == E.COORDINATOR_LOAD_IN_PROGRESS
     settle()
-    assert service.producer_ids.take() == 0
+    assert ids.take() == 0
 
 
 def test_all_who_wait_for_a_block_get_ids_of_it_and_it_is_one() -> None:
     service, log = distant_service()
+    ids = ProducerIds(service)
     log.appends = 0
-    answers = in_flight(*(service.producer_ids.draw() for _ in range(5)))
+    answers = in_flight(*(ids.draw() for _ in range(5)))
     assert answers == []
     settle()
     assert sorted(answers) == [0, 1, 2, 3, 4]
@@ -206,18 +210,20 @@ def test_all_who_wait_for_a_block_get_ids_of_it_and_it_is_one() -> None:
 
 def test_who_waits_for_a_block_that_cannot_be_had_is_told_so_and_the_next_tries_again() -> None:
     service, log = distant_service()
+    ids = ProducerIds(service)
     log.refuses = OSError(errno.ENOSPC, "full")
     with pytest.raises(KafkaError) as refused:
-        answered(service.producer_ids.draw())
+        answered(ids.draw())
     assert refused.value.code == E.KAFKA_STORAGE_ERROR
     log.refuses = None
-    assert drawn(service, 1) == [0]
+    assert drawn(ids, 1) == [0]
 
 
 def test_a_start_skips_what_was_left_of_a_block() -> None:
     service, log = distant_service()
-    assert drawn(service, 3) == [0, 1, 2]
+    ids = ProducerIds(service)
+    assert drawn(ids, 3) == [0, 1, 2]
     settle()
     NEWS.clear()
     again, _ = distant_service(log=log)
-    assert drawn(again, 1) == [1000]
+    assert drawn(ProducerIds(again), 1) == [1000]

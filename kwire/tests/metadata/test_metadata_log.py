@@ -17,6 +17,7 @@ from devtools.apache_kafka import dump_log
 from kwire.metadata.controller.partitions.leader_epochs import next_epochs
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.log import AppendConflict, FileMetadataLog
+from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import encode_record
 from kwire.runtime.futures import at_once
 from kwire.tests.metadata.harness import NOW_MS, open_service
@@ -84,7 +85,7 @@ def test_kafkas_dump_tool_reads_what_we_wrote(tmp_path: Path) -> None:
             CreateTopicsRequest([CreatableTopic("t", 2, 1, [], [CreatableTopicConfig("segment.bytes", "2097152")])]),
         )
     )
-    at_once(service.producer_ids.draw())
+    at_once(ProducerIds(service).draw())
     at_once(service.change(next_epochs))
     folder.close()
     dumped = dump_log(tmp_path / LOG_FILE, "--cluster-metadata-decoder")

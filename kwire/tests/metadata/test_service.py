@@ -20,6 +20,7 @@ from kwire.metadata.controller.topics.auto_created_topics import auto_create_top
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage
+from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.service import MetadataService
 from kwire.runtime.futures import at_once
 from kwire.tests.metadata.config_requests import DELETE, SET, incremental
@@ -43,7 +44,7 @@ def busy(service: MetadataService) -> None:
             alter_configs, [ConfigChange(BROKER, "1", [("log.retention.ms", Operation.SET, "5")])], validate_only=False
         )
     )
-    at_once(service.producer_ids.draw())
+    at_once(ProducerIds(service).draw())
 
 
 def test_first_start_sets_features_and_registers_this_broker() -> None:
@@ -99,7 +100,8 @@ def test_producer_ids_are_never_given_twice_over_restarts() -> None:
     given: list[int] = []
     for _ in range(3):
         service, _ = open_service(disk)
-        given += [at_once(service.producer_ids.draw()) for _ in range(3)]
+        ids = ProducerIds(service)
+        given += [at_once(ids.draw()) for _ in range(3)]
         disk = disk.crash()
     assert given == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
 

@@ -32,6 +32,7 @@ from kwire.metadata.controller.partitions.leader_epochs import epochs_behind
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType, MetadataImage
+from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 from kwire.metadata.service import MetadataService
 from kwire.metadata.snapshots import LONG_BYTES, SnapshotSchedule, image_records, read_snapshot_file, snapshot_batches
@@ -59,7 +60,7 @@ def busy(opened: MetadataService) -> None:
     at_once(opened.change(delete_topics, DeleteTopicsRequest(topic_names=["gone"]), version=5))
     changes = [ConfigChange(ConfigResourceType.BROKER, "1", [("log.retention.ms", Operation.SET, "5")])]
     at_once(opened.change(alter_configs, changes, validate_only=False))
-    at_once(opened.producer_ids.draw())
+    at_once(ProducerIds(opened).draw())
     at_once(opened.change(epochs_behind, {(opened.image.topics["a"].topic_id, 1): 6}))
 
 
@@ -228,7 +229,7 @@ def test_a_start_takes_the_snapshot_and_what_follows_and_the_log_before_it_is_go
     assert again.image.offset == opened.image.offset
     assert again.config.properties == opened.config.properties
     assert again.configs.topic_defaults()["retention.ms"] == 5
-    assert at_once(again.producer_ids.draw()) == 1000
+    assert at_once(ProducerIds(again).draw()) == 1000
 
 
 def test_a_power_cut_at_any_moment_loses_nothing_that_was_answered() -> None:

@@ -207,7 +207,7 @@ class BrokerTrace:
             folder.remove(deleted)
 
     def take_producer_id(self) -> None:
-        self.producer_ids.append((at_once(self.broker.metadata.producer_ids.draw()), self._now))
+        self.producer_ids.append((at_once(self.broker.producer_ids.draw()), self._now))
 
     def _answer_of(self, handling: Coroutine[Any, Any, T]) -> T:
         try:
@@ -250,7 +250,7 @@ class BrokerTrace:
         asked.flush()
         check_offsets(broker)
         self._check_more(asked, moment)
-        fresh = at_once(broker.metadata.producer_ids.draw())
+        fresh = at_once(broker.producer_ids.draw())
         assert fresh not in [given for given, at in self.producer_ids if at <= moment.position], f"{fresh} again"
         ends = {}
         for partition in broker.partitions:
