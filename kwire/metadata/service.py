@@ -40,7 +40,6 @@ from kwire.metadata.controller.deciding import (
     Records,
     Rule,
     T,
-    accept_all,
 )
 from kwire.metadata.controller.partitions.placement import assign_directories
 from kwire.metadata.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
@@ -105,7 +104,7 @@ class MetadataService:
     """Makes the partitions of this node follow a change, in slices; a new topic is not seen before that is done."""
     is_alone: bool = True
     """True if this broker is the whole cluster, and always will be."""
-    check_listeners: CheckListeners = accept_all
+    check_listeners: CheckListeners = ignore
     """Checks changed configurations of this broker's listeners before they are accepted."""
     _watchers: list[Watcher] = attrs.field(factory=list)
     _delegation_tokens: DelegationTokens | None = None

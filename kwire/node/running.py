@@ -37,6 +37,7 @@ from kwire.replication.connection import Connect, FetcherEnvironment, connect_wi
 from kwire.replication.followers import ReplicaFollowers
 from kwire.runtime import workers
 from kwire.runtime.address_lookup import AddressLookup
+from kwire.runtime.callbacks import ignore
 from kwire.runtime.clock import Clock, SystemClock
 from kwire.runtime.descriptors import Budget, raise_limit
 from kwire.runtime.loop import Host, Loop
@@ -260,7 +261,7 @@ def serve(
 
 
 async def run(
-    broker: Broker, server: Server, *, connect: Connect | None = None, on_ready: Callable[[], None] = lambda: None
+    broker: Broker, server: Server, *, connect: Connect | None = None, on_ready: Callable[[], None] = ignore
 ) -> None:
     """Runs the services of a broker and its server until it is cancelled, then closes the connections.
 

@@ -36,6 +36,7 @@ from kwire.client.topics import describe_topic_configs
 from kwire.pipeline.delivery.kept import KeptTopic
 from kwire.pipeline.delivery.partitioning import partition_of
 from kwire.pipeline.replay.pace import Pace
+from kwire.runtime.callbacks import ignore
 
 COUNT_HEADER: Final = "__kwire.redriven.count"
 """The number of times that the record was sent again, in decimal. The header stays if the record fails again."""
@@ -179,7 +180,7 @@ class Redrive:
     selection: Selection
     options: RedriveOptions
     now_ms: Callable[[], int]
-    progress: Callable[[int, int], None] = lambda _done, _total: None
+    progress: Callable[[int, int], None] = ignore
     """A callback with the number of offsets that were read, and their total."""
     report: Report = attrs.field(factory=Report)
     _producer: Producer | None = attrs.field(default=None, init=False)

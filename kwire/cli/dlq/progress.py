@@ -9,6 +9,8 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kwire.runtime.callbacks import ignore
+
 _STEPS: Final = 1_000
 
 Advance = Callable[[int, int], None]
@@ -19,7 +21,7 @@ def counting_bar(what: str) -> Iterator[Advance]:
     """Yields a function to call with the number of records done, and their total."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda _done, _total: None
+        yield ignore
         return
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bars:

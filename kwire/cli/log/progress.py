@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kwire.runtime.callbacks import ignore
+
 
 @contextmanager
 def progress_bar(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
     """Yields a function to call with each number of bytes done."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda _bytes: None
+        yield ignore
         return
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn()
     # Standard output must not be swallowed. On the same terminal it is printed above the bar.

@@ -24,10 +24,11 @@ from kwire.cluster.zookeeper.keeper import (
     patiently,
 )
 from kwire.cluster.zookeeper.metadata_log import ZooKeeperLog
-from kwire.cluster.zookeeper.session import Session, ignore
+from kwire.cluster.zookeeper.session import Session
 from kwire.config.listeners import Listener
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.runtime import workers
+from kwire.runtime.callbacks import ignore
 from kwire.runtime.clock import Clock
 from kwire.runtime.loop import Loop
 from kwire.runtime.workers import Worker

@@ -37,6 +37,7 @@ from kwire.cluster.zookeeper.keeper import (
     ZooKeeperError,
 )
 from kwire.config.zookeeper import ZooKeeperConfig
+from kwire.runtime.callbacks import ignore
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -268,10 +269,6 @@ class Session:
                         continue
         finally:
             self._root = root
-
-
-def ignore() -> None:
-    """Does nothing: the value of `Session.on_news` while there is no listener."""
 
 
 def _client(config: ZooKeeperConfig) -> KazooClient:

@@ -22,6 +22,7 @@ from kwire.config.server import ServerConfig
 from kwire.metadata.features import ELR_VERSION
 from kwire.metadata.image import ConfigResourceType, MetadataImage
 from kwire.metadata.records import MetadataRecord
+from kwire.runtime.callbacks import ignore
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 MAX_RECORDS_PER_REQUEST: Final = 10_000
@@ -36,10 +37,6 @@ T = TypeVar("T")
 
 CheckListeners = Callable[[Mapping[str, str]], None]
 """Takes the configurations of this broker that would be in force. Raises ConfigError if its listeners refuse them."""
-
-
-def accept_all(configs: Mapping[str, str]) -> None:
-    pass
 
 
 @attrs.frozen
@@ -57,7 +54,7 @@ class ClusterState:
     end_offset: int
     is_alone: bool = True
     """True if the deciding broker is the whole cluster, and always will be."""
-    check_listeners: CheckListeners = accept_all
+    check_listeners: CheckListeners = ignore
 
     @property
     def node_id(self) -> int:

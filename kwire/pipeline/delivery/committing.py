@@ -45,6 +45,7 @@ from kwire.client.cluster import Cluster
 from kwire.client.errors import ClientError
 from kwire.pipeline.delivery.ledger import DEFAULT_TOPIC, Decision, Ledger
 from kwire.pipeline.delivery.parts import Part, abort_orphans, end_all
+from kwire.runtime.callbacks import ignore
 
 
 class BatchTorn(ClientError):
@@ -81,7 +82,7 @@ class Committer:
     timeout_ms: int
     now_ms: Callable[[], int]
     ledger_topic: str = DEFAULT_TOPIC
-    step: Callable[[str], None] = attrs.field(default=lambda _: None)
+    step: Callable[[str], None] = ignore
 
     @property
     def prefix(self) -> str:

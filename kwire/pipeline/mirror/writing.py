@@ -31,6 +31,7 @@ from kwire.pipeline.delivery.positioned import PositionedWriter
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.offsets import Run, joined, renewed, runs_of
 from kwire.pipeline.mirror.state import Position, run_values
+from kwire.runtime.callbacks import ignore
 
 TRANSACTION_BYTES: Final = 8 << 20
 """The maximum size of a transaction. Writing it takes a second; the time-out is a minute."""
@@ -149,7 +150,7 @@ def copy_rows(
     *,
     still_so: Callable[[str], None],
     now_ms: Callable[[], int],
-    step: Callable[[str], None] = lambda _: None,
+    step: Callable[[str], None] = ignore,
 ) -> Iterator[Copied]:
     """Copies rows, which are ordered by partition and then by offset. A partition begins when the iterator is advanced.
 
@@ -169,9 +170,9 @@ def copy_stretch(
     stretch: OffsetRange,
     records: Iterable[Record],
     *,
-    still_so: Callable[[], None] = lambda: None,
+    still_so: Callable[[], None] = ignore,
     now_ms: Callable[[], int],
-    step: Callable[[str], None] = lambda _: None,
+    step: Callable[[str], None] = ignore,
 ) -> Copied:
     """Copies one partition's rows. Without records only the position moves."""
     return _Copier(cluster, writing, stretch, still_so, now_ms, step).copy(records)

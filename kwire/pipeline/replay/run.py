@@ -35,6 +35,7 @@ from kwire.pipeline.report import Report
 from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.java_errors import raised_in_task
 from kwire.pipeline.topics import Topics
+from kwire.runtime.callbacks import ignore
 
 _TICK_S: Final = 1.0
 _CANCEL_AGAIN_S: Final = 0.5
@@ -89,7 +90,7 @@ class ReplayRun:
             if found is None or (plan.again and self.pinned is None):
                 work = self._begin(keeper, target, generation=1 if found is None else found.generation + 1)
             elif found.state == "done":
-                self.pinned, work = found, lambda: None
+                self.pinned, work = found, ignore
             else:
                 work = self._go_on(keeper, target, found)
         self.failure = None

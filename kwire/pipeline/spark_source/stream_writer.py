@@ -32,6 +32,7 @@ from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.spark_source.batch_writer import Written, add_rows, connect, write_as_it_comes
 from kwire.pipeline.spark_source.sink_options import SinkOptions
 from kwire.pipeline.spark_source.task import this_task
+from kwire.runtime.callbacks import ignore
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -48,7 +49,7 @@ class WrittenPart(WriterCommitMessage):
 class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
     """`DataSourceArrowWriter` makes Spark pass Arrow batches instead of a Row for each row."""
 
-    step: Callable[[str], None] = staticmethod(lambda _: None)
+    step: Callable[[str], None] = staticmethod(ignore)
     """Called before each step of a commit; tests die there."""
 
     def __init__(self, options: SinkOptions) -> None:

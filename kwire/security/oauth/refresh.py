@@ -23,9 +23,6 @@ MAX_KID_LENGTH: Final = 1000
 ASK_AGAIN_MS: Final = 60_000
 
 
-def _nobody() -> None: ...
-
-
 @attrs.define(eq=False)
 class KeyRefresh:
     """A `KeyHolder`. All times are milliseconds of one monotonic clock.
@@ -40,7 +37,7 @@ class KeyRefresh:
     spacing_ms: int
     keys: KeySet = attrs.field(factory=KeySet)
     trouble: str | None = "they have not been fetched yet"
-    on_wanted: Callable[[], None] = _nobody
+    on_wanted: Callable[[], None] | None = None
     """Called when a token has an unknown key id, which may change the time of the next fetch."""
     _next_ms: int | None = None
     _failures: int = 0
@@ -56,7 +53,8 @@ class KeyRefresh:
         if kid is None or len(kid) > MAX_KID_LENGTH or len(self._wanted) >= MAX_UNKNOWN:
             return
         self._wanted[kid] = None
-        self.on_wanted()
+        if self.on_wanted is not None:
+            self.on_wanted()
 
     def due_ms(self, now_ms: int) -> int:
         """Returns the time of the next fetch, which is due at once if it is not later than `now_ms`."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import attrs
 
 from kwire_storage import names
+from kwire_storage.callbacks import ignore
 from kwire_storage.checkpoints import (
     MetaProperties,
     TopicPartition,
@@ -23,7 +24,6 @@ from kwire_storage.inspection.partition_check import (
     Progress,
     TopicFacts,
     check_partition,
-    no_progress,
 )
 
 CHECKPOINTS = (
@@ -115,7 +115,7 @@ def check_folder(
     state: FolderState,
     *,
     look_into_records: bool = True,
-    progress: Progress = no_progress,
+    progress: Progress = ignore,
     begin: Callable[[str], None] | None = None,
     summaries: dict[TopicPartition, PartitionSummary] | None = None,
 ) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 import attrs
 
 from kwire_storage import names
+from kwire_storage.callbacks import ignore
 from kwire_storage.checkpoints import decode_epochs, decode_partition_metadata
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
@@ -28,10 +29,6 @@ Findings = Generator[Finding, None, None]
 Progress = Callable[[int], None]
 
 _LEAST_EPOCH = -1
-
-
-def no_progress(_bytes: int) -> None:
-    """Ignores the progress."""
 
 
 @attrs.frozen
@@ -74,7 +71,7 @@ class PartitionSummary:
 
 
 def check_partition(
-    disk: Disk, path: str, context: PartitionContext, summary: PartitionSummary, progress: Progress = no_progress
+    disk: Disk, path: str, context: PartitionContext, summary: PartitionSummary, progress: Progress = ignore
 ) -> Findings:
     """Yields all findings of one folder, in the order of the log; fills `summary`. Raises OSError for the folder.
 
@@ -86,7 +83,7 @@ def check_partition(
     first = list(_check(disk, path, context, summary, progress))
     again = None
     if any(finding.severity is not Severity.NOTE for finding in first):
-        again = {(found.kind, found.path) for found in _check(disk, path, context, PartitionSummary(), no_progress)}
+        again = {(found.kind, found.path) for found in _check(disk, path, context, PartitionSummary(), ignore)}
     yield from (found if again is None or (found.kind, found.path) in again else found.as_note() for found in first)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 import attrs
 
 from kwire_storage import names
+from kwire_storage.callbacks import ignore
 from kwire_storage.checkpoints import TopicPartition, decode_offsets, encode_offsets
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
@@ -21,7 +22,7 @@ from kwire_storage.inspection.copies import Copies
 from kwire_storage.inspection.findings import Finding, Kind, Remedy
 from kwire_storage.inspection.layout import read_layout
 from kwire_storage.inspection.log_dir_check import FolderState
-from kwire_storage.inspection.partition_check import PartitionSummary, Progress, no_progress
+from kwire_storage.inspection.partition_check import PartitionSummary, Progress
 from kwire_storage.inspection.rebuild import rebuild
 from kwire_storage.log.walk import Damage, walk
 
@@ -80,7 +81,7 @@ def repair(
     copies: Copies,
     *,
     drop_corrupt_ranges: bool,
-    progress: Progress = no_progress,
+    progress: Progress = ignore,
 ) -> Checkup:
     """Runs the steps of `plan`, until none is left; returns the last checkup. The caller holds the lock.
 
