@@ -44,10 +44,14 @@ class Membership(Protocol):
         ...
 
     def watch(self, node_ids: Collection[int]) -> None:
-        """Calls `on_change` of `run` when one of these nodes ends. Replaces the nodes of an earlier call."""
+        """Has `run` call `on_change` when one of these nodes ends, even if it starts again at once.
+
+        Replaces the nodes of an earlier call.
+        """
 
     async def run(self, on_change: Callable[[], None]) -> None:
-        """A task of the server: follows the log, and calls `on_change` when the answers above have changed.
+        """A task of the server: follows the log, and calls `on_change` when another node is the controller, or when a
+        watched node has ended. It may also call it when nothing has changed.
 
         Runs until cancelled. Raises MembershipEnded when this node no longer belongs to the cluster.
         """

@@ -52,8 +52,9 @@ class LocalNode:
     _controller: DiskLock | None = None
     """Held by this node as long as it is the controller."""
     _known_controller_id: int = NO_CONTROLLER
-    _watched: set[int] = attrs.field(factory=set)
-    """The nodes for whose ends threads wait."""
+    _watched: frozenset[int] = frozenset()
+    _awaited: set[int] = attrs.field(factory=set)
+    """The nodes for whose ends threads wait. A thread cannot be stopped, so it may wait for one that is not watched."""
     _on_change: Callable[[], None] = ignore
     _token: trio.lowlevel.TrioToken | None = None
     """The token of the loop, while `run` runs in it."""
@@ -106,7 +107,8 @@ class LocalNode:
         return node_id == self.node_id or is_alive(self._disk, node_id)
 
     def watch(self, node_ids: Collection[int]) -> None:
-        for node_id in set(node_ids) - self._watched - {self.node_id}:
+        self._watched = frozenset(node_ids) - {self.node_id}
+        for node_id in self._watched - self._awaited:
             try:
                 at_the_end_of(self._disk, node_id, partial(self._in_loop, partial(self._ended, node_id)))
             except OSError as error:  # the next change of the metadata tries again
@@ -116,7 +118,7 @@ class LocalNode:
                     error,
                 )
             else:
-                self._watched.add(node_id)
+                self._awaited.add(node_id)
 
     async def run(self, on_change: Callable[[], None]) -> None:
         self._on_change, self._token = on_change, trio.lowlevel.current_trio_token()
@@ -171,8 +173,9 @@ class LocalNode:
         self._on_change()
 
     def _ended(self, node_id: int) -> None:
-        self._watched.discard(node_id)
-        self._on_change()
+        self._awaited.discard(node_id)
+        if node_id in self._watched:
+            self._on_change()
 
     def _read_controller(self) -> None:
         if self._controller is None and self._disk.exists(CONTROLLER):

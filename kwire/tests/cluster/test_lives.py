@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+import trio
 from kwire_storage.disk.files import RealDisk
 from kwire_storage.errors import StorageError
+from trio.testing import wait_all_tasks_blocked
 
 from kwire.cluster.local.lives import at_the_end_of, is_alive, live
 from kwire.cluster.local.news import News
@@ -54,6 +57,53 @@ def test_an_id_has_one_node(tmp_path: Path) -> None:
     live(disk, 2).release()
     lock.release()
     live(disk, 1).release()
+
+
+def test_a_node_reports_the_end_of_a_node_that_it_watches_and_not_of_one_that_it_watched_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end: dict[int, Callable[[], object]] = {}
+
+    def at_the_end_of(_disk: object, node_id: int, call: Callable[[], object]) -> None:
+        assert node_id not in end, "another thread waits for that node"
+        end[node_id] = call
+
+    monkeypatch.setattr("kwire.cluster.local.node.at_the_end_of", at_the_end_of)
+    one = LocalNode.join(str(tmp_path / "cluster"), 1, lambda: 0, new_cluster_id="c")
+    changes: list[int] = []
+
+    async def main() -> None:
+        has_changed = trio.Event()
+
+        def on_change() -> None:
+            changes.append(one.controller_id)
+            has_changed.set()
+
+        async def ends(node_id: int) -> None:
+            end.pop(node_id)()
+            await wait_all_tasks_blocked()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.run, on_change)
+            await has_changed.wait()  # it is the controller now
+            changes.clear()
+            one.watch([1, 2, 3])
+            one.watch([3])
+            await ends(2)
+            assert changes == []
+            await ends(3)
+            assert len(changes) == 1
+            one.watch([2, 3])
+            one.watch([3])
+            one.watch([2, 3])
+            await ends(2)
+            assert len(changes) == 2
+            nursery.cancel_scope.cancel()
+
+    try:
+        trio.run(main)
+    finally:
+        one.leave()
 
 
 def test_a_node_that_was_never_there_has_ended(tmp_path: Path) -> None:
