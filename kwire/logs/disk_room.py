@@ -31,9 +31,9 @@ class DiskRoom:
         if self.reserve.is_full:
             self._tell()
 
-    def look(self) -> None:
+    def reconcile(self) -> None:
         """For housekeeping: restores the reserve if there is room, and warns about a disk that fills up."""
-        space = self.reserve.look()
+        space = self.reserve.reconcile()
         if space is None:
             return
         low_bytes = min(LOW_RESERVES * self.reserve.size_bytes, space.total_bytes // LOW_FRACTION)

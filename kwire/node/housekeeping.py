@@ -84,7 +84,7 @@ class Housekeeping(Service):
     async def write_checkpoints(self) -> None:
         """Writes the offset checkpoints that are out of date, and restores the reserves."""
         for folder in list(self.log_dirs):
-            self.rooms[folder.path].look()
+            self.rooms[folder.path].reconcile()
         for folder, checkpoints in self.take_checkpoints():
             await _in_thread(Worker.CHECKPOINTS, folder, partial(folder.write, checkpoints))
 

@@ -143,10 +143,10 @@ class ReplicaFollowers:
         self._is_running = True
         self.metadata.watch(self._follow)
         try:
-            self._look_at(self.partitions)
+            self._reconcile(self.partitions)
             while True:
                 await trio.sleep(max(self.metadata.config.replica_lag_time_max_ms / 2000, SHORTEST_LOOK_S))
-                self.in_sync.look(self.partitions, self.around.now_ms())
+                self.in_sync.reconcile(self.partitions, self.around.now_ms())
         finally:
             self._is_running = False
             for connection in self._connections.values():
@@ -164,9 +164,9 @@ class ReplicaFollowers:
             for connection in self._connections.values():
                 connection.poke()
         for topic in changes.topics_created:
-            self._look_at_topic(topic, range(len(topic.partitions)))
+            self._reconcile_topic(topic, range(len(topic.partitions)))
         for topic, index in (*changes.partitions_added, *changes.partitions_changed):
-            self._look_at_topic(topic, [index])
+            self._reconcile_topic(topic, [index])
 
     def _take_settings(self) -> None:
         settings = fetch_settings(self.metadata.config)
@@ -175,18 +175,18 @@ class ReplicaFollowers:
         wanted = self.metadata.config.num_replica_fetchers
         if wanted != self._fetchers_per_leader:
             self._fetchers_per_leader = wanted
-            self._look_at(self.partitions)
+            self._reconcile(self.partitions)
 
-    def _look_at_topic(self, topic: TopicImage, indexes: Iterable[int]) -> None:
+    def _reconcile_topic(self, topic: TopicImage, indexes: Iterable[int]) -> None:
         places = self.partitions.by_ref.get(topic.topic_id, [])
         for index in indexes:
             place = places[index] if index < len(places) else None
             if type(place) is Partition:
-                self._look_at([place])
+                self._reconcile([place])
             else:
                 self._leave((topic.topic_id, index))
 
-    def _look_at(self, partitions: Iterable[Partition]) -> None:
+    def _reconcile(self, partitions: Iterable[Partition]) -> None:
         touched: set[ConnectionKey] = set()
         for partition in partitions:
             key = partition.topic_id, partition.index

@@ -42,8 +42,8 @@ class InSyncReplicas:
     _proposed: dict[Partition, IsrProposal] = attrs.field(factory=dict)
     """The proposals to be decided next."""
     _is_deciding: bool = False
-    _is_looking: bool = False
-    """True during a look, whose proposals are decided together."""
+    _is_reconciling: bool = False
+    """True during `reconcile`, whose proposals are decided together."""
 
     def fetched(self, partition: Partition, role: Leader, replica_id: int, now_ms: int) -> None:
         """A follower that is not in the ISR has fetched, and joins if it has everything that is committed."""
@@ -59,19 +59,19 @@ class InSyncReplicas:
         broker = self.metadata.image.brokers.get(node_id)
         return broker is not None and not broker.fenced
 
-    def look(self, partitions: Iterable[Partition], now_ms: int) -> None:
+    def reconcile(self, partitions: Iterable[Partition], now_ms: int) -> None:
         """Removes followers that have been behind for too long. Called every replica.lag.time.max.ms / 2."""
-        self._is_looking = True
+        self._is_reconciling = True
         for partition in partitions:
             role = partition.role
             if type(role) is not Leader or role.is_alone:
                 continue
             if role.joining or not role.all_have(partition.log_end_offset):  # or else nobody is behind
-                self._look_at(partition, role, now_ms)
-        self._is_looking = False
+                self._reconcile(partition, role, now_ms)
+        self._is_reconciling = False
         self._begin_to_decide()
 
-    def _look_at(self, partition: Partition, role: Leader, now_ms: int) -> None:
+    def _reconcile(self, partition: Partition, role: Leader, now_ms: int) -> None:
         end_offset, max_lag_ms = partition.log_end_offset, self.max_lag_ms()
 
         def is_in_time(replica_id: int) -> bool:
@@ -111,7 +111,7 @@ class InSyncReplicas:
             partition.topic_id, partition.index, role.leader_epoch, role.partition_epoch, epochs
         )
         partition.propose_isr(isr)
-        if not self._is_looking:
+        if not self._is_reconciling:
             self._begin_to_decide()
 
     def _begin_to_decide(self) -> None:
@@ -131,7 +131,7 @@ class InSyncReplicas:
             self._is_deciding = False
 
     async def _decide_on(self, taken: list[tuple[Partition, IsrProposal]]) -> bool:
-        """Returns False if the outcome of the proposals is unknown; the next look proposes them again."""
+        """Returns False if the outcome of the proposals is unknown; the next `reconcile` proposes them again."""
         proposals = [proposal for _, proposal in taken]
         try:
             errors = await self.metadata.change(change_isrs, self.metadata.node_id, proposals)

@@ -499,7 +499,7 @@ async def connections_to_a_leader(scene: Scene) -> int:
     partitions = [broker.partitions.find(topic, index) for index in range(6)]
     for partition in partitions:
         partition.take_role(Follower(2, 1))
-    followers._look_at(partitions)
+    followers._reconcile(partitions)
     return len(followers._connections)
 
 

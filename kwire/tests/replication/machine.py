@@ -96,7 +96,7 @@ class ReplicationMachine(RuleBasedStateMachine):
     def look_for_who_is_behind(self, node_id: int) -> None:
         broker = self.world.brokers.get(node_id)
         if broker is not None:
-            broker.in_sync.look(broker.partitions, self.world.clock.now_ms())
+            broker.in_sync.reconcile(broker.partitions, self.world.clock.now_ms())
 
     @precondition(lambda self: len(self.world.brokers) > 1)
     @rule(node_id=nodes)

@@ -23,7 +23,7 @@ def without(world: World, node_id: int) -> None:
                 for _ in range(3):
                     world.fetch(other)
         broker = world.brokers[leader]
-        broker.in_sync.look(broker.partitions, world.clock.now_ms())
+        broker.in_sync.reconcile(broker.partitions, world.clock.now_ms())
     assert node_id not in world.registered.isr
 
 

@@ -12,7 +12,7 @@ def leader_of(world: World) -> int:
 
 def look(world: World) -> None:
     broker = world.brokers[leader_of(world)]
-    broker.in_sync.look(broker.partitions, world.clock.now_ms())
+    broker.in_sync.reconcile(broker.partitions, world.clock.now_ms())
 
 
 def followers_of(world: World) -> list[int]:

@@ -182,7 +182,7 @@ def test_a_follower_whose_disk_is_full_leaves_the_isr_and_comes_back_when_there_
         world.clock.time_ms += 1000
         for node_id in (2, 3):
             world.fetch(node_id)
-        world.brokers[1].in_sync.look(world.brokers[1].partitions, world.clock.time_ms)
+        world.brokers[1].in_sync.reconcile(world.brokers[1].partitions, world.clock.time_ms)
     assert sorted(world.registered.isr) == [1, 2]
     assert all(it.is_acknowledged for it in world.produced)
     assert world.partition(3).log_end_offset == 1

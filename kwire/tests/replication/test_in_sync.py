@@ -44,7 +44,7 @@ def test_who_has_everything_stays_however_long_nothing_is_produced(world: World)
     leader, _ = leader_of(world)
     world.clock.time_ms += 10 * LAG_MS
     broker = world.brokers[leader]
-    broker.in_sync.look(broker.partitions, world.clock.now_ms())
+    broker.in_sync.reconcile(broker.partitions, world.clock.now_ms())
     assert set(world.registered.isr) == set(NODES)
 
 

@@ -215,7 +215,7 @@ IN_CLUSTERS: dict[str, Change] = {
     "a high watermark goes back with the leader's": instead(f"{PARTITION}.follow_leader", back_with_the_leaders),
     "a follower does not follow a new leader": without(
         "kwire.replication.followers:ReplicaFollowers._follow",
-        "kwire.replication.followers:ReplicaFollowers._look_at_topic",
+        "kwire.replication.followers:ReplicaFollowers._reconcile_topic",
     ),
     "nobody joins": without(f"{IN_SYNC}.fetched", f"{IN_SYNC}._propose"),
     "a change of the ISR is never settled": without(f"{IN_SYNC}._decide_on", f"{PARTITION}.settle_isr"),

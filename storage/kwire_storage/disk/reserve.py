@@ -4,7 +4,7 @@ A file of `size_bytes` is allocated in advance. If a write that the broker itsel
 deletion in the metadata log, a checkpoint, the files of a clean stop), the file is removed and the write is retried:
 `spend`. From then on the reserve is out, and appends for clients call `check` first, so that no producer uses the space
 that the stop will need. The reserve is restored, completely or not at all, once the disk has that much space: a refused
-append checks that, and so does `look`, which is called now and then. Nothing waits and nothing polls.
+append checks that, and so does `reconcile`, which is called now and then. Nothing waits and nothing polls.
 
 Clients' writes never spend it: clients get an error that the disk is full, and nothing else changes. Without a reserve
 (size 0, or a disk without limits) writes just succeed or fail.
@@ -96,7 +96,7 @@ class Reserve:
         if space is not None and space.usable_bytes < max(partitions, 1) * NEW_FOLDER_BYTES:
             raise self._refusal(f"{space.usable_bytes} bytes are left, too few for {partitions} new partitions")
 
-    def look(self) -> DiskSpace | None:
+    def reconcile(self) -> DiskSpace | None:
         """Returns the free space. Restores the reserve if it is out, and checks whether the disk is still full."""
         space = self._disk.space()
         if self.is_out:

@@ -100,7 +100,7 @@ class FullDisk(RuleBasedStateMachine):
 
     @rule()
     def housekeeping(self) -> None:
-        self.folder.reserve.look()
+        self.folder.reserve.reconcile()
         self.remove_deleted()
         for log in self.folder.logs.values():
             log.flush()

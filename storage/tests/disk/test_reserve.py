@@ -153,7 +153,7 @@ def test_a_start_without_room_for_the_reserve_is_as_if_it_had_been_let_go() -> N
     with pytest.raises(StorageError):
         reserve.check()
     disk.capacity_bytes = 10_000
-    reserve.look()
+    reserve.reconcile()
     assert disk.exists(FILE)
     reserve.check()
     assert told == [True, False]
@@ -180,14 +180,14 @@ def test_a_full_disk_is_told_once_and_so_is_its_end() -> None:
     disk.fill()
     for _ in range(3):
         reserve.note(disk.full("a"))
-        reserve.look()
+        reserve.reconcile()
     reserve.note(OSError(errno.EIO, "broken"))
     disk.fill(ROOM_BYTES - 1)
-    reserve.look()
+    reserve.reconcile()
     assert told == [True]
     disk.fill(ROOM_BYTES)
-    reserve.look()
-    reserve.look()
+    reserve.reconcile()
+    reserve.reconcile()
     assert told == [True, False]
 
 

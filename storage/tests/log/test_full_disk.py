@@ -172,7 +172,7 @@ def test_retention_makes_room_on_a_full_disk_even_where_all_is_old() -> None:
     assert deleted is not None
     folder.remove(deleted)
     assert disk.room_bytes > 5000
-    folder.reserve.look()
+    folder.reserve.reconcile()
     append(log)
     assert read_all(log) == [(end, end)]
 
