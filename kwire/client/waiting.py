@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
+from kwire.backoff import Backoff
 from kwire.client.errors import ClientError
 
-FIRST_PAUSE_S: Final = 0.02
-LONGEST_PAUSE_S: Final = 1.0
+PAUSES_S: Final = Backoff(first=0.02, longest=1.0)
 
 T = TypeVar("T")
 
@@ -30,14 +30,6 @@ class SystemClock:
         time.sleep(seconds)
 
 
-def pauses_s() -> Iterator[float]:
-    """Yields pauses without end, each twice the one before, up to the longest."""
-    pause_s = FIRST_PAUSE_S
-    while True:
-        yield pause_s
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-
-
 def until_done(
     attempt: Callable[[], T],
     *,
@@ -50,7 +42,7 @@ def until_done(
     Raises the last such error if the next pause would exceed `timeout_s`. Any other error is raised at once.
     """
     deadline_s = clock.monotonic() + timeout_s
-    for pause_s in pauses_s():
+    for pause_s in PAUSES_S:
         try:
             return attempt()
         except ClientError as error:

@@ -8,7 +8,7 @@ deadline. A heartbeat costs two attribute writes, a member costs one heap operat
 A cancelled timer also leaves its entry in the heap. The heap is rebuilt when most of its entries are dead.
 
 Most expired timers append records. While the partition takes no records, each timer would fail, and retry soon after.
-So after a lasting failure no timer is due for a pause (`backoff.py`). Then one timer tries first: the others follow at
+So after a lasting failure no timer is due for a pause (`PAUSES_MS`). Then one timer tries first: the others follow at
 once if it succeeds, or else the next pause is longer.
 """
 
@@ -16,17 +16,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kwire_protocol.errors import ErrorCode
 
-from kwire.coordinators.backoff import pause_ms
+from kwire.backoff import Backoff
 from kwire.coordinators.effects import Append, lasts
 
 if TYPE_CHECKING:
     from kwire.coordinators.effects import Step
 
 OnExpiry = Callable[["Step"], None]
+
+PAUSES_MS: Final = Backoff(first=100, longest=5_000)
+"""The pauses after failed appends and other failures."""
 
 _SMALL_HEAP = 64
 
@@ -73,7 +76,7 @@ class Deadlines:
         If no records can be appended, the common pause of all timers applies instead.
         """
         timer.failures += 1
-        self.schedule(timer, now_ms if now_ms < self._held_until_ms else now_ms + pause_ms(timer.failures))
+        self.schedule(timer, now_ms if now_ms < self._held_until_ms else now_ms + PAUSES_MS.after(timer.failures))
 
     def cancel(self, timer: Deadline) -> None:
         if timer.deadline_ms is None:
@@ -112,7 +115,7 @@ class Deadlines:
                 self.appends_succeed()
             elif lasts(error) and step.now.monotonic_ms >= self._held_until_ms:
                 self._failures += 1
-                self._held_until_ms = step.now.monotonic_ms + pause_ms(self._failures)
+                self._held_until_ms = step.now.monotonic_ms + PAUSES_MS.after(self._failures)
             then(step, error)
 
         append.then = appended

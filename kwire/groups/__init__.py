@@ -8,7 +8,7 @@ The life of a join:
    id hashes. While that partition is being loaded, the response is COORDINATOR_LOAD_IN_PROGRESS.
 3. `shard.py`, a pure state machine, takes the request and the time, and returns effects: records to append, replies to
    send. Before a request is performed, the shard expires what is due. After a failed append nothing of the partition is
-   due for a growing pause (`kwire.coordinators.backoff`).
+   due for a growing pause (`kwire.backoff`).
 4. The driver appends the records, lets the shard apply them, and sets the futures of the replies. One task sleeps until
    the earliest deadline of all shards.
 

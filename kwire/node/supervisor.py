@@ -19,11 +19,12 @@ from typing import Final
 import attrs
 import trio
 
+from kwire.backoff import Backoff
+
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE_S: Final = 0.5
-LONGEST_PAUSE_S: Final = 30.0
-"""The pauses before a node is started again. The pause doubles each time that the node ends soon."""
+PAUSES_S: Final = Backoff(first=0.5, longest=30.0)
+"""The pauses before a node is started again, if it ends soon each time."""
 SETTLED_S: Final = 60.0
 """The time after which a running node begins with the first pause again."""
 LONGEST_LINE_BYTES: Final = 64 * 1024
@@ -115,7 +116,7 @@ def _terminate(node: _Node) -> None:
 
 async def _run(node: _Node, say: Say, fail: Callable[[str], None]) -> None:
     """Keeps the node running."""
-    pause_s = FIRST_PAUSE_S
+    failures = 0
     while not node.stop.is_set():
         began = trio.current_time()
         status = await _run_once(node, say)
@@ -124,11 +125,10 @@ async def _run(node: _Node, say: Say, fail: Callable[[str], None]) -> None:
         if not node.is_up.is_set():
             fail(f"node {node.node_id} did not start")
             return
-        if trio.current_time() - began >= SETTLED_S:
-            pause_s = FIRST_PAUSE_S
+        failures = 1 if trio.current_time() - began >= SETTLED_S else failures + 1
+        pause_s = PAUSES_S.after(failures)
         log.error("node %d ended (%s); starting it again in %g s", node.node_id, _described(status), pause_s)
         await trio.sleep(pause_s)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
     node.has_ended.set()
 
 

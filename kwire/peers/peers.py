@@ -24,6 +24,7 @@ import trio
 from kwire_protocol.wire import ApiMessage, UnsupportedField
 from outcome import Error, Outcome, Value
 
+from kwire.backoff import Backoff
 from kwire.client.async_connection import AsyncBrokerConnection, AsyncConnect, connect_plain_text, connect_with
 from kwire.client.errors import ClientError, ConnectionFailed, VersionNotServed
 from kwire.client.login import NewExchange
@@ -42,8 +43,7 @@ MAX_ASKED: Final = 100
 CONNECT_TIMEOUT_S: Final = 10.0
 """The timeout of the connection and its ApiVersions; a request with less time waits less."""
 
-FIRST_PAUSE_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 1.0
+PAUSES_S: Final = Backoff(first=0.05, longest=1.0)
 """Kafka's reconnect.backoff.ms and reconnect.backoff.max.ms."""
 
 Answer: TypeAlias = Outcome[Any]
@@ -119,15 +119,15 @@ class _Peer:
     used_at: float = -math.inf
     open: _Open | None = None
     opening: trio.Lock = attrs.field(factory=trio.Lock)
-    pause_s: float = 0.0
+    failures: int = 0
     paused_until: float = -math.inf
 
     def failed(self) -> None:
-        self.pause_s = min(2 * self.pause_s, LONGEST_PAUSE_S) if self.pause_s else FIRST_PAUSE_S
-        self.paused_until = trio.current_time() + self.pause_s
+        self.failures += 1
+        self.paused_until = trio.current_time() + PAUSES_S.after(self.failures)
 
     def answered(self) -> None:
-        self.pause_s, self.paused_until = 0.0, -math.inf
+        self.failures, self.paused_until = 0, -math.inf
 
     def close(self) -> None:
         """Ends the connection: the task that keeps it closes it."""

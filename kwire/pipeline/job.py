@@ -19,11 +19,12 @@ import attrs
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from kwire.backoff import Backoff
 from kwire.pipeline.brokers import Unreachable
 from kwire.pipeline.errors import Interrupted, PipelineError, first_line
 
 _TICK_S = 0.2
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
+_PAUSES_S = Backoff(first=0.5, longest=10.0)
 _ENDS_WITHOUT_PROGRESS = 5
 """The job ends after this many queries in a row without a commit, if the brokers were reachable."""
 _STEADY_S = 60.0
@@ -141,7 +142,7 @@ class Job:
             hopeless = it.ends >= _ENDS_WITHOUT_PROGRESS
         if hopeless:
             raise error
-        it.again_at_s = now_s + min(_FIRST_PAUSE_S * 2 ** (it.ends - 1), _LONGEST_PAUSE_S)
+        it.again_at_s = now_s + _PAUSES_S.after(it.ends)
         said = str(error)
         self.warned(f"{said}{'' if said.endswith(('.', '?')) else '.'} The job starts again where it was")
 

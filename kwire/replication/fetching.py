@@ -55,6 +55,7 @@ from kwire_protocol.record_batch import check_batch
 from kwire_protocol.records import InvalidBatch, iter_headers
 from kwire_protocol.wire import NULL_UUID, Uuid
 
+from kwire.backoff import Backoff
 from kwire.replicas.quotas import ReplicationQuota, no_quota
 
 log = logging.getLogger(__name__)
@@ -159,8 +160,8 @@ class _Followed:
     election, producers wait for those in sync."""
     complaint: str = ""
     """The error that was logged last, until it is over."""
-    pause_ms: int = FIRST_PAUSE_MS
-    """The next pause in ms, for the leader or this node to get the metadata of an election."""
+    failures: int = 0
+    """The number of consecutive answers for which the leader, or this node, has yet to get an election's metadata."""
 
     @property
     def name(self) -> str:
@@ -444,7 +445,7 @@ class Fetcher:
                 self._wait(followed, str(error), now_ms)
         else:
             followed.complaint = ""
-            followed.pause_ms = FIRST_PAUSE_MS
+            followed.failures = 0
 
     def _append(self, followed: _Followed, data: PartitionData, now_ms: int) -> None:
         partition_log, epoch = followed.log, followed.leader_epoch
@@ -611,11 +612,11 @@ class Fetcher:
             self._forgotten[key] = None
 
     def _wait_for_metadata(self, followed: _Followed, now_ms: int) -> None:
-        pause_ms = min(followed.pause_ms, self.settings.backoff_ms)
+        followed.failures += 1
+        pause_ms = Backoff(FIRST_PAUSE_MS, self.settings.backoff_ms).after(followed.failures)
         if pause_ms == self.settings.backoff_ms:
             self._wait(followed, "the leader does not know this leader epoch, or a later one", now_ms)
             return
-        followed.pause_ms *= 2
         self._leave_out(followed)
         self._waiting[followed.key] = now_ms + pause_ms
 

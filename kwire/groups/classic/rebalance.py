@@ -9,7 +9,7 @@
 * `install_assignment`: the leader's assignment is recorded, and every parked SyncGroup is answered.
 * `refuse_assignment`: the assignment could not be recorded. As in Kafka, every parked SyncGroup is answered with the
   error, and all members have to rejoin. If the next assignment cannot be recorded either, the members would rejoin in
-  vain, so before each further try they stay parked in JoinGroup for a growing pause (`backoff.py`).
+  vain, so before each further try they stay parked in JoinGroup for a growing pause (`kwire.backoff`).
 
 A member's session timeout applies while none of its requests is parked here. A session that expires while a request is
 parked is ignored: the member gets a fresh session with its reply.
@@ -26,8 +26,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.join_group import JoinGroupResponse
 from kwire_protocol.messages.sync_group import SyncGroupResponse
 
-from kwire.coordinators.backoff import pause_ms
-from kwire.coordinators.deadlines import Deadline, Deadlines
+from kwire.coordinators.deadlines import PAUSES_MS, Deadline, Deadlines
 from kwire.coordinators.effects import Step
 from kwire.groups.classic.group import ClassicGroup, GroupState, Member
 from kwire.groups.classic.records import empty_generation_record
@@ -274,7 +273,7 @@ class Rebalancing:
             error.name,
         )
         group.unrecorded += 1
-        group.joins_until_ms = step.now.monotonic_ms + pause_ms(group.unrecorded)
+        group.joins_until_ms = step.now.monotonic_ms + PAUSES_MS.after(group.unrecorded)
         for member in group.members.values():
             member.assignment = b""
         self._answer_all_syncs(step, group, error)

@@ -34,6 +34,7 @@ from kwire_protocol.messages.streams_group_topology_description_update import (
 )
 from kwire_protocol.wire import Reader, Writer
 
+from kwire.backoff import Backoff
 from kwire.coordinators.effects import Now, Step, Token, response_error
 from kwire.groups.draft import Draft
 from kwire.groups.modern.groups import Groups
@@ -45,8 +46,7 @@ log = logging.getLogger(__name__)
 
 MAX_DESCRIPTION_BYTES: Final = 1 << 20
 """The maximum size of one description. Kafka's plugin has no bound."""
-FIRST_BACKOFF_MS: Final = 30_000
-MAX_BACKOFF_MS: Final = 3_600_000
+PAUSES_MS: Final = Backoff(first=30_000, longest=3_600_000)
 """Kafka's constants. Kafka spreads them by a fifth; here only one member at a time gets the request anyway."""
 
 _PUSHED_VERSION: Final = 0
@@ -178,10 +178,8 @@ class Descriptions:
 
 
 def _back_off(group: StreamsGroup, now: Now) -> None:
-    attempts = 0 if group.solicitation is None else group.solicitation.attempts
-    # The exponent is bounded, or the number would grow without limit.
-    delay_ms = min(FIRST_BACKOFF_MS << min(attempts, 7), MAX_BACKOFF_MS)
-    group.solicitation = Solicitation(attempts + 1, now.monotonic_ms + delay_ms)
+    attempts = 1 if group.solicitation is None else group.solicitation.attempts + 1
+    group.solicitation = Solicitation(attempts, now.monotonic_ms + PAUSES_MS.after(attempts))
 
 
 def check_description(description: TopologyDescription) -> None:

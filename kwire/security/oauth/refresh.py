@@ -16,6 +16,7 @@ from typing import Final
 
 import attrs
 
+from kwire.backoff import Backoff
 from kwire.security.oauth.keys import KeySet
 
 MAX_UNKNOWN: Final = 16
@@ -93,7 +94,6 @@ class KeyRefresh:
     def failed(self, reason: str, now_ms: int) -> None:
         if not self.keys.keys:
             self.trouble = reason
-        pause_ms = min(self.backoff_max_ms, self.backoff_ms << min(self._failures, 30))
         self._failures += 1
         self._fetched_ms = now_ms
-        self._next_ms = now_ms + pause_ms
+        self._next_ms = now_ms + Backoff(self.backoff_ms, self.backoff_max_ms).after(self._failures)

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
+from kwire.backoff import Backoff
 from kwire.peers.peers import Peers
 from kwire.peers.sending import Sender
 from kwire.replicas.roles import NO_LEADER
@@ -33,8 +35,7 @@ from kwire.share.coordinator.state import SharePartitionKey, ShareState, ShareSt
 
 MAX_ATTEMPTS: Final = 30
 PATIENCE_MS: Final = 60_000
-FIRST_PAUSE_S: Final = 0.02
-LONGEST_PAUSE_S: Final = 1.0
+PAUSES_S: Final = Backoff(first=0.02, longest=1.0)
 
 MAX_WRITES_WAITING: Final = 1_000
 """The maximum number of writes to one share-partition that wait for an earlier one."""
@@ -211,13 +212,11 @@ class CoordinatorPersister:
 
     async def _ask(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> Result:
         until_ms = self._clock.monotonic_ms() + PATIENCE_MS
-        pause_s = FIRST_PAUSE_S
-        for _ in range(MAX_ATTEMPTS - 1):
+        for pause_s in islice(PAUSES_S, MAX_ATTEMPTS - 1):
             result = await self._ask_once(kind, key, asked)
             if result.error_code not in _PASSING or self._clock.monotonic_ms() >= until_ms:
                 return result
             await self._peers.pause(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         return await self._ask_once(kind, key, asked)
 
     async def _ask_once(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> Result:

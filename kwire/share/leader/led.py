@@ -40,8 +40,8 @@ class LedSharePartition:
     """The error once nothing can be fetched from it any more."""
     writes: int = 0
     """The number of writes under way to the share coordinator."""
-    copy_pause_ms: int = 0
-    """The pause after the last failed copy of a dead letter; 0 if none has failed since one was copied."""
+    failed_copies: int = 0
+    """The number of consecutive failed copies of dead letters."""
     is_unused: bool = False
     """True if the group has no session here any more."""
 

@@ -24,6 +24,7 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
+from kwire.backoff import Backoff
 from kwire.coordinators.timekeeper import Timekeeper
 from kwire.groups.config import SharePartitionSettings
 from kwire.groups.settings import GroupSettings
@@ -56,9 +57,8 @@ CHOSEN_BY_LEADER = -1
 Outcome = Future[ErrorCode]
 """The outcome of an acknowledgement, or of a release."""
 
-FIRST_COPY_PAUSE_MS = 1_000
-LONGEST_COPY_PAUSE_MS = 30_000
-"""The maximum pause after a failed copy of a dead letter. The pause doubles with each failure. As in Kafka."""
+COPY_PAUSES_MS = Backoff(first=1_000, longest=30_000)
+"""The pauses after failed copies of a dead letter. As in Kafka."""
 
 _NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -284,13 +284,13 @@ class SharingService(Service):
             try:
                 done = await self._dead_letters.copy(led.key.group_id, led.partition, rest)
             except KafkaError as error:
-                pause_ms = min(max(2 * led.copy_pause_ms, FIRST_COPY_PAUSE_MS), LONGEST_COPY_PAUSE_MS)
+                led.failed_copies += 1
+                pause_ms = COPY_PAUSES_MS.after(led.failed_copies)
                 log.debug("the dead letter %s is copied again in %d ms: %s", rest, pause_ms, error)
-                led.copy_pause_ms = pause_ms
                 retry_at_ms = self._now_ms() + pause_ms
                 self._do(led, led.machine.dead_letter_failed(rest, retry_at_ms=retry_at_ms))
                 return
-            led.copy_pause_ms = 0
+            led.failed_copies = 0
             self._do(led, led.machine.dead_lettered(attrs.evolve(rest, last_offset=done)))
 
     def _end(self, led: LedSharePartition, error: KafkaError) -> None:

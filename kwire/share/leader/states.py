@@ -7,6 +7,8 @@ from typing import Final
 
 import attrs
 
+from kwire.backoff import Backoff
+
 
 class RecordState(IntEnum):
     """The values in the records of `__share_group_state` (Kafka's RecordState). ARCHIVING is from KIP-1191."""
@@ -89,5 +91,4 @@ class ShareLimits:
         if self.release_delay_ms <= 0:
             return 0
         longest = max(self.max_release_delay_ms, self.release_delay_ms)
-        doublings = min(max(delivery_count - 1, 0), longest.bit_length())
-        return min(self.release_delay_ms << doublings, longest)
+        return Backoff(self.release_delay_ms, longest).after(max(delivery_count, 1))

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kwire_protocol.errors import ErrorCode
 
-from kwire.coordinators.backoff import LONGEST_PAUSE_MS
-from kwire.coordinators.deadlines import Deadline, Deadlines
+from kwire.coordinators.deadlines import PAUSES_MS, Deadline, Deadlines
 from kwire.coordinators.effects import Append, Now, Step
 
 
@@ -159,7 +158,7 @@ def test_one_timer_tries_for_all_while_nothing_can_be_recorded() -> None:
     partition.advance_to(20_000)
     assert partition.tries == [1_000, 1_100, 1_300, 1_700, 2_500, 4_100, 7_300, 12_300, 17_300]
     partition.error = ErrorCode.NONE
-    partition.advance_to(17_300 + LONGEST_PAUSE_MS)
+    partition.advance_to(17_300 + PAUSES_MS.longest)
     assert len(partition.recorded) == 1_000, "the first one that could be recorded was followed by all others"
 
 

@@ -34,7 +34,7 @@ from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupReques
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.config.server import load_config
-from kwire.coordinators.backoff import FIRST_PAUSE_MS
+from kwire.coordinators.deadlines import PAUSES_MS
 from kwire.coordinators.internal_topic import LoggedRecord
 from kwire.groups.records import read_head
 from kwire.groups.shard import GroupShard
@@ -345,7 +345,7 @@ def test_an_abort_that_cannot_be_recorded_leaves_the_transaction_open(asked: Ask
     disk.full = "__transaction_state"
     assert clients.describe(asked, "id").transaction_state == "Ongoing"
     disk.full = ""
-    later(asked, FIRST_PAUSE_MS)
+    later(asked, PAUSES_MS.first)
     assert clients.end(asked, "id", identity, committed=True, version=clients.TV2)[0] is E.INVALID_TXN_STATE
     assert clients.describe(asked, "id").transaction_state == "CompleteAbort"
 

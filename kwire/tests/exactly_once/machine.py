@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 from kwire_protocol.errors import ErrorCode
 
-from kwire.coordinators.backoff import LONGEST_PAUSE_MS
+from kwire.coordinators.deadlines import PAUSES_MS
 from kwire.runtime.futures import at_once
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import Place
@@ -305,7 +305,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         assert error is ErrorCode.NONE or not self.world.is_healthy(place), error.name
         piece.ended_by_admin = error is ErrorCode.NONE
 
-    @rule(by_ms=st.sampled_from([1, 100, LONGEST_PAUSE_MS, TIMEOUT_MS // 2, TIMEOUT_MS, ID_EXPIRATION_MS + 200_000]))
+    @rule(by_ms=st.sampled_from([1, 100, PAUSES_MS.longest, TIMEOUT_MS // 2, TIMEOUT_MS, ID_EXPIRATION_MS + 200_000]))
     def time_passes(self, by_ms: int) -> None:
         self.world.scene.advance(by_ms)
 
@@ -380,8 +380,8 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self.world.set_failing(set())
-        self.world.scene.advance(LONGEST_PAUSE_MS)
-        self.world.scene.advance(TIMEOUT_MS + LONGEST_PAUSE_MS)
+        self.world.scene.advance(PAUSES_MS.longest)
+        self.world.scene.advance(TIMEOUT_MS + PAUSES_MS.longest)
         self.world.check()
         for place, log in self.world.logs.items():
             for piece in list(log.open.values()):

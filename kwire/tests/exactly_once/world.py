@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kwire_protocol.errors import ErrorCode
 
-from kwire.coordinators.backoff import LONGEST_PAUSE_MS
+from kwire.coordinators.deadlines import PAUSES_MS
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import Place
 from kwire.tests.asking.clients import TIMEOUT_MS, Identity
@@ -154,7 +154,7 @@ class World:
     def check_markers(self) -> None:
         """At once, or when the disk takes them again and it is time for the next try."""
         for log in self.logs.values():
-            has_rest = self._healthy_ms[log.place] + LONGEST_PAUSE_MS < self.scene.now_ms
+            has_rest = self._healthy_ms[log.place] + PAUSES_MS.longest < self.scene.now_ms
             if self.is_healthy(log.place) and has_rest:
                 for piece in log.open.values():
                     assert piece.outcome is None, f"{log.place}: no marker for what began at {piece.first_offset}"
@@ -167,7 +167,7 @@ class World:
             if state == "TRANSACTIONAL_ID_NOT_FOUND":
                 self.current.pop(name, None)
         if all(
-            self.is_healthy(place) and at + LONGEST_PAUSE_MS < self.scene.now_ms
+            self.is_healthy(place) and at + PAUSES_MS.longest < self.scene.now_ms
             for place, at in self._healthy_ms.items()
         ):
             assert not any(map(self.is_overdue, self.work)), "a transaction is not timed out"

@@ -27,7 +27,7 @@ from kwire.client.transport import Address
 from kwire.config.server import load_config
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.node.broker import Broker
-from kwire.peers.peers import LONGEST_PAUSE_S, MAX_ASKED, Peers, TooManyRequests, endpoint_of
+from kwire.peers.peers import MAX_ASKED, PAUSES_S, Peers, TooManyRequests, endpoint_of
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import Future
 from kwire.runtime.loop import Host, Loop
@@ -202,7 +202,7 @@ def test_pauses_grow_while_a_broker_is_down_and_requests_fail_at_once_meanwhile(
             await trio.sleep(0.01)
         pauses = [later - earlier for earlier, later in pairwise(attempts)]
         assert pauses[:5] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8], abs=0.011)
-        assert max(pauses) <= LONGEST_PAUSE_S + 0.011
+        assert max(pauses) <= PAUSES_S.longest + 0.011
         await scene.answer(2)
 
     run(scenario)
@@ -230,7 +230,7 @@ def test_after_an_answer_pauses_begin_anew() -> None:
         scene.brokers.down = {1}
         for _ in range(5):
             await scene.error()
-            await trio.sleep(LONGEST_PAUSE_S)
+            await trio.sleep(PAUSES_S.longest)
         scene.brokers.down = set()
         await scene.answer()
         await scene.connections.peers[0].aclose()

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 from kwire_protocol.errors import ErrorCode
 
-from kwire.coordinators.backoff import FIRST_PAUSE_MS, LONGEST_PAUSE_MS
+from kwire.coordinators.deadlines import PAUSES_MS
 from kwire.names.topic_names import TRANSACTION_STATE
 from kwire.replicas.partition import Partition
 from kwire.tests.asking import clients
@@ -34,7 +34,7 @@ MAX_TIMEOUT_MS = 900_000
 """What transaction.max.timeout.ms is by default."""
 FLUSHED = {**SETTINGS, "log.flush.interval.messages": "1"}
 
-SETTLING_MS = (MAX_TIMEOUT_MS + 1, LONGEST_PAUSE_MS)
+SETTLING_MS = (MAX_TIMEOUT_MS + 1, PAUSES_MS.longest)
 """After these all time-outs are over, and all markers are in."""
 
 
@@ -66,7 +66,7 @@ class TransactionTrace(BrokerTrace):
             with self.asking(work.end):
                 error, _ = clients.init(self.asked, transactional_id)
             assert error is ErrorCode.CONCURRENT_TRANSACTIONS, error.name
-            self._advance(FIRST_PAUSE_MS)
+            self._advance(PAUSES_MS.first)
         with self.asking(Event(self._now)):
             error, identity = clients.init(self.asked, transactional_id)
         assert error is ErrorCode.NONE, error.name
@@ -208,7 +208,7 @@ class Producer:
             )
         assert error is ErrorCode.NONE, error.name
         if clients.describe(self.trace.asked, self.transactional_id).transaction_state.startswith("Prepare"):
-            self.trace._advance(LONGEST_PAUSE_MS)  # a client would come again
+            self.trace._advance(PAUSES_MS.longest)  # a client would come again
         if following != self.identity:
             self.sequences.clear()
         self.identity = following

@@ -41,6 +41,24 @@ def fetch_of(fetcher: Fetcher, now_ms: int = 0) -> FetchRequest:
     return request
 
 
+def test_the_pauses_after_an_election_grow_up_to_the_back_off() -> None:
+    fetcher = following(ListedLog())
+    pauses_ms: list[float] = []
+    now_ms = 0
+    for _ in range(9):
+        fetch_of(fetcher, now_ms)
+        fetcher.received(response(PartitionData(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)), now_ms)
+        pauses_ms.append(fetcher.next_pause_ends_ms() - now_ms)
+        now_ms += int(pauses_ms[-1])
+        fetcher.end_pauses(now_ms)
+    assert pauses_ms == [5, 10, 20, 40, 80, 160, 320, 640, SETTINGS.backoff_ms]
+    fetch_of(fetcher, now_ms)
+    fetcher.received(response(records(batch(0))), now_ms)
+    fetch_of(fetcher, now_ms)
+    fetcher.received(response(PartitionData(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)), now_ms)
+    assert fetcher.next_pause_ends_ms() == now_ms + 5
+
+
 def test_the_first_request_names_all_and_the_next_ones_what_changed() -> None:
     log = ListedLog()
     fetcher = following(log)

@@ -12,7 +12,7 @@ from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.config.server import load_config
-from kwire.coordinators.backoff import LONGEST_PAUSE_MS
+from kwire.coordinators.deadlines import PAUSES_MS
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
@@ -88,7 +88,7 @@ def test_a_transaction_is_complete_when_its_marker_is_on_the_medium_and_it_is_wr
     scene = Scene()
     for _ in range(3):
         assert (scene.state, scene.partition.log_end_offset) == ("PrepareCommit", 2)
-        scene.wait(LONGEST_PAUSE_MS)
+        scene.wait(PAUSES_MS.longest)
     flush(scene.partition)
     assert (scene.state, scene.partition.log_end_offset) == ("CompleteCommit", 2)
 
@@ -101,10 +101,10 @@ def test_markers_that_cannot_be_written_are_said_to_be_so_once(caplog: pytest.Lo
     end = EndTxnRequest("id", *scene.next_producer, committed=True)
     assert at_once(scene.broker.transactions.end(end, transaction_version=2)).error_code == 0
     for _ in range(5):
-        scene.wait(LONGEST_PAUSE_MS)
+        scene.wait(PAUSES_MS.longest)
     assert scene.state == "PrepareCommit"
     scene.partition.role = role
-    scene.wait(LONGEST_PAUSE_MS)
+    scene.wait(PAUSES_MS.longest)
     flush(scene.partition)
     assert scene.state == "CompleteCommit"
     said = [record.getMessage() for record in caplog.records]

@@ -18,7 +18,7 @@ from kwire_protocol.wire import Reader, Writer
 from kwire.coordinators.internal_topic import LoggedRecord
 from kwire.groups.config import GroupConfig, StreamsGroupSettings, WarmupSettings
 from kwire.groups.shard import GroupShard
-from kwire.groups.streams.descriptions import FIRST_BACKOFF_MS, MAX_DESCRIPTION_BYTES
+from kwire.groups.streams.descriptions import MAX_DESCRIPTION_BYTES, PAUSES_MS
 from kwire.groups.streams.group import StreamsGroup
 from kwire.groups.streams.member import NOTHING, CurrentTasks, MemberState
 from kwire.groups.streams.tasks import task_ids_of
@@ -262,7 +262,7 @@ class StreamsLives(RuleBasedStateMachine):
             assert self.described is None
             assert not self.is_refused
             assert self.driver.now_ms >= self.ask_after_ms
-            self.ask_after_ms = self.driver.now_ms + FIRST_BACKOFF_MS
+            self.ask_after_ms = self.driver.now_ms + PAUSES_MS.first
 
     @rule(name=names, source=st.sampled_from(["t", "t2"]), is_large=st.sampled_from([False] * 3 + [True]))
     def a_client_describes_its_topology(self, name: str, source: str, is_large: bool) -> None:

@@ -212,16 +212,16 @@ def test_an_append_that_fails_is_repeated_with_growing_pauses() -> None:
         assert await member.ack((0, 0, REJECT)) == E.NONE
         await scene.settled()
         (led,) = scene.group.broker.sharing._led.values()
-        assert led.copy_pause_ms == 1_000
+        assert led.failed_copies == 1
         await trio.sleep(1.5)
-        assert led.copy_pause_ms == 2_000
+        assert led.failed_copies == 2
         assert (await scene.settled()).batches == (StateBatch(0, 0, ARCHIVING, 1),)
         scene.lead(True)
         assert scene.letters() == []
         await trio.sleep(2)
         await scene.settled()
         assert [letter.value for letter in scene.letters()] == [b"a"]
-        assert led.copy_pause_ms == 0
+        assert led.failed_copies == 0
 
     story_of(story)
 
