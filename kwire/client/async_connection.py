@@ -1,6 +1,6 @@
 """One broker over one connection, for trio tasks. Many tasks may call it at the same time.
 
-    async with await AsyncBrokerConnection.open(("127.0.0.1", 9092), timeout_s=5) as connection:
+    async with await AsyncBrokerConnection.open(("127.0.0.1", 9092), timeout_s=5, connect=connect) as connection:
         response = await connection.ask(MetadataRequest())
 
 Callers may rely on this:
@@ -25,73 +25,42 @@ broker that hangs up is noticed only by the next `ask`.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import trio
 from kwire_protocol.conversation import Reply, Ticket
 from kwire_protocol.messages import APIS
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
-from kwire_protocol.wire import ApiMessage
+from kwire_protocol.wire import ApiMessage, Buffer, ProtocolError
 
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker
 from kwire.client.exchange import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, MAX_REPLY_BYTES, Exchange, hung_up
 from kwire.client.login import LEAST_HANDSHAKE_VERSION, RENEWED_AFTER, Login, LoginFailed, NewExchange
-from kwire.client.security import ClientSecurity
-from kwire.client.transport import Address, NewContext, TlsFailed, tls_failure
+from kwire.client.transport import Address
 from kwire.security.tls.settings import TlsError
 
-AsyncConnect = Callable[[Address], Awaitable[trio.abc.Stream]]
-"""Address to a stream that is ready for Kafka's requests. Raises OSError or a ClientError."""
+
+class Stream(Protocol):
+    """The methods of a connection that this module uses. They raise OSError, or an error of trio's streams."""
+
+    async def send_all(self, data: Buffer, /) -> None: ...
+
+    async def receive_into(self, room: memoryview, /) -> int:
+        """Returns the number of bytes received; 0 if the peer has closed the connection."""
+        ...
+
+    def close(self) -> None:
+        """Closes at once. Pending calls raise."""
+
+
+AsyncConnect = Callable[[Address], Awaitable[Stream]]
+"""Address to a stream that is ready for Kafka's requests. Raises what `kwire.client.transport.Connect` raises."""
 
 _LEAST_VERSIONS: Final = {SaslHandshakeRequest.api_key: LEAST_HANDSHAKE_VERSION}
-_COPIED_BYTES: Final = 64 * 1024  # received at once from a stream that cannot receive into a buffer
-
-
-async def connect_plain_text(address: Address) -> trio.abc.Stream:
-    """Returns a TCP connection that sends data at once (TCP_NODELAY)."""
-    try:
-        return await trio.open_tcp_stream(*address)
-    except OSError as error:
-        # This error is for all addresses of the host. Its cause is the error of the last address, with a long message.
-        cause = error.__cause__
-        if isinstance(cause, BaseExceptionGroup):
-            cause = cause.exceptions[-1]
-        if isinstance(cause, OSError) and cause.errno is not None:
-            raise OSError(cause.errno, os.strerror(cause.errno)) from None
-        raise
-
-
-def connect_tls(new_context: NewContext) -> AsyncConnect:
-    """An `AsyncConnect` over TLS."""
-
-    async def connect(address: Address) -> trio.abc.Stream:
-        try:
-            context = new_context()
-        except TlsError as error:
-            raise TlsFailed(str(error)) from None
-        stream = await connect_plain_text(address)
-        encrypted = trio.SSLStream(stream, context, server_hostname=address[0], https_compatible=True)
-        try:
-            await encrypted.do_handshake()
-        except trio.BrokenResourceError as error:
-            await trio.aclose_forcefully(stream)
-            raise tls_failure(address, error.__cause__ if isinstance(error.__cause__, OSError) else hung_up()) from None
-        except BaseException:
-            await trio.aclose_forcefully(stream)
-            raise
-        return encrypted
-
-    return connect
-
-
-def connect_with(security: ClientSecurity) -> AsyncConnect:
-    """Returns for trio tasks what `ClientSecurity.connect` returns for threads."""
-    return connect_plain_text if security.new_context is None else connect_tls(security.new_context)
 
 
 class AsyncBrokerConnection:
@@ -101,7 +70,7 @@ class AsyncBrokerConnection:
     """
 
     def __init__(
-        self, stream: trio.abc.Stream, exchange: Exchange, timeout_s: float, new_exchange: NewExchange | None = None
+        self, stream: Stream, exchange: Exchange, timeout_s: float, new_exchange: NewExchange | None = None
     ) -> None:
         """See `open`."""
         self.name = exchange.name
@@ -126,7 +95,7 @@ class AsyncBrokerConnection:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         *,
         client_id: str = DEFAULT_CLIENT_ID,
-        connect: AsyncConnect = connect_plain_text,
+        connect: AsyncConnect,
         new_exchange: NewExchange | None = None,
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> Self:
@@ -139,7 +108,7 @@ class AsyncBrokerConnection:
         with trio.move_on_after(timeout_s):
             try:
                 stream = await connect(address)
-            except OSError as error:
+            except (OSError, ProtocolError, TlsError) as error:
                 raise exchange.unreached(error) from None
             connection = cls(stream, exchange, timeout_s, new_exchange)
             failure = exchange.unanswered(APIS[ApiVersionsRequest.api_key].name, TimeoutError())
@@ -148,7 +117,7 @@ class AsyncBrokerConnection:
                 if new_exchange is not None:
                     await connection._log_in(new_exchange)
             except BaseException:
-                await connection.aclose()
+                connection.close()
                 raise
             return connection
         raise failure
@@ -159,11 +128,11 @@ class AsyncBrokerConnection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.aclose()
+        self.close()
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Closes the connection at once. Pending calls raise."""
-        await self._end(self._exchange.closed())
+        self._end(self._exchange.closed())
 
     @property
     def is_closed(self) -> bool:
@@ -194,10 +163,10 @@ class AsyncBrokerConnection:
                 ticket = await self._send(request, version)
                 return await self._answer(ticket) if ticket.is_answered else None
             except (ConnectionFailed, LoginFailed, NotABroker) as failure:
-                await self._end(failure)
+                self._end(failure)
                 raise
         too_late = self._exchange.unanswered(APIS[request.api_key].name, TimeoutError())
-        await self._end(too_late)
+        self._end(too_late)
         raise too_late
 
     async def _learn_versions(self) -> None:
@@ -233,7 +202,7 @@ class AsyncBrokerConnection:
                 await self._flush(ticket.name)
             except BaseException as error:  # a part of it may have been sent
                 cancelled = ConnectionFailed(f"a request to {self.name} was cancelled half way")
-                await self._end(error if isinstance(error, ClientError) else cancelled)
+                self._end(error if isinstance(error, ClientError) else cancelled)
                 raise
         return ticket
 
@@ -263,7 +232,7 @@ class AsyncBrokerConnection:
     async def _receive_some(self, name: str) -> None:
         room = self._conversation.writable()
         with self._errors(name):
-            self._exchange.received(await _receive_into(self._stream, room))
+            self._exchange.received(await self._stream.receive_into(room))
 
     async def _flush(self, name: str) -> None:
         with self._errors(name):
@@ -282,15 +251,6 @@ class AsyncBrokerConnection:
                 reason = hung_up()
             raise self._exchange.unanswered(name, reason) from None
 
-    async def _end(self, failure: ClientError) -> None:
+    def _end(self, failure: ClientError) -> None:
         if self._exchange.end(failure):
-            await trio.aclose_forcefully(self._stream)
-
-
-async def _receive_into(stream: trio.abc.Stream, room: memoryview) -> int:
-    """Returns the number of bytes received; 0 if the peer has closed the connection."""
-    if isinstance(stream, trio.SocketStream):  # without a copy: a large Fetch costs half
-        return await stream.socket.recv_into(room)
-    data = await stream.receive_some(min(len(room), _COPIED_BYTES))
-    room[: len(data)] = data
-    return len(data)
+            self._stream.close()

@@ -13,13 +13,14 @@ from typing import Any, Self
 
 from kwire_protocol.conversation import Reply, Ticket
 from kwire_protocol.messages import APIS
-from kwire_protocol.wire import ApiMessage
+from kwire_protocol.wire import ApiMessage, ProtocolError
 
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker
 from kwire.client.exchange import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, MAX_REPLY_BYTES, Exchange
 from kwire.client.login import LEAST_HANDSHAKE_VERSION, RENEWED_AFTER, Login, NewExchange
 from kwire.client.transport import Address, Connect, Transport, connect_plain_text
 from kwire.client.waiting import Clock, SystemClock
+from kwire.security.tls.settings import TlsError
 
 
 class BrokerConnection:
@@ -54,7 +55,7 @@ class BrokerConnection:
         """The time at which the client has to re-authenticate."""
         try:
             self._transport: Transport = connect(address, timeout_s)
-        except OSError as error:
+        except (OSError, ProtocolError, TlsError) as error:
             raise self._exchange.unreached(error) from None
         self._learn_versions()
         if new_exchange is not None:

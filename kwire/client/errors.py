@@ -31,6 +31,12 @@ class ConnectionFailed(ClientError):
     may_pass = True
 
 
+class TlsFailed(ConnectionFailed):
+    """The two sides could not agree on TLS, or one does not trust the other."""
+
+    may_pass = False
+
+
 class NoBrokerReached(ConnectionFailed):
     """No bootstrap address answers."""
 

@@ -11,8 +11,9 @@ from kwire_protocol.conversation import DEFAULT_MAX_REPLY_BYTES, Conversation, N
 from kwire_protocol.wire import ApiMessage, Buffer, ProtocolError
 
 import kwire
-from kwire.client.errors import ClientError, ConnectionFailed, NotABroker, VersionNotServed
+from kwire.client.errors import ClientError, ConnectionFailed, NotABroker, TlsFailed, VersionNotServed
 from kwire.client.transport import Address
+from kwire.security.tls.settings import TlsError
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 DEFAULT_CLIENT_ID: Final = "kwire"
@@ -81,11 +82,18 @@ class Exchange:
         except ProtocolError as error:
             raise NotABroker(f"what answers at {self.name} is no Kafka broker in plain text: {error}") from None
 
-    def unreached(self, error: OSError) -> ConnectionFailed:
-        return ConnectionFailed(f"cannot reach {self.name}: {_reason(error)}")
+    def unreached(self, error: OSError | ProtocolError | TlsError) -> ConnectionFailed:
+        """Returns the error to raise for one of a `Connect`."""
+        match error:
+            case OSError():
+                return ConnectionFailed(f"cannot reach {self.name}: {reason_of(error)}")
+            case ProtocolError():
+                return TlsFailed(f"no TLS with {self.name}: {error}")
+            case _:
+                return TlsFailed(str(error))
 
     def unanswered(self, api: str, error: OSError) -> ConnectionFailed:
-        return ConnectionFailed(f"the broker at {self.name} did not answer {api}: {_reason(error)}")
+        return ConnectionFailed(f"the broker at {self.name} did not answer {api}: {reason_of(error)}")
 
     def closed(self) -> ConnectionFailed:
         return ConnectionFailed(f"the connection to {self.name} is closed")
@@ -96,5 +104,5 @@ def hung_up() -> ConnectionResetError:
     return ConnectionResetError(0, "it closed the connection")
 
 
-def _reason(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
     return "it timed out" if isinstance(error, TimeoutError) else error.strerror or str(error)

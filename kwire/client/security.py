@@ -21,7 +21,7 @@ class ClientSecurity:
 
     @property
     def connect(self) -> Connect:
-        """The `Connect` of threads. `kwire.client.async_connection.connect_with` is the same for tasks of trio."""
+        """The `Connect` of threads. `kwire.peers.connecting.connect_with` is the same for tasks of trio."""
         return connect_plain_text if self.new_context is None else connect_tls(self.new_context)
 
 

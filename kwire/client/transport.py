@@ -6,10 +6,9 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from kwire_protocol.wire import Buffer
+from kwire_protocol.wire import Buffer, ProtocolError
 
-from kwire.client.errors import ConnectionFailed, InvalidAddress
-from kwire.security.tls.settings import TlsError
+from kwire.client.errors import InvalidAddress
 
 if TYPE_CHECKING:
     import ssl
@@ -33,8 +32,10 @@ class Transport(Protocol):
 
 
 Connect = Callable[[Address, float], Transport]
-"""Connects to an address within the timeout in seconds. Returns a connection that is ready for Kafka's requests. Raises
-OSError or a ClientError."""
+"""Connects to an address within the timeout in seconds. Returns a connection that is ready for Kafka's requests.
+
+Raises OSError, ProtocolError (no TLS with the broker), TlsError (the settings cannot be used).
+"""
 
 
 def connect_plain_text(address: Address, timeout_s: float) -> socket.socket:
@@ -48,45 +49,25 @@ NewContext = Callable[[], "ssl.SSLContext"]
 """Returns the context of a connection, with the trusted authorities. A new one each time, because files may change."""
 
 
-class TlsFailed(ConnectionFailed):
-    """The two sides could not agree on TLS, or one does not trust the other."""
-
-    may_pass = False
-
-
 def connect_tls(new_context: NewContext) -> Connect:
     """A `Connect` over TLS."""
 
     def connect(address: Address, timeout_s: float) -> Transport:
-        try:
-            context = new_context()
-        except TlsError as error:
-            raise TlsFailed(str(error)) from None
+        # Here, so that a client in plain text does not load TLS.
+        import ssl
+
+        from kwire.security.tls.failures import why_tls_failed
+
+        context = new_context()
         sock = connect_plain_text(address, timeout_s)
         try:
             return context.wrap_socket(sock, server_hostname=address[0])
-        except OSError as error:
-            raise tls_failure(address, error) from None
+        except ssl.SSLError as error:
+            raise ProtocolError(why_tls_failed(error, server_side=False)) from None
         finally:
             sock.close()  # does nothing if the TLS socket has taken it over
 
     return connect
-
-
-def tls_failure(address: Address, error: OSError) -> OSError | TlsFailed:
-    """Returns the error to raise for a failed handshake: TlsFailed, or `error` itself if the connection failed."""
-    import ssl
-
-    where = f"{address[0]}:{address[1]}"
-    match error:
-        case ssl.SSLCertVerificationError():
-            return TlsFailed(f"the certificate of {where} is not trusted: {error.verify_message.rstrip('.')}")
-        case ssl.SSLError(reason="WRONG_VERSION_NUMBER" | "HTTP_REQUEST" | "RECORD_LAYER_FAILURE"):
-            return TlsFailed(f"{where} does not speak TLS: its listener is in plain text, or it is another server")
-        case ssl.SSLError():
-            return TlsFailed(f"no TLS with {where}: {(error.reason or str(error)).replace('_', ' ').lower()}")
-        case _:
-            return error
 
 
 def parse_addresses(text: str) -> list[Address]:

@@ -25,7 +25,7 @@ from kwire.security.sasl.exchange import SaslSession
 
 if TYPE_CHECKING:
     from kwire.network.sasl_mechanisms import SaslListener
-    from kwire.security.tls.listener import TlsListener
+    from kwire.network.tls_listener import TlsListener
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def _sasl_listener(node: Node, listener_name: str, secret: bytes) -> SaslListene
 def _tls_listener(node: Node, listener: Listener) -> TlsListener:
     # Imported here, so that a broker without TLS does not load its modules.
     from kwire.config.tls import tls_settings_of_listener
-    from kwire.security.tls.listener import TlsListener
+    from kwire.network.tls_listener import TlsListener
     from kwire.security.tls.settings import TlsError
 
     settings = tls_settings_of_listener(node.metadata.configs.effective, listener)

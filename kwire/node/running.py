@@ -32,8 +32,9 @@ from kwire.config.server import ServerConfig
 from kwire.network.listener_security import securities_of
 from kwire.network.server import BoundListener, Server, bind, listen
 from kwire.node.broker import Broker
+from kwire.peers.connecting import Connect, connect_with
 from kwire.peers.peers import endpoint_of, peer_security
-from kwire.replication.connection import Connect, FetcherEnvironment, connect_with
+from kwire.replication.connection import FetcherEnvironment
 from kwire.replication.followers import ReplicaFollowers
 from kwire.runtime import workers
 from kwire.runtime.address_lookup import AddressLookup

@@ -1,1 +1,4 @@
-"""Requests to the other brokers: connections (`peers.py`), and requests that are sent in groups (`sending.py`)."""
+"""Requests to the other brokers.
+
+`connecting.py` connects, for replicas too. `peers.py` keeps connections, and `sending.py` sends requests in groups.
+"""

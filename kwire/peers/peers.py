@@ -25,7 +25,7 @@ from kwire_protocol.wire import ApiMessage, UnsupportedField
 from outcome import Error, Outcome, Value
 
 from kwire.backoff import Backoff
-from kwire.client.async_connection import AsyncBrokerConnection, AsyncConnect, connect_plain_text, connect_with
+from kwire.client.async_connection import AsyncBrokerConnection, AsyncConnect
 from kwire.client.errors import ClientError, ConnectionFailed, VersionNotServed
 from kwire.client.login import NewExchange
 from kwire.client.security import PLAIN_TEXT, ClientSecurity
@@ -33,6 +33,7 @@ from kwire.client.transport import Address
 from kwire.config.server import ServerConfig
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.metadata.service import MetadataService
+from kwire.peers.connecting import connect_with, over_streams
 from kwire.runtime.clock import secret_of
 from kwire.runtime.futures import Future
 from kwire.runtime.loop import Loop
@@ -93,7 +94,7 @@ def peers_of(metadata: MetadataService, loop: Loop, purpose: str) -> Peers:
         loop,
         lambda: metadata.config.connections_max_idle_ms,
         f"broker-{metadata.config.node_id}-{purpose}",
-        connect_with(security),
+        over_streams(connect_with(security)),
         security.new_exchange,
     )
     metadata.watch(peers.follow)
@@ -150,7 +151,7 @@ class Peers:
     """connections.max.idle.ms; negative for no limit."""
     client_id: str
     """The name of this broker in the log lines of the others."""
-    connect: AsyncConnect = connect_plain_text
+    connect: AsyncConnect
     new_exchange: NewExchange | None = None
     """Begins the authentication that the other brokers require."""
     _peers: dict[int, _Peer] = attrs.field(factory=dict)
@@ -261,7 +262,7 @@ class Peers:
             raise
         opened = _Open(connection, address)
         if self.loop.host is None or self.find(peer.node_id) != address:
-            await connection.aclose()
+            connection.close()
             raise ConnectionFailed(f"node {peer.node_id} is no longer at {connection.name}")
         self.loop.host.start_soon(partial(self._keep, peer, opened))
         return opened
@@ -281,4 +282,4 @@ class Peers:
         finally:
             if peer.open is opened:
                 peer.open = None
-            await opened.connection.aclose()
+            opened.connection.close()

@@ -22,9 +22,10 @@ from kwire_protocol.messages.fetch import FetchRequest
 from kwire_protocol.messages.list_offsets import ListOffsetsRequest
 from kwire_protocol.wire import ApiMessage, ProtocolError
 
+from kwire.client.exchange import reason_of
 from kwire.client.login import LEAST_HANDSHAKE_VERSION, RENEWED_AFTER, Login, LoginFailed, NewExchange
-from kwire.client.security import ClientSecurity
-from kwire.client.transport import NewContext
+from kwire.client.transport import Address
+from kwire.peers.connecting import Connect
 from kwire.replication.fetching import (
     LEAST_FETCH_VERSION,
     LEAST_LIST_OFFSETS_VERSION,
@@ -32,15 +33,13 @@ from kwire.replication.fetching import (
     Fetcher,
 )
 from kwire.runtime.poll import READ, WRITE
-from kwire.runtime.transport import PlainTransport, Transport
+from kwire.runtime.transport import Transport
 from kwire.security.tls.settings import TlsError
 
 log = logging.getLogger(__name__)
 
 REPLY_OVERHEAD_BYTES = 64 * 1024 * 1024
 """A reply may be larger than replica.fetch.response.max.bytes by its first batch, and by what is not records."""
-
-Address = tuple[str, int]
 
 
 class Sockets(Protocol):
@@ -57,52 +56,6 @@ class Sockets(Protocol):
     def start_timer(self, timer: Any, deadline: float, /) -> None: ...
 
 
-Connect = Callable[[Address], Awaitable[Transport]]
-"""Address to a transport that is ready for requests. Raises OSError, ProtocolError (no TLS with the leader), TlsError
-(the settings cannot be used)."""
-
-
-async def connect_plain_text(address: Address) -> Transport:
-    return PlainTransport(await _connected(address))
-
-
-def connect_tls(new_context: NewContext) -> Connect:
-    """A `Connect` over TLS."""
-
-    async def connect(address: Address) -> Transport:
-        from kwire.security.tls.transport import TlsTransport
-
-        context = new_context()
-        transport = TlsTransport(await _connected(address), context, server_side=False, server_hostname=address[0])
-        try:
-            assert transport.handshake is not None
-            while waits_for := transport.handshake():
-                if waits_for == WRITE:
-                    await trio.lowlevel.wait_writable(transport.sock)
-                else:
-                    await trio.lowlevel.wait_readable(transport.sock)
-        except BaseException:
-            transport.close()
-            raise
-        return transport
-
-    return connect
-
-
-def connect_with(security: ClientSecurity) -> Connect:
-    """Returns the counterpart of `ClientSecurity.connect`, which is for threads."""
-    return connect_plain_text if security.new_context is None else connect_tls(security.new_context)
-
-
-async def _connected(address: Address) -> socket.socket:
-    """Returns a connected socket that does not block, and sends at once."""
-    stream = await trio.open_tcp_stream(*address)
-    sock = socket.socket(fileno=stream.socket.detach())
-    sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
 @attrs.frozen
 class FetcherEnvironment:
     """The environment of all connections of a broker. `new_timer` makes a timer for `sockets` from its callback."""
@@ -117,7 +70,7 @@ class FetcherEnvironment:
     timeout_ms: Callable[[], int]
     """replica.socket.timeout.ms, for connecting and for each request."""
     client_id: str
-    connect: Connect = connect_plain_text
+    connect: Connect
     new_exchange: NewExchange | None = None
     """Begins the authentication that leaders require."""
 
@@ -191,7 +144,9 @@ class LeaderConnection:
                     else:
                         transport.close()
                     return
-        except (OSError, ProtocolError, TlsError) as error:
+        except OSError as error:
+            failure = reason_of(error)
+        except (ProtocolError, TlsError) as error:
             failure = str(error)
         finally:
             self._is_connecting = False

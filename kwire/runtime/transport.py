@@ -4,7 +4,7 @@ A transport never waits, and behaves like a non-blocking socket: `recv_into` and
 waiting, and another OSError when the peer is lost. So the plain transport has the socket's own methods, without a
 wrapper.
 
-A transport that encrypts (`kwire.security.tls.transport`) observes these rules:
+A transport that encrypts (`kwire.runtime.tls_transport`) observes these rules:
 
 * Before anything else the connection calls its `handshake`, until that needs nothing more. After it, a receive waits
   only for input, and a send only for room.

@@ -5,9 +5,9 @@ The life of a login:
 1. `network/server.py` accepts a socket, within the limits of `quotas/connections.py`. The listener's `ListenerSecurity`
    (`network/listener_security.py`) makes the transport, and with SASL a `SaslSession`. A PLAINTEXT listener has no such
    object, and loads none of this.
-2. With TLS the connection is SHAKING (`network/states.py`) until `TlsTransport.handshake` is done (`tls/transport.py`).
-   `tls/principals.py` makes the principal of a client's certificate by the mapping rules. A timer closes the connection
-   if TLS and SASL take longer than kwire.authentication.timeout.ms.
+2. With TLS the connection is SHAKING (`network/states.py`) until `TlsTransport.handshake` is done
+   (`runtime/tls_transport.py`). `tls/principals.py` makes the principal of a client's certificate by the mapping rules.
+   A timer closes the connection if TLS and SASL take longer than kwire.authentication.timeout.ms.
 3. With SASL `Unauthenticated` (`network/authentication.py`) decodes the requests of a peer before its login: another,
    smaller table of APIs, and small frames. So requests after the login cost nothing more.
 4. `handlers/sasl_handshake.py` begins an exchange of the mechanism that the client names.

@@ -36,6 +36,7 @@ from kwire.names.topic_names import internal_replication_factors
 from kwire.network.server import BoundListener
 from kwire.node.broker import Broker as RunningBroker
 from kwire.node.running import Body, close_broker, open_broker, serve
+from kwire.peers.connecting import over_streams
 from kwire.runtime.clock import Clock, SystemClock
 from kwire.runtime.loop import Loop
 from kwire.testing.broker import STOP_TIMEOUT_S, Broker
@@ -128,7 +129,7 @@ class ClusterNode(Broker):
         broker = open_broker(config, disk, SystemClock(), listeners, self._join_cluster)
         if self.network is not None:
             for peers in broker.all_peers:
-                peers.connect = partial(self.network.connect_to_peer, config.node_id)
+                peers.connect = over_streams(partial(self.network.connect, config.node_id))
         return broker
 
     def _join_cluster(self, config: ServerConfig, clock: Clock, loop: Loop) -> DeafNode:
@@ -153,7 +154,7 @@ class ClusterNode(Broker):
                 close_broker(broker)
 
         network = self.network or Network(lambda _: None)
-        connect = partial(network.connect_to_leader, broker.config.node_id)
+        connect = partial(network.connect, broker.config.node_id)
         serve(broker, listeners, beside=beside, close=close, connect=connect, metrics=metrics)
 
 

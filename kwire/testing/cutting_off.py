@@ -10,29 +10,26 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 import attrs
-import trio
 from kwire_storage.disk.files import DiskLock
 from kwire_storage.errors import StorageError
 
-from kwire.client import async_connection
+from kwire.client.transport import Address
 from kwire.cluster.local.lives import live
 from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.cluster.local.node import LocalNode
 from kwire.cluster.membership import NO_CONTROLLER
-from kwire.replication import connection
+from kwire.peers.connecting import connect
 from kwire.runtime import workers
 from kwire.runtime.futures import drive
 from kwire.runtime.transport import Transport
 
 T = TypeVar("T")
-S = TypeVar("S", Transport, trio.abc.Stream)
-Address = tuple[str, int]
 
 
 @attrs.define(eq=False)
@@ -41,9 +38,7 @@ class Network:
 
     node_at: Callable[[Address], int | None]
     _cut_off: set[int] = attrs.field(factory=set)
-    _open: WeakKeyDictionary[socket.socket | trio.socket.SocketType, tuple[int, int | None]] = attrs.field(
-        factory=WeakKeyDictionary
-    )
+    _open: WeakKeyDictionary[socket.socket, tuple[int, int | None]] = attrs.field(factory=WeakKeyDictionary)
     """The nodes at both ends of each connection."""
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
@@ -63,30 +58,16 @@ class Network:
     def is_cut_off(self, node_id: int) -> bool:
         return node_id in self._cut_off
 
-    async def connect_to_leader(self, node_id: int, address: Address) -> Transport:
-        """A `kwire.replication.connection.Connect` of that node."""
-        return await self._connected(node_id, address, connection.connect_plain_text(address))
-
-    async def connect_to_peer(self, node_id: int, address: Address) -> trio.abc.Stream:
-        """A `kwire.client.async_connection.AsyncConnect` of that node."""
-        return await self._connected(node_id, address, async_connection.connect_plain_text(address))
-
-    async def _connected(self, node_id: int, address: Address, connecting: Awaitable[S]) -> S:
-        made = await connecting
+    async def connect(self, node_id: int, address: Address) -> Transport:
+        """A `kwire.peers.connecting.Connect` of that node."""
+        transport = await connect(address)
         ends = node_id, self.node_at(address)
         with self._lock:
             if self._cut_off.isdisjoint(ends):
-                self._open[_socket_of(made)] = ends
-                return made
-        _socket_of(made).close()
+                self._open[transport.sock] = ends
+                return transport
+        transport.close()
         raise OSError(errno.EHOSTUNREACH, "the test has cut off one of the brokers")
-
-
-def _socket_of(it: Transport | trio.abc.Stream) -> socket.socket | trio.socket.SocketType:
-    if isinstance(it, trio.abc.Stream):
-        assert isinstance(it, trio.SocketStream)
-        return it.socket
-    return it.sock
 
 
 @attrs.define(eq=False)

@@ -10,7 +10,6 @@ first end of a session is the end of this object: all operations raise SessionEn
 from __future__ import annotations
 
 import logging
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from kwire.client.transport import connect_plain_text
 from kwire.cluster.zookeeper.keeper import (
     AccessRefusedError,
     BadVersionError,
@@ -307,13 +307,11 @@ def _connect_with_tls(
         context = _tls_context(config)
     except ZooKeeperError as error:
         raise OSError(str(error)) from error
-    connection = socket.create_connection(address, timeout)
+    connection = connect_plain_text(address, timeout)
     try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return context.wrap_socket(connection, server_hostname=hostname)
-    except BaseException:
-        connection.close()
-        raise
+    finally:
+        connection.close()  # does nothing if the TLS socket has taken it over
 
 
 def _tls_context(config: ZooKeeperConfig) -> ssl.SSLContext:

@@ -1,1 +1,1 @@
-"""TLS: keys and certificates, the contexts made of them, and the transport of a connection."""
+"""TLS: keys and certificates, the contexts made of them, and the reasons for failed handshakes."""

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from kwire_protocol.wire import Buffer
 from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair
 
 from kwire.client.async_connection import AsyncBrokerConnection
@@ -17,6 +18,25 @@ from kwire.client.transport import Address
 from kwire.tests.client.fakes import FakeBrokers, FakeTransport
 
 TIMEOUT_S = 5.0
+
+
+@attrs.frozen(eq=False)
+class ReceivingInto:
+    """A stream of trio's tests, as `kwire.client.async_connection.Stream`."""
+
+    stream: trio.StapledStream[Any, Any]
+
+    async def send_all(self, data: Buffer) -> None:
+        await self.stream.send_all(data)
+
+    async def receive_into(self, room: memoryview) -> int:
+        data = await self.stream.receive_some(len(room))
+        room[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self.stream.send_stream.close()
+        self.stream.receive_stream.close()
 
 
 @attrs.define(eq=False)
@@ -40,12 +60,12 @@ class AsyncScene:
     peers: list[trio.abc.Stream] = attrs.field(factory=list)
     """The broker's ends of what was connected."""
 
-    async def connect(self, address: Address) -> trio.abc.Stream:
+    async def connect(self, address: Address) -> ReceivingInto:
         transport = self.brokers.connect(address, TIMEOUT_S)
         ours, theirs = lockstep_stream_pair() if self.lockstep else memory_stream_pair()
         self.peers.append(theirs)
         self.nursery.start_soon(self._serve, transport, theirs)
-        return ours
+        return ReceivingInto(ours)
 
     async def open(self) -> AsyncBrokerConnection:
         return await AsyncBrokerConnection.open(("node", 1), TIMEOUT_S, connect=self.connect)

@@ -19,7 +19,8 @@ from devtools.ports import free_port
 from kwire.client.async_connection import AsyncBrokerConnection
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker, VersionNotServed
 from kwire.client.transport import Address
-from kwire.tests.client.async_scene import TIMEOUT_S, AsyncScene, fails, takes, with_brokers
+from kwire.peers.connecting import connect, over_streams
+from kwire.tests.client.async_scene import TIMEOUT_S, AsyncScene, ReceivingInto, fails, takes, with_brokers
 from kwire.tests.client.fakes import FakeBrokers, in_turn
 from kwire.tests.server_in_trio import ServerInTrio, with_server
 from kwire.tests.simple_requests import fetch, produce
@@ -329,7 +330,7 @@ def test_closing_tells_those_who_wait(brokers: FakeBrokers) -> None:
             for number in range(3):
                 askers.start_soon(fail, connection, number)
             await wait_all_tasks_blocked()
-            await connection.aclose()
+            connection.close()
         await fail(connection, 4)
 
     with_brokers(brokers, scenario)
@@ -408,7 +409,8 @@ def test_garbage_is_an_error_or_waited_for_in_vain(brokers: FakeBrokers, seed: i
 def test_a_broker_that_is_not_there_cannot_be_reached() -> None:
     port = free_port()
     told = f"cannot reach 127.0.0.1:{port}: Connection refused"
-    trio.run(partial(fails, AsyncBrokerConnection.open, ("127.0.0.1", port), kind=ConnectionFailed, told=told))
+    opens = partial(AsyncBrokerConnection.open, ("127.0.0.1", port), connect=over_streams(connect))
+    trio.run(partial(fails, opens, kind=ConnectionFailed, told=told))
 
 
 @pytest.mark.parametrize(
@@ -416,13 +418,13 @@ def test_a_broker_that_is_not_there_cannot_be_reached() -> None:
 )
 def test_connecting_takes_no_longer_than_it_may(brokers: FakeBrokers, told: str, *, connects: bool) -> None:
     async def scenario(scene: AsyncScene) -> None:
-        async def connect(address: Address) -> trio.abc.Stream:
+        async def connect_or_hang(address: Address) -> ReceivingInto:
             if not connects:
                 await trio.sleep_forever()
             return await scene.connect(address)
 
         scene.delay = lambda: 100.0
-        opens = partial(AsyncBrokerConnection.open, ("node", 1), 3, connect=connect)
+        opens = partial(AsyncBrokerConnection.open, ("node", 1), 3, connect=connect_or_hang)
         with takes(3.0):
             await fails(opens, kind=ConnectionFailed, told=f"{told}: it timed out")
         if connects:
@@ -435,15 +437,16 @@ def test_connecting_takes_no_longer_than_it_may(brokers: FakeBrokers, told: str,
 # A kwire broker
 
 
-def address_of(server: ServerInTrio) -> Address:
-    return "127.0.0.1", server.server.listeners[0].port
+async def open_to(server: ServerInTrio) -> AsyncBrokerConnection:
+    address = "127.0.0.1", server.server.listeners[0].port
+    return await AsyncBrokerConnection.open(address, connect=over_streams(connect))
 
 
 def test_a_broker_answers_a_waiting_fetch_and_the_requests_behind_it() -> None:
     async def scenario(server: ServerInTrio) -> None:
         async with (
-            await AsyncBrokerConnection.open(address_of(server)) as consumer,
-            await AsyncBrokerConnection.open(address_of(server)) as producer,
+            await open_to(server) as consumer,
+            await open_to(server) as producer,
             trio.open_nursery() as nursery,
         ):
 
@@ -461,7 +464,7 @@ def test_a_broker_answers_a_waiting_fetch_and_the_requests_behind_it() -> None:
 
 def test_a_fetch_that_is_cancelled_leaves_the_connection_sound() -> None:
     async def scenario(server: ServerInTrio) -> None:
-        async with await AsyncBrokerConnection.open(address_of(server)) as connection:
+        async with await open_to(server) as connection:
             with takes(2.0):
                 with trio.move_on_after(0.5):
                     await connection.ask(fetch(0, max_wait_ms=2_000), at_most=12)
@@ -475,7 +478,7 @@ def test_large_answers_arrive_whole() -> None:
     values = [bytes([65 + number]) * 900_000 for number in range(4)]
 
     async def scenario(server: ServerInTrio) -> None:
-        async with await AsyncBrokerConnection.open(address_of(server)) as connection:
+        async with await open_to(server) as connection:
             for value in values:
                 await connection.ask(produce(value, acks=0), at_most=12)
             answer = await connection.ask(fetch(0, max_bytes=1 << 23), at_most=12)
@@ -487,12 +490,25 @@ def test_large_answers_arrive_whole() -> None:
 
 def test_a_server_that_stops_is_told() -> None:
     async def scenario(server: ServerInTrio) -> None:
-        connection = await AsyncBrokerConnection.open(address_of(server))
+        connection = await open_to(server)
         server.stop()
         with trio.CancelScope(shield=True):
             for held in [*server.server.connections]:
                 held.close()
             told = "did not answer Fetch: (it closed the connection|Connection reset by peer)"
             await fails(connection.ask, fetch(0), at_most=12, kind=ConnectionFailed, told=told)
+
+    with_server(scenario)
+
+
+def test_closing_ends_a_fetch_that_waits() -> None:
+    async def scenario(server: ServerInTrio) -> None:
+        connection = await open_to(server)
+        async with trio.open_nursery() as nursery:
+            asks = partial(connection.ask, fetch(0, max_wait_ms=20_000), at_most=12)
+            nursery.start_soon(partial(fails, asks, kind=ConnectionFailed, told="the connection to .* is closed"))
+            await wait_all_tasks_blocked()
+            with takes(0):
+                connection.close()
 
     with_server(scenario)

@@ -65,6 +65,7 @@ from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.logs import segment_writing
 from kwire.metadata.image import ConfigResourceType
 from kwire.node.broker import Broker
+from kwire.peers.connecting import connect
 from kwire.replicas.quotas import no_quota
 from kwire.replicas.roles import Follower, role_of
 from kwire.replication.connection import FetcherEnvironment
@@ -493,7 +494,7 @@ async def connections_to_a_leader(scene: Scene) -> int:
     topic = f"followed-{len(broker.metadata.image.topics)}"
     await scene.client.call(CreateTopicsRequest([CreatableTopic(topic, 6, 1)]), 7)
     around = FetcherEnvironment(
-        scene.server.server.processor, Timer, lambda _: None, lambda: 0, lambda _: None, lambda: 1000, "test"
+        scene.server.server.processor, Timer, lambda _: None, lambda: 0, lambda _: None, lambda: 1000, "test", connect
     )
     followers = ReplicaFollowers(broker.metadata, broker.partitions, broker.in_sync, no_quota(), around, lambda _: None)
     partitions = [broker.partitions.find(topic, index) for index in range(6)]

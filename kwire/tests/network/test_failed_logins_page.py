@@ -16,8 +16,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from devtools.places import REPOSITORY
 from kwire.network.listener_security import ListenerSecurity
+from kwire.runtime.tls_transport import TlsTransport
 from kwire.security.tls.contexts import client_context, server_context
-from kwire.security.tls.transport import TlsTransport
 from kwire.tests.network.sasl_scene import handshake, login, say, with_sasl_server
 from kwire.tests.security.tls.certificates import HOST, client_settings, server_settings
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server

@@ -15,10 +15,10 @@ from kwire_storage.disk.files import RealDisk
 from trio.testing import wait_all_tasks_blocked
 
 from kwire.network.listener_security import ListenerSecurity
+from kwire.runtime.tls_transport import TlsTransport
 from kwire.runtime.transport import PlainTransport
 from kwire.security.tls.contexts import server_context
 from kwire.security.tls.settings import TlsSettings
-from kwire.security.tls.transport import TlsTransport
 from kwire.tests.network.filling import MIB, fill
 from kwire.tests.network.tls_scene import CONTEXT, UNHURRIED, connect
 from kwire.tests.runtime.transport_scene import ASKED, REQUESTS, answers_through, produce_some

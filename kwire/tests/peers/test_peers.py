@@ -27,6 +27,7 @@ from kwire.client.transport import Address
 from kwire.config.server import load_config
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.node.broker import Broker
+from kwire.peers.connecting import connect, over_streams
 from kwire.peers.peers import MAX_ASKED, PAUSES_S, Peers, TooManyRequests, endpoint_of
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import Future
@@ -110,7 +111,7 @@ def test_requests_to_a_broker_share_one_connection_and_each_gets_its_own_respons
 
 
 def test_a_request_fails_at_once_before_the_server_runs() -> None:
-    peers = Peers({1: (HOST, 1)}.get, Loop(), lambda: 0, "broker-0")
+    peers = Peers({1: (HOST, 1)}.get, Loop(), lambda: 0, "broker-0", connect=over_streams(connect))
     future = peers.ask_soon(1, MetadataRequest(), timeout_s=1)
     with pytest.raises(ConnectionFailed, match="this broker is not running yet"):
         future.value.unwrap()

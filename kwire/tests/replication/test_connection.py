@@ -23,7 +23,8 @@ from kwire_protocol.wire import ApiMessage, Reader, Writer
 from trio.testing import MockClock
 
 from kwire.client.login import NewExchange
-from kwire.replication.connection import REPLY_OVERHEAD_BYTES, Address, FetcherEnvironment, LeaderConnection
+from kwire.client.transport import Address
+from kwire.replication.connection import REPLY_OVERHEAD_BYTES, FetcherEnvironment, LeaderConnection
 from kwire.replication.fetching import FIRST_PAUSE_MS, Fetcher, FetchSettings
 from kwire.runtime.poll import READ, WRITE
 from kwire.runtime.processor import Timer

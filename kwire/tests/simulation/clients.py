@@ -95,7 +95,7 @@ class Cluster:
 
     async def close(self) -> None:
         for connection in self._connections.values():
-            await connection.aclose()
+            connection.close()
 
     async def look(self) -> None:
         """Raises Again."""

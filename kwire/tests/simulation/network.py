@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 import attrs
 import trio
+from kwire_protocol.wire import Buffer
 
 from kwire.client.transport import Address
 from kwire.runtime.transport import Bytes
@@ -282,7 +283,7 @@ class SimTransport:
         self.sock.close()
 
 
-class SimStream(trio.abc.Stream):
+class SimStream:
     """The same for trio's tasks."""
 
     def __init__(self, sock: SimSocket) -> None:
@@ -294,7 +295,7 @@ class SimStream(trio.abc.Stream):
         self._changed.set()
         self._changed = trio.Event()
 
-    async def send_all(self, data: Bytes) -> None:
+    async def send_all(self, data: Buffer) -> None:
         rest = memoryview(data)
         while rest:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -302,23 +303,14 @@ class SimStream(trio.abc.Stream):
                 rest = rest[self._sock.send(rest) :]
             except BlockingIOError:
                 await self._changed.wait()
-            except OSError as error:
-                raise trio.BrokenResourceError from error
 
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        room = bytearray(max_bytes or 65536)
+    async def receive_into(self, room: memoryview) -> int:
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
             try:
-                return bytes(room[: self._sock.recv_into(memoryview(room))])
+                return self._sock.recv_into(room)
             except BlockingIOError:
                 await self._changed.wait()
-            except OSError as error:
-                raise trio.BrokenResourceError from error
 
-    async def wait_send_all_might_not_block(self) -> None:
-        raise NotImplementedError
-
-    async def aclose(self) -> None:
+    def close(self) -> None:
         self._sock.close()
-        await trio.lowlevel.checkpoint()

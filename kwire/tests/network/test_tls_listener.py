@@ -11,10 +11,10 @@ from pathlib import Path
 import attrs
 import pytest
 
+from kwire.network.tls_listener import LOOK_AGAIN_MS, TlsListener
+from kwire.runtime.tls_transport import TlsTransport
 from kwire.security.tls.contexts import client_context
-from kwire.security.tls.listener import LOOK_AGAIN_MS, TlsListener
 from kwire.security.tls.settings import TlsError, TlsSettings
-from kwire.security.tls.transport import TlsTransport
 from kwire.tests.security.tls.certificates import (
     HOST,
     Issued,

@@ -11,17 +11,17 @@ connection has at most one piece in memory for sending, and one for receiving.
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from kwire_protocol.kafka_error import quoted
 from kwire_protocol.wire import Buffer, ProtocolError
 
+from kwire.runtime.poll import NOTHING, READ, WRITE
 from kwire.security.principal import ANONYMOUS, Principal
+from kwire.security.tls.failures import why_tls_failed
 from kwire.security.tls.names import MalformedName
 from kwire.security.tls.principals import NoMatchingRule
 
@@ -36,10 +36,6 @@ about 50 ms."""
 MOST_SILENT_BYTES: Final = 128 * 1024
 """The maximum number of bytes that a peer may send in a handshake, and later without any data. A record has 16 KiB, and
 OpenSSL accepts 100 KiB of client certificates."""
-
-NOTHING: Final = 0
-READ: Final = select.EPOLLIN
-WRITE: Final = select.EPOLLOUT
 
 PrincipalOf = Callable[[bytes], Principal]
 """Returns the principal of a certificate in DER. Raises NoMatchingRule, MalformedName."""
@@ -186,7 +182,7 @@ class TlsTransport:
             except ssl.SSLError as error:
                 with suppress(OSError):
                     self._say()
-                raise ProtocolError(_why_not(error, self._tls.server_side)) from None
+                raise ProtocolError(why_tls_failed(error, server_side=self._tls.server_side)) from None
             else:
                 self._is_shaken = True
         if not self._say():
@@ -200,65 +196,3 @@ class TlsTransport:
                 except (MalformedName, NoMatchingRule) as error:
                     raise ProtocolError(str(error)) from None
         return NOTHING
-
-
-_NO_TLS: Final = frozenset(
-    (
-        "HTTP_REQUEST",
-        "HTTPS_PROXY_REQUEST",
-        "WRONG_VERSION_NUMBER",
-        "RECORD_LAYER_FAILURE",
-        "PACKET_LENGTH_TOO_LONG",
-        "INVALID_SEQUENCE_NUMBER",
-    )
-)
-_NO_PROTOCOL: Final = frozenset(
-    (
-        "UNSUPPORTED_PROTOCOL",
-        "NO_PROTOCOLS_AVAILABLE",
-        "TLSV1_ALERT_PROTOCOL_VERSION",
-        "VERSION_TOO_LOW",
-        "VERSION_TOO_HIGH",
-    )
-)
-_NO_SUITE: Final = frozenset(("NO_SHARED_CIPHER", "SSLV3_ALERT_HANDSHAKE_FAILURE", "TLSV1_ALERT_INSUFFICIENT_SECURITY"))
-_NOT_TRUSTED: Final = frozenset(
-    (
-        "TLSV1_ALERT_UNKNOWN_CA",
-        "SSLV3_ALERT_BAD_CERTIFICATE",
-        "SSLV3_ALERT_CERTIFICATE_EXPIRED",
-        "SSLV3_ALERT_CERTIFICATE_REVOKED",
-        "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
-        "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE",
-    )
-)
-_CERTIFICATE_WANTED: Final = frozenset(("TLSV13_ALERT_CERTIFICATE_REQUIRED",))
-
-
-def _why_not(error: ssl.SSLError, server_side: bool) -> str:
-    """Returns the reason why TLS with the peer failed, for a log line that begins with the peer."""
-    reason = error.reason or ""
-    said = reason.partition("_ALERT_")[2].replace("_", " ").lower()
-    if reason in _NO_TLS:
-        if not server_side:
-            return "it does not speak TLS: its listener is in plain text, or it is another server"
-        other = "HTTP" if reason.startswith("HTTP") else "perhaps Kafka's protocol in plain text"
-        return f"it does not speak TLS, but {other}: a client of this listener needs security.protocol=SSL or SASL_SSL"
-    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-        return "it has no certificate, and ssl.client.auth=required wants one: give it a keystore"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted: {error.verify_message.rstrip('.')}"
-    if reason in _NOT_TRUSTED:
-        return (
-            f"it does not accept our certificate ({said}): has it the authority in its truststore, and is the "
-            "certificate for the host that it connects to?"
-        )
-    if reason in _CERTIFICATE_WANTED:
-        return "it wants a certificate from us, and we have none: set a keystore"
-    if reason in _NO_PROTOCOL:
-        return "it has no version of TLS in common with us: see ssl.enabled.protocols"
-    if reason in _NO_SUITE:
-        return "it has no cipher suite in common with us: see ssl.cipher.suites, and the kind of the certificate's key"
-    if said:
-        return f"it broke off the TLS handshake: {said}"
-    return f"the TLS handshake failed: {reason.replace('_', ' ').lower() or quoted(str(error))}"

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from cryptography import x509
 
+from kwire.runtime.tls_transport import TlsTransport
 from kwire.security.tls.contexts import check_handshake, client_context, server_context, warnings_about
 from kwire.security.tls.keystores import FileState, KeyStore, file_states, load_stores
 from kwire.security.tls.principals import MappingRules
 from kwire.security.tls.settings import TlsError, TlsSettings
-from kwire.security.tls.transport import TlsTransport
 
 if TYPE_CHECKING:
     import ssl

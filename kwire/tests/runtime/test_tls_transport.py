@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from kwire_protocol.wire import ProtocolError
 
 from kwire.runtime.poll import READ
+from kwire.runtime.tls_transport import MOST_SILENT_BYTES, PIECE_BYTES, RECEIVED_BYTES, TlsTransport
 from kwire.security.principal import ANONYMOUS, Principal
 from kwire.security.tls.contexts import client_context, server_context
 from kwire.security.tls.names import subject_of
 from kwire.security.tls.principals import MappingRules
 from kwire.security.tls.settings import TlsSettings
-from kwire.security.tls.transport import MOST_SILENT_BYTES, PIECE_BYTES, RECEIVED_BYTES, TlsTransport
 from kwire.tests.security.tls.certificates import HOST, authority, client_settings, server_settings
 
 
