@@ -39,7 +39,7 @@ from kwire_protocol.wire import ApiMessage, Buffer, ProtocolError
 
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker
 from kwire.client.exchange import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, MAX_REPLY_BYTES, Exchange, hung_up
-from kwire.client.login import LEAST_HANDSHAKE_VERSION, RENEWED_AFTER, Login, LoginFailed, NewExchange
+from kwire.client.login import LEAST_HANDSHAKE_VERSION, Login, LoginFailed, NewExchange
 from kwire.client.transport import Address
 from kwire.security.tls.settings import TlsError
 
@@ -183,8 +183,7 @@ class AsyncBrokerConnection:
         while request is not None:
             version = self.version_for(request.api_key, at_least=_LEAST_VERSIONS.get(request.api_key, 0))
             request = login.following(await self._answer(await self._send(request, version)))
-        lasts_s = login.lifetime_ms / 1000 * RENEWED_AFTER if login.lifetime_ms else math.inf
-        self._login_due = trio.current_time() + lasts_s
+        self._login_due = trio.current_time() + login.renewal_ms / 1000
 
     async def _log_in_if_due(self, new_exchange: NewExchange) -> None:
         """Re-authenticates if that is due. One caller does so, and the others wait."""

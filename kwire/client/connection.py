@@ -17,7 +17,7 @@ from kwire_protocol.wire import ApiMessage, ProtocolError
 
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker
 from kwire.client.exchange import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, MAX_REPLY_BYTES, Exchange
-from kwire.client.login import LEAST_HANDSHAKE_VERSION, RENEWED_AFTER, Login, NewExchange
+from kwire.client.login import LEAST_HANDSHAKE_VERSION, Login, NewExchange
 from kwire.client.transport import Address, Connect, Transport, connect_plain_text
 from kwire.client.waiting import Clock, SystemClock
 from kwire.security.tls.settings import TlsError
@@ -137,8 +137,7 @@ class BrokerConnection:
         except BaseException:
             self.close()
             raise
-        if login.lifetime_ms:
-            self._login_due_s = self._clock.monotonic() + login.lifetime_ms / 1000 * RENEWED_AFTER
+        self._login_due_s = self._clock.monotonic() + login.renewal_ms / 1000
 
     def _take_reply(self, waiting_for: str, deadline_s: float) -> None:
         """Reads the next reply and keeps it."""

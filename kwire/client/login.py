@@ -9,6 +9,7 @@ expires (KIP-368).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +28,7 @@ LEAST_HANDSHAKE_VERSION: Final = 1
 MAX_STEPS: Final = 8
 """The maximum number of steps. No mechanism has more; a peer that continues for ever is not a broker."""
 
-RENEWED_AFTER: Final = 0.85
+_RENEWED_AFTER: Final = 0.85
 """The fraction of a session's lifetime after which the client re-authenticates. Kafka's clients choose a random
 fraction between this and 0.95."""
 
@@ -45,8 +46,8 @@ class Login:
 
     def __init__(self, broker: str, machine: ClientExchange) -> None:
         """broker: its name in errors, host:port."""
-        self.lifetime_ms = 0
-        """The session's lifetime in ms; 0: it ends with the connection."""
+        self.renewal_ms = math.inf
+        """The time in ms after which the client has to re-authenticate; infinite if the session does not expire."""
         self._broker = broker
         self._machine = machine
         self._steps = 0
@@ -67,7 +68,8 @@ class Login:
             if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED or not told:
                 told = f"{error_name(response.error_code)}{told and f' ({told})'}"
             raise self._failed(told)
-        self.lifetime_ms = response.session_lifetime_ms
+        lifetime_ms = response.session_lifetime_ms
+        self.renewal_ms = lifetime_ms * _RENEWED_AFTER if lifetime_ms else math.inf
         return self._next(response.auth_bytes)
 
     def _next(self, challenge: bytes | None) -> SaslAuthenticateRequest | None:

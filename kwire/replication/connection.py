@@ -23,7 +23,7 @@ from kwire_protocol.messages.list_offsets import ListOffsetsRequest
 from kwire_protocol.wire import ApiMessage, ProtocolError
 
 from kwire.client.exchange import reason_of
-from kwire.client.login import LEAST_HANDSHAKE_VERSION, RENEWED_AFTER, Login, LoginFailed, NewExchange
+from kwire.client.login import LEAST_HANDSHAKE_VERSION, Login, LoginFailed, NewExchange
 from kwire.client.transport import Address
 from kwire.peers.connecting import Connect
 from kwire.replication.fetching import (
@@ -230,8 +230,7 @@ class LeaderConnection:
             self._say(conversation, request)
             return
         self._login = None
-        lasts_ms = login.lifetime_ms * RENEWED_AFTER if login.lifetime_ms else math.inf
-        self._login_due_ms = self.around.now_ms() + lasts_ms
+        self._login_due_ms = self.around.now_ms() + login.renewal_ms
         self.poke()
 
     def _say(self, conversation: Conversation, request: ApiMessage, *, at_least: int = 0) -> None:
