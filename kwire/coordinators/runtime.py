@@ -18,7 +18,7 @@ cannot be appended, nothing has changed, and the request is performed on the old
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import Any, Generic, TypeVar
@@ -210,7 +210,7 @@ class CoordinatorRuntime(Generic[S]):
         """Loads shards and wakes them at their deadlines, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._load_in_slices)
-            await self._time.run(self.settle, self._next_deadline_ms)
+            await self._time.run(self.settle, self._deadlines_ms)
 
     def settle(self) -> None:
         """Carries out what is due, and unloads shards where necessary."""
@@ -438,6 +438,5 @@ class CoordinatorRuntime(Generic[S]):
                 assert isinstance(effect.token, Future)
                 effect.token.set(effect.response)
 
-    def _next_deadline_ms(self) -> int | None:
-        deadlines = [shard.next_deadline_ms() for _, shard in self.in_service()]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+    def _deadlines_ms(self) -> Iterator[int | None]:
+        return (shard.next_deadline_ms() for _, shard in self.in_service())

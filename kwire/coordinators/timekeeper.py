@@ -17,7 +17,7 @@ While no deadline is set the task does not wake up at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import trio
 
@@ -61,11 +61,14 @@ class Timekeeper:
         """Wakes the task, which carries out what is due and computes its next sleep."""
         self._wake.set()
 
-    async def run(self, settle: Callable[[], None], next_deadline_ms: Callable[[], int | None]) -> None:
-        """Calls `settle` at each deadline, and whenever `wake` was called, until cancelled."""
+    async def run(self, settle: Callable[[], None], deadlines_ms: Callable[[], Iterable[int | None]]) -> None:
+        """Calls `settle` at the earliest deadline, and whenever `wake` was called, until cancelled.
+
+        deadlines_ms: returns the next deadline of each machine; None for a machine without one.
+        """
         while True:
             settle()
-            await self.sleep_until(next_deadline_ms())
+            await self.sleep_until(min((it for it in deadlines_ms() if it is not None), default=None))
 
     async def sleep_until(self, deadline_ms: int | None) -> None:
         """Returns at the deadline, or earlier."""

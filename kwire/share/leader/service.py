@@ -17,7 +17,7 @@ timed out is too late, even if the task wakes up late.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -342,7 +342,7 @@ class SharingService(Service):
 
     async def run(self) -> None:
         """Releases timed-out locks at their deadlines, until cancelled."""
-        await self._time.run(self.settle, self._next_deadline_ms)
+        await self._time.run(self.settle, self._deadlines_ms)
 
     def settle(self) -> None:
         """Carries out what is due."""
@@ -376,9 +376,8 @@ class SharingService(Service):
         if deadline_ms is not None and deadline_ms < self._time.awaited_ms:
             self._time.wake()
 
-    def _next_deadline_ms(self) -> int | None:
-        deadlines = (led.machine.next_deadline_ms() for led in self._led.values())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+    def _deadlines_ms(self) -> Iterator[int | None]:
+        return (led.machine.next_deadline_ms() for led in self._led.values())
 
 
 def _known(batches: Iterable[share_state.StateBatch]) -> list[StateBatch]:

@@ -20,16 +20,14 @@ def with_task(story: Callable[[Timekeeper, list[int]], Awaitable[None]], *deadli
     async def main() -> None:
         time = Timekeeper(TrioClock())
         due_ms: list[int] = []
+        left = list(deadlines_ms)
 
-        async def task() -> None:
-            left = list(deadlines_ms)
-            while True:
-                while left and left[0] <= time.now().monotonic_ms:
-                    due_ms.append(left.pop(0))
-                await time.sleep_until(left[0] if left else None)
+        def settle() -> None:
+            while left and left[0] <= time.now().monotonic_ms:
+                due_ms.append(left.pop(0))
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(task)
+            nursery.start_soon(time.run, settle, lambda: [None, *reversed(left)])
             await trio.testing.wait_all_tasks_blocked()
             await story(time, due_ms)
             nursery.cancel_scope.cancel()
