@@ -20,7 +20,7 @@ from kwire.client.topics import topic_overrides
 from kwire.pipeline.delivery.kept import KeptTopic
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.job import Job
-from kwire.pipeline.mirror import run
+from kwire.pipeline.mirror import driver
 from kwire.pipeline.mirror.origins import Cycle
 from kwire.pipeline.mirror.plan import MirrorPlan
 from kwire.pipeline.mirror.run import MirrorRun
@@ -205,11 +205,11 @@ def test_of_two_mirrors_that_begin_together_and_would_go_in_a_circle_one_gives_w
     def look_and_be_overtaken(*about: Any) -> JobStart:
         """It finds nothing, and then the other one begins."""
         found = looked(*about)
-        monkeypatch.setattr(run, "job_start", looked)
+        monkeypatch.setattr(driver, "job_start", looked)
         mirrors.once(topic, back=True, name=f"back.{topic}")
         return found
 
-    monkeypatch.setattr(run, "job_start", look_and_be_overtaken)
+    monkeypatch.setattr(driver, "job_start", look_and_be_overtaken)
     with pytest.raises(Cycle):
         mirrors.once(topic)
     records.produce(mirrors.target, topic, numbered(1, first=2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -12,6 +12,7 @@ from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import TopicExists, UnknownTopic
 from kwire.client.fetching import PartitionReader
 from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.client.producing import Producer
 from kwire.client.topics import NewTopic, create_topics
 
 _CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
@@ -75,6 +76,12 @@ class KeptTopic:
         first, end = self._ends(IsolationLevel.READ_COMMITTED)
         start = max(first, offset)
         return {it.key: it.value for it in self._records(start, end) if it.key is not None}, max(start, end)
+
+    def write(self, values: Mapping[bytes, bytes | None], now_ms: int) -> None:
+        """Writes values that belong to no other data, without a transaction. None deletes the key's value."""
+        if values:
+            records = [Record(0, now_ms, key, value) for key, value in values.items()]
+            Producer(self._cluster).produce({self.at: records})
 
     def _ends(self, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> tuple[int, int]:
         first, end = (

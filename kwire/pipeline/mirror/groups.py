@@ -8,10 +8,8 @@ not set back. A group that was reset at the source is not set back either.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
-
-import attrs
 
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.groups import (
@@ -22,29 +20,16 @@ from kwire.client.groups import (
     list_consumer_groups,
 )
 from kwire.client.offsets import EARLIEST, list_offsets
-from kwire.pipeline.mirror.offsets import Run, translated
-from kwire.pipeline.mirror.state import Position
+from kwire.pipeline.mirror.topic import MirroredPartition
 
 _OF_JOBS: Final = "kwire-pipeline-"
 """The prefix of groups that show a job's progress at the source. They have no meaning at the target."""
 
 
-@attrs.frozen
-class Mirrored:
-    """A mirrored partition's position and its offset map."""
-
-    position: Position
-    runs: Sequence[Run]
-
-    def translate(self, source: int) -> int:
-        """Returns the target offset for a consumer at offset `source`. Exact or earlier, never later."""
-        return translated(self.runs, self.position.target_begin, min(source, self.position.next))
-
-
 def to_commit(
     committed: Mapping[TopicPartition, CommittedOffset],
     at_target: Mapping[TopicPartition, CommittedOffset],
-    mirrored: Mapping[TopicPartition, Mirrored],
+    mirrored: Mapping[TopicPartition, MirroredPartition],
     starts: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, CommittedOffset]:
     """A group's translated offsets, if they are further than its offsets at the target. Pure.
@@ -63,7 +48,7 @@ def to_commit(
 
 
 def take_over(
-    source: Cluster, target: Cluster, pattern: str, mirrored: Mapping[TopicPartition, Mirrored]
+    source: Cluster, target: Cluster, pattern: str, mirrored: Mapping[TopicPartition, MirroredPartition]
 ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
     """Commits groups' offsets at the target. Returns the committed offsets by group. Raises ClientError."""
     done: dict[str, dict[TopicPartition, CommittedOffset]] = {}

@@ -53,8 +53,6 @@ class TopicStart:
 @attrs.frozen(kw_only=True)
 class JobStart:
     name: str
-    source_id: str
-    target_id: str
     kept: State
     topics: Mapping[str, TopicStart]
 
@@ -87,14 +85,9 @@ class JobStart:
 
 def job_start(plan: MirrorPlan, source: Cluster, target: Cluster) -> JobStart:
     """Returns the start of the plan's mirror. Raises PipelineError for everything that would prevent it."""
-    source_id, target_id = source.cluster_id or "", target.cluster_id or ""
-    name = plan.named(source_id, target_id)
+    name = plan.named(source.cluster_id, target.cluster_id)
     states = {topic: source_state(plan, source, topic) for topic in plan.topics}
-    lineage = lineage_at(source, plan.topics)
-    origins = {
-        topic: check_origins(Origin(source_id, topic), Origin(target_id, to), lineage)
-        for topic, to in plan.pairs.items()
-    }
+    origins = origins_at(plan, source, target)
     kept = State.read(KeptTopic(target, TOPIC_PREFIX + name).all())
     changes = planned_changes(source, target, plan.pairs, kept.configs, plan.excluded_configs)
     topics = {}
@@ -118,7 +111,7 @@ def job_start(plan: MirrorPlan, source: Cluster, target: Cluster) -> JobStart:
             changes=changes[topic][0],
             configs=changes[topic][1],
         )
-    return JobStart(name=name, source_id=source_id, target_id=target_id, kept=kept, topics=topics)
+    return JobStart(name=name, kept=kept, topics=topics)
 
 
 def source_state(plan: MirrorPlan, source: Cluster, topic: str) -> TopicState:
@@ -129,7 +122,17 @@ def source_state(plan: MirrorPlan, source: Cluster, topic: str) -> TopicState:
         raise PipelineError(f"topic {topic} not found at {plan.source}: create it, or see --from") from None
 
 
-def lineage_at(cluster: Cluster, topics: Collection[str]) -> Lineage:
+def origins_at(plan: MirrorPlan, source: Cluster, target: Cluster) -> dict[str, frozenset[Origin]]:
+    """The origins of each topic's records, as they are stored now. Raises Cycle and ClientError."""
+    source_id, target_id = source.cluster_id or "", target.cluster_id or ""
+    lineage = _lineage_at(source, plan.topics)
+    return {
+        topic: check_origins(Origin(source_id, topic), Origin(target_id, to), lineage)
+        for topic, to in plan.pairs.items()
+    }
+
+
+def _lineage_at(cluster: Cluster, topics: Collection[str]) -> Lineage:
     """The origins that mirrors into a cluster have stored for some of its topics. Raises ClientError."""
     found: dict[str, dict[str, frozenset[Origin]]] = defaultdict(dict)
     for it in cluster.metadata(None).topics:

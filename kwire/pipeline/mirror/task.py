@@ -47,10 +47,11 @@ class MirrorTask:
 
     def copy(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         begin_task()
-        for told in self._told(_rows(batches)):
+        for told in self.results(_rows(batches)):
             yield pa.RecordBatch.from_pydict({"told": [json.dumps(told)]})
 
-    def _told(self, rows: Iterable[tuple[TopicPartition, Record]]) -> Iterator[dict[str, Any]]:
+    def results(self, rows: Iterable[tuple[TopicPartition, Record]]) -> Iterator[dict[str, Any]]:
+        """Copies rows, ordered by partition and offset. Yields each partition's result; the last may be an error."""
         try:
             with (
                 explaining(),

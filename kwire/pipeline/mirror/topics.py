@@ -22,6 +22,10 @@ from kwire.client.topics import (
     describe_topic_configs,
     topic_overrides,
 )
+from kwire.pipeline.clock import now_ms
+from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.mirror.state import configs_values
 
 NEVER_MIRRORED: Final = frozenset(
     (
@@ -107,6 +111,39 @@ def carry_out(target: Cluster, name: str, it: Changes) -> None:
     if it.partitions:
         create_partitions(target, name, it.partitions)
     alter_topic_configs(target, name, it.values, removed=it.removed)
+
+
+@attrs.define(eq=False)
+class TargetTopics:
+    """Changes the mirror's topics at the target. One thread has it at a time (`handover.py`).
+
+    kept_topic: the topic of the mirror's state.
+    copied: the configurations that were copied to the target, by topic of the source.
+    """
+
+    excluded: Collection[str]
+    kept_topic: str = ""
+    copied: dict[str, Mapping[str, str]] = attrs.field(factory=dict)
+
+    def follow(self, source: Cluster, target: Cluster, pairs: Mapping[str, str]) -> dict[str, int]:
+        """Follows topics of the source. Returns the largest batch of records of each. Raises PipelineError.
+
+        pairs: each topic, and its name at the target.
+        """
+        planned = planned_changes(source, target, pairs, self.copied, self.excluded)
+        for topic, (it, wanted) in planned.items():
+            if it.create:  # creating it again would hide that its records are gone
+                raise PipelineError(f"topic {pairs[topic]} at --to was deleted while it was mirrored")
+            self.change(target, topic, pairs[topic], it, wanted)
+        sizes = batch_bytes(target, list(pairs.values()))
+        return {topic: sizes[name] for topic, name in pairs.items()}
+
+    def change(self, target: Cluster, topic: str, name: str, it: Changes, wanted: Mapping[str, str]) -> None:
+        """Makes the changes that give topic `name` the configurations `wanted`. Raises ClientError."""
+        if not it.is_nothing:
+            carry_out(target, name, it)
+            KeptTopic(target, self.kept_topic).write(configs_values(topic, wanted), now_ms())
+        self.copied[topic] = wanted
 
 
 def _partitions_there(cluster: Cluster, topic: str) -> int | None:

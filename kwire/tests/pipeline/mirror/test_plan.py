@@ -9,10 +9,11 @@ import pytest
 from kwire.client.cluster import TopicPartition
 from kwire.client.groups import CommittedOffset
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.mirror.groups import Mirrored, to_commit
+from kwire.pipeline.mirror.groups import to_commit
 from kwire.pipeline.mirror.offsets import Run
 from kwire.pipeline.mirror.plan import MirrorPlan
 from kwire.pipeline.mirror.state import Position
+from kwire.pipeline.mirror.topic import MirroredPartition
 from kwire.pipeline.mirror.topics import Changes, changes, wanted_configs
 
 
@@ -93,7 +94,7 @@ def test_only_what_has_changed_since_it_was_carried_over_is_done(
 # Groups.
 
 AT, THERE = TopicPartition("orders", 0), TopicPartition("copy", 0)
-MIRRORED = Mirrored(
+MIRRORED = MirroredPartition(
     Position(
         at=AT,
         next=40,

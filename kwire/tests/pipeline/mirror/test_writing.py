@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -12,16 +12,15 @@ import pytest
 from kwire_protocol.records import Record
 
 from kwire.client.cluster import Cluster, TopicPartition
-from kwire.client.fetching import PartitionReader
-from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.client.offsets import LATEST, list_offsets
 from kwire.client.producing import Producer
 from kwire.client.topics import NewTopic, create_topics
 from kwire.pipeline.delivery.kept import KeptTopic
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.mirror.groups import Mirrored
 from kwire.pipeline.mirror.offsets import Run
 from kwire.pipeline.mirror.origins import Origin
 from kwire.pipeline.mirror.state import Position, State
+from kwire.pipeline.mirror.topic import MirroredPartition
 from kwire.pipeline.mirror.writing import (
     AnotherMirror,
     Copied,
@@ -33,6 +32,8 @@ from kwire.pipeline.mirror.writing import (
     declare,
 )
 from kwire.testing import Broker
+
+from .copies import records_of, rows, without_offsets
 
 _SETTINGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 _numbers = itertools.count(1)
@@ -56,17 +57,6 @@ class Killed(BaseException):
 
 def now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def records_of(cluster: Cluster, at: TopicPartition) -> list[Record]:
-    """Committed records, from where the partition begins."""
-    first, end = (list_offsets(cluster, at.topic, which)[at.partition] for which in (EARLIEST, LATEST))
-    with PartitionReader(cluster, at, first, end, isolation_level=IsolationLevel.READ_COMMITTED) as reader:
-        return list(reader.records())
-
-
-def without_offsets(records: Sequence[Record]) -> list[Record]:
-    return [it._replace(offset=0) for it in records]
 
 
 @attrs.define(eq=False)
@@ -145,19 +135,11 @@ class Scene:
             if ends[at.partition] > it.next
         }
 
-    def rows(self, stretches: dict[TopicPartition, OffsetRange]) -> Iterator[tuple[TopicPartition, Record]]:
-        for at, it in stretches.items():
-            with PartitionReader(
-                self.source, at, it.position.next, it.until, isolation_level=IsolationLevel.READ_COMMITTED
-            ) as reader:
-                for record in reader.records():
-                    yield at, record
-
     def batch(self, **options: Any) -> list[Copied]:
         """A batch, as the driver has it written."""
         stretches = self.stretches()
         given = {"still_so": lambda _: None, "now_ms": now_ms, **options}
-        copied = list(copy_rows(self.target, self.writing(), stretches, self.rows(stretches), **given))
+        copied = list(copy_rows(self.target, self.writing(), stretches, rows(self.source, stretches), **given))
         done = {it.position.at for it in copied}
         for at, stretch in stretches.items():
             if at not in done:
@@ -173,9 +155,9 @@ class Scene:
             Producer(self.target, transactional_id=self.writing().transactional_id(at)).init()
         self.known = dict(State.read(self.kept.all()).positions)
 
-    def mirrored(self, at: TopicPartition) -> Mirrored:
+    def mirrored(self, at: TopicPartition) -> MirroredPartition:
         state = State.read(self.kept.all())
-        return Mirrored(state.positions[at], state.runs.get(at, []))
+        return MirroredPartition(state.positions[at], state.runs.get(at, []))
 
     def check_copy(self) -> None:
         """Everything is there once, and the map finds each of it."""
@@ -336,8 +318,8 @@ def test_runs_that_are_given_up_are_gone(scene: Scene) -> None:
     assert [it.source for it in scene.mirrored(scene.at).runs] == [0, 2, 4]
     scene.send(1)
     stretch = attrs.evolve(scene.stretches()[scene.at], dropped=[Run(2, 2, 1)])
-    rows = (record for _, record in scene.rows({scene.at: stretch}))
-    copy_stretch(scene.target, scene.writing(), stretch, rows, now_ms=now_ms)
+    records = (record for _, record in rows(scene.source, {scene.at: stretch}))
+    copy_stretch(scene.target, scene.writing(), stretch, records, now_ms=now_ms)
     assert [it.source for it in scene.mirrored(scene.at).runs] == [0, 4, 6]
 
 
