@@ -293,19 +293,39 @@ def test_a_loop_that_the_upkeep_finds_ends_the_mirror_at_its_next_batch(mirror: 
     assert records_of(mirror.target, mirror.at()) == []
 
 
-def test_a_loop_that_comes_up_during_the_start_leaves_no_new_position(
-    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def look_and_be_overtaken(*about: Any) -> JobStart:
-        found = job_start(*about)
-        mirror.declare_origin(Origin(mirror.target.cluster_id or "", "elsewhere"))
-        return found
+@pytest.fixture
+def overtaken(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> Callable[[Origin], None]:
+    """While the mirror starts, and has found nothing, another mirror of this origin begins."""
 
-    monkeypatch.setattr(driver_module, "job_start", look_and_be_overtaken)
+    def overtake(origin: Origin) -> None:
+        def look_and_be_overtaken(*about: Any) -> JobStart:
+            found = job_start(*about)
+            mirror.declare_origin(origin)
+            return found
+
+        monkeypatch.setattr(driver_module, "job_start", look_and_be_overtaken)
+
+    return overtake
+
+
+def test_a_loop_that_comes_up_during_the_start_leaves_no_new_position(
+    mirror: Mirror, overtaken: Callable[[Origin], None]
+) -> None:
+    overtaken(Origin(mirror.target.cluster_id or "", "elsewhere"))
     with pytest.raises(Cycle):
         mirror.driver.begin()
     assert mirror.kept.positions == {}
     assert mirror.driver.topics == {}
+
+
+def test_the_first_batch_declares_origins_that_come_up_during_the_start(
+    mirror: Mirror, overtaken: Callable[[Origin], None]
+) -> None:
+    overtaken(Origin("z", "first"))
+    mirror.driver.begin()
+    mirror.send()
+    mirror.batch()
+    assert {it.cluster_id for it in mirror.kept.positions[mirror.at()].origins} == {mirror.source.cluster_id, "z"}
 
 
 def test_a_topic_that_was_deleted_at_the_target_is_not_created_again(mirror: Mirror, clusters: Clusters) -> None:

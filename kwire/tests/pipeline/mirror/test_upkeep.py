@@ -99,24 +99,21 @@ def test_a_value_is_taken_once_and_the_newest_counts() -> None:
     assert latest.take() is None
 
 
-def test_one_thread_at_a_time_has_what_changes_the_targets_topics() -> None:
+def test_a_thread_waits_until_the_other_one_gives_back_what_changes_the_targets_topics() -> None:
     handover = Handover(TargetTopics(()))
-    inside: list[int] = []
-    most: list[int] = []
+    taken: list[TargetTopics] = []
 
-    def change() -> None:
-        for number in range(200):
-            with handover.target_topics():
-                inside.append(number)
-                most.append(len(inside))
-                inside.pop()
+    def take() -> None:
+        with handover.target_topics() as it:
+            taken.append(it)
 
-    threads = [threading.Thread(target=change) for _ in range(4)]
-    for it in threads:
-        it.start()
-    for it in threads:
-        it.join(30)
-    assert (len(most), max(most)) == (800, 1)
+    thread = threading.Thread(target=take)
+    with handover.target_topics() as mine:
+        thread.start()
+        thread.join(0.1)  # time enough for a thread that does not wait
+        assert taken == []
+    thread.join(10)
+    assert taken == [mine]
 
 
 def test_what_changes_the_targets_topics_comes_back_from_a_block_that_fails() -> None:
