@@ -35,7 +35,7 @@ from kwire.pipeline.mirror.state import TOPIC_PREFIX, State, gap_values
 from kwire.pipeline.mirror.task import MirrorTask, read_told
 from kwire.pipeline.mirror.topic import MirroredPartition, MirroredTopic, Terms
 from kwire.pipeline.mirror.topics import batch_bytes
-from kwire.pipeline.mirror.writing import Copied, OffsetRange, Writing, copy_stretch, declare
+from kwire.pipeline.mirror.writing import Copied, OffsetRange, Writing, copy_range, declare
 
 Ends = Mapping[str, Mapping[int, int]]
 """The end of a batch, by topic and partition: the next offset after it."""
@@ -186,7 +186,7 @@ class Driver:
             target=self.plan.target,
             timeout_s=self.timeout_s,
             writing=self.writing,
-            stretches=ranges,
+            ranges=ranges,
             topic_ids={name: topic.state.topic_id for name, topic in self.topics.items()},
         )
         counts = dict.fromkeys((at.topic for at in ranges), 0)
@@ -205,7 +205,7 @@ class Driver:
         if left:  # only control records, or records that were compacted away
             with reached(self.plan.target, "--to", self.timeout_s) as target:
                 for it in left:
-                    self._take_note(copy_stretch(target, self.writing, it, (), now_ms=now_ms))
+                    self._take_note(copy_range(target, self.writing, it, (), now_ms=now_ms))
         return counts
 
     def _take_note(self, copied: Copied) -> None:

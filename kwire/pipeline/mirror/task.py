@@ -42,7 +42,7 @@ class MirrorTask:
     target: str
     timeout_s: float
     writing: Writing
-    stretches: Mapping[TopicPartition, OffsetRange]
+    ranges: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, str]
 
     def copy(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
@@ -61,7 +61,7 @@ class MirrorTask:
                 copied = copy_rows(
                     target,
                     self.writing,
-                    self.stretches,
+                    self.ranges,
                     rows,
                     still_so=lambda topic: self._check_topic(source, topic),
                     now_ms=now_ms,

@@ -106,7 +106,7 @@ class OffsetRange:
 
 @attrs.frozen(kw_only=True)
 class Copied:
-    """The result for a stretch. `runs` are its new runs; the first one may extend an earlier run.
+    """The result for an offset range. `runs` are its new runs; the first one may extend an earlier run.
 
     was_further: the position was not the one of the driver, so there may be runs that the driver does not have.
     """
@@ -145,7 +145,7 @@ def declare(
 def copy_rows(
     cluster: Cluster,
     writing: Writing,
-    stretches: Mapping[TopicPartition, OffsetRange],
+    ranges: Mapping[TopicPartition, OffsetRange],
     rows: Iterable[tuple[TopicPartition, Record]],
     *,
     still_so: Callable[[str], None],
@@ -161,13 +161,13 @@ def copy_rows(
     """
     for at, some in groupby(rows, key=lambda it: it[0]):
         records = (record for _, record in some)
-        yield _Copier(cluster, writing, stretches[at], partial(still_so, at.topic), now_ms, step).copy(records)
+        yield _Copier(cluster, writing, ranges[at], partial(still_so, at.topic), now_ms, step).copy(records)
 
 
-def copy_stretch(
+def copy_range(
     cluster: Cluster,
     writing: Writing,
-    stretch: OffsetRange,
+    offset_range: OffsetRange,
     records: Iterable[Record],
     *,
     still_so: Callable[[], None] = ignore,
@@ -175,30 +175,30 @@ def copy_stretch(
     step: Callable[[str], None] = ignore,
 ) -> Copied:
     """Copies one partition's rows. Without records only the position moves."""
-    return _Copier(cluster, writing, stretch, still_so, now_ms, step).copy(records)
+    return _Copier(cluster, writing, offset_range, still_so, now_ms, step).copy(records)
 
 
 @attrs.frozen(eq=False)
 class _Copier:
     cluster: Cluster
     writing: Writing
-    stretch: OffsetRange
+    offset_range: OffsetRange
     still_so: Callable[[], None]
     now_ms: Callable[[], int]
     step: Callable[[str], None]
 
     def copy(self, records: Iterable[Record]) -> Copied:
-        at = self.stretch.position.at
+        at = self.offset_range.position.at
         try:
             self.step("take")
-            writer = self.writing.writer(self.cluster, self.stretch.position, self.now_ms)
+            writer = self.writing.writer(self.cluster, self.offset_range.position, self.now_ms)
             found = self._found(writer.position())
             return self._write(writer, found, (it for it in records if it.offset >= found.next))
         except ProducerFenced:
             raise AnotherMirror(self.writing.name, at) from None
 
     def _found(self, value: bytes | None) -> Position:
-        known, it = self.stretch.position, self.writing
+        known, it = self.offset_range.position, self.writing
         found = None if value is None else Position.read(known.at, value)
         if found is None or found.next < known.next:
             raise PositionLost(known.at, None if found is None else found.next, known.next, it.kept_topic)
@@ -209,12 +209,12 @@ class _Copier:
     def _write(self, writer: PositionedWriter, found: Position, records: Iterable[Record]) -> Copied:
         position, count = found, 0
         runs: Sequence[Run] = []
-        dropped: Sequence[Run] = self.stretch.dropped
+        dropped: Sequence[Run] = self.offset_range.dropped
         parts = split_records(records, self.writing.transaction_bytes)
         part = next(parts, None)
-        while part is not None or position.next < self.stretch.until:
+        while part is not None or position.next < self.offset_range.until:
             following = next(parts, None) if part is not None else None
-            end = self.stretch.until if following is None or part is None else part[-1].offset + 1
+            end = self.offset_range.until if following is None or part is None else part[-1].offset + 1
             self.step("begin")
             with writer.transaction():
                 written = self._write_records(writer, part or ())
@@ -226,12 +226,12 @@ class _Copier:
             self.step("committed")
             runs, count, dropped = renewed(runs, kept), count + len(part or ()), ()
             part = following
-        return Copied(position=position, records=count, runs=runs, was_further=found != self.stretch.position)
+        return Copied(position=position, records=count, runs=runs, was_further=found != self.offset_range.position)
 
     def _write_records(self, writer: PositionedWriter, records: Sequence[Record]) -> list[Run]:
-        target = self.stretch.position.target
+        target = self.offset_range.position.target
         runs: list[Run] = []
-        for batch in split_records(records, self.stretch.batch_bytes):
+        for batch in split_records(records, self.offset_range.batch_bytes):
             self.step("write")
             first = writer.write({target: batch})[target]
             if first >= 0:  # otherwise the broker returned no offset; the map omits the batch

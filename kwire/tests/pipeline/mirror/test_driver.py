@@ -123,7 +123,7 @@ class Mirror:
         ends = list_offsets(self.source, self.topic, LATEST, isolation_level=IsolationLevel.READ_COMMITTED)
 
         def copy(task: MirrorTask) -> Sequence[str]:
-            return results([json.dumps(it) for it in task.results(rows(self.source, task.stretches))])
+            return results([json.dumps(it) for it in task.results(rows(self.source, task.ranges))])
 
         return self.driver.write({self.topic: ends}, copy)
 

@@ -27,8 +27,8 @@ from kwire.pipeline.mirror.writing import (
     OffsetRange,
     PositionLost,
     Writing,
+    copy_range,
     copy_rows,
-    copy_stretch,
     declare,
 )
 from kwire.testing import Broker
@@ -61,7 +61,7 @@ def now_ms() -> int:
 
 @attrs.define(eq=False)
 class Scene:
-    """A topic of two partitions in two clusters, and a mirror that copies stretches of it."""
+    """A topic of two partitions in two clusters, and a mirror that copies ranges of it."""
 
     source: Cluster
     target: Cluster
@@ -126,7 +126,7 @@ class Scene:
         number = next(_numbers)
         return Record(0, 1_000 + number, b"key %d" % (number % 5), b"value %d" % number, (("n", b"%d" % number),))
 
-    def stretches(self) -> dict[TopicPartition, OffsetRange]:
+    def ranges(self) -> dict[TopicPartition, OffsetRange]:
         """From what the driver knows to the source's end."""
         ends = list_offsets(self.source, self.topic, LATEST)
         return {
@@ -137,13 +137,13 @@ class Scene:
 
     def batch(self, **options: Any) -> list[Copied]:
         """A batch, as the driver has it written."""
-        stretches = self.stretches()
+        ranges = self.ranges()
         given = {"still_so": lambda _: None, "now_ms": now_ms, **options}
-        copied = list(copy_rows(self.target, self.writing(), stretches, rows(self.source, stretches), **given))
+        copied = list(copy_rows(self.target, self.writing(), ranges, rows(self.source, ranges), **given))
         done = {it.position.at for it in copied}
-        for at, stretch in stretches.items():
+        for at, offset_range in ranges.items():
             if at not in done:
-                copied.append(copy_stretch(self.target, self.writing(), stretch, (), now_ms=now_ms))
+                copied.append(copy_range(self.target, self.writing(), offset_range, (), now_ms=now_ms))
         for it in copied:
             self.known[it.position.at] = it.position
         return copied
@@ -317,9 +317,9 @@ def test_runs_that_are_given_up_are_gone(scene: Scene) -> None:
         scene.batch()
     assert [it.source for it in scene.mirrored(scene.at).runs] == [0, 2, 4]
     scene.send(1)
-    stretch = attrs.evolve(scene.stretches()[scene.at], dropped=[Run(2, 2, 1)])
-    records = (record for _, record in rows(scene.source, {scene.at: stretch}))
-    copy_stretch(scene.target, scene.writing(), stretch, records, now_ms=now_ms)
+    offset_range = attrs.evolve(scene.ranges()[scene.at], dropped=[Run(2, 2, 1)])
+    records = (record for _, record in rows(scene.source, {scene.at: offset_range}))
+    copy_range(scene.target, scene.writing(), offset_range, records, now_ms=now_ms)
     assert [it.source for it in scene.mirrored(scene.at).runs] == [0, 4, 6]
 
 
