@@ -201,12 +201,15 @@ class Driver:
                 self._take_note(copied)
         if problem is not None:
             raise problem
-        left = [it for at, it in ranges.items() if self.topics[at.topic].offsets[at.partition] < it.until]
+        left = [it for at, it in ranges.items() if self._partition(at).position.next < it.until]
         if left:  # only control records, or records that were compacted away
             with reached(self.plan.target, "--to", self.timeout_s) as target:
                 for it in left:
                     self._take_note(copy_range(target, self.writing, it, (), now_ms=now_ms))
         return counts
+
+    def _partition(self, at: TopicPartition) -> MirroredPartition:
+        return self.topics[at.topic].partitions[at.partition]
 
     def _take_note(self, copied: Copied) -> None:
         at = copied.position.at
