@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
+import pytest
 from codegen import emit_module, schema
 from codegen.schema import Field, Message, Struct
 
@@ -34,6 +36,13 @@ class Entry:
     def structs(self) -> dict[str, Struct]:
         return {each.name: each for each in self.message.structs}
 
+    def fields_by_version(self) -> Iterator[tuple[int, str, Field]]:
+        """(version, struct, field) for each version, its structs, and their fields, also those that it lacks."""
+        for version in self.message.versions:
+            for struct in (self.name, *(it.name for it in self.message.structs if version in it.versions)):
+                for field in self.fields(struct):
+                    yield version, struct, field
+
 
 def _entries(module_name: str, messages: Sequence[Message]) -> list[Entry]:
     names = emit_module.class_names(messages)
@@ -59,5 +68,21 @@ def all_entries() -> list[Entry]:
 
 
 ENTRIES = all_entries()
-CASES = [(entry, version) for entry in ENTRIES for version in entry.message.versions]
-IDS = [f"{entry.name}-v{version}" for entry, version in CASES]
+
+
+def messages(which: Callable[[Entry], Any] = bool) -> pytest.MarkDecorator:
+    """One test for each message, which goes through its versions: a test for each of the 712 proves nothing more.
+
+    `which` leaves out messages of which the test would prove nothing.
+    """
+    return pytest.mark.parametrize("entry", [it for it in ENTRIES if which(it)], ids=lambda entry: entry.name)
+
+
+@contextmanager
+def naming(entry: Entry, version: int, field: Field | None = None) -> Iterator[None]:
+    """A failure inside names the message, its version and the field."""
+    try:
+        yield
+    except BaseException as failure:  # pytest.raises fails with one that is no Exception
+        failure.add_note(f"{entry.name} v{version}" + (f", {field.attribute}" if field else ""))
+        raise

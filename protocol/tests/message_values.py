@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import operator
+import reprlib
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 from codegen.schema import Field
 from hypothesis import strategies as st
-from kwire_protocol.wire import uuid_to_text
+from kwire_protocol.wire import GeneratedMessage, uuid_to_text
 
 from protocol.tests.message_catalogue import Entry
 
@@ -144,6 +147,23 @@ def _extreme(field: Field, end: int, length: int = 0) -> Any:
             return (b"", bytes(range(256)) * (length // 8) + b"x")[end]
         case integer:
             return integer_bounds(integer)[end]
+
+
+def difference(one: Any, other: Any) -> str:
+    """The way to the first field in which two messages, or two of Kafka's JSON objects, differ; and its two values."""
+    names: Iterable[Any] = ()
+    get: Callable[[Any, Any], Any] = operator.getitem
+    match one, other:
+        case GeneratedMessage(), GeneratedMessage() if type(one) is type(other):
+            names, get = one.__slots__, getattr
+        case dict(), dict() if one.keys() == other.keys():
+            names = one
+        case list(), list() if len(one) == len(other):
+            names = range(len(one))
+    for name in names:
+        if get(one, name) != get(other, name):
+            return f"{name} {difference(get(one, name), get(other, name))}"
+    return f"is {reprlib.repr(one)}, not {reprlib.repr(other)}"
 
 
 # As Kafka's JSON converters write them

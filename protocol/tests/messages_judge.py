@@ -14,7 +14,7 @@ import attrs
 from devtools.jars import classpath, compile_java
 from devtools.java import SHORT_LIVED, java, java_environment
 from protocol.tests.message_catalogue import Entry
-from protocol.tests.message_values import json_of
+from protocol.tests.message_values import difference, json_of
 
 # Where each kind of message has its Java classes.
 _PACKAGES = {
@@ -53,17 +53,20 @@ class Judge:
 
     def check(self, entry: Entry, version: int, value: Any, ours: bytes) -> None:
         """Kafka writes the same bytes for `value`, and reads from ours what we meant."""
-        read = self.check_json(java_class(entry), version, json_of(entry, value, version, records=True), ours)
-        assert read == json_of(entry, value, version, records=False)
+        meant = json_of(entry, value, version, records=True)
+        self.check_json(java_class(entry), version, meant, ours, json_of(entry, value, version, records=False))
 
-    def check_json(self, name: str, version: int, meant: dict[str, Any], ours: bytes) -> Any:
-        """The same for any of Kafka's classes; returns what Kafka read."""
+    def check_json(
+        self, name: str, version: int, meant: dict[str, Any], ours: bytes, told: dict[str, Any] | None = None
+    ) -> None:
+        """The same for any of Kafka's classes. `told` is what its converter makes of `meant`, if that differs."""
         answer = self._ask(f"{name} {version} {ours.hex()} {json.dumps(meant)}")
         assert not answer.startswith("!"), answer
-        written, rewritten, read = answer.split(" ", 2)
+        written, rewritten, is_equal, json_read = answer.split(" ", 3)
+        read, told = json.loads(json_read), meant if told is None else told
+        assert read == told, f"Kafka reads that {difference(read, told)}"
+        assert (rewritten, is_equal) == (ours.hex(), "true"), f"Kafka reads something else than {meant}"
         assert written == ours.hex(), f"Kafka writes {meant} otherwise"
-        assert rewritten == ours.hex(), f"Kafka reads something else than {meant}"
-        return json.loads(read)
 
     def apis(self) -> list[KafkaApi]:
         apis = []

@@ -19,8 +19,8 @@ from kwire_protocol.messages import APIS
 from kwire_protocol.wire import Reader, Writer
 
 from devtools.suite.tiers import examples
-from protocol.tests.message_catalogue import CASES, ENTRIES, IDS, Entry
-from protocol.tests.message_values import least, most, values
+from protocol.tests.message_catalogue import Entry, messages, naming
+from protocol.tests.message_values import difference, least, most, values
 from protocol.tests.messages_judge import Judge, running_judge
 
 EXAMPLES_PER_VERSION = examples(1)
@@ -38,18 +38,21 @@ def check(judge: Judge, entry: Entry, version: int, value: Any) -> None:
     w = Writer()
     value.write(w, version)
     judge.check(entry, version, value, w.getvalue())
-    assert entry.cls.read(Reader(w.getvalue()), version) == value
+    read = entry.cls.read(Reader(w.getvalue()), version)
+    assert read == value, difference(read, value)
 
 
-@pytest.mark.parametrize(("entry", "version"), CASES, ids=IDS)
-def test_defaults_extremes_and_nulls_are_kafkas_bytes(judge: Judge, entry: Entry, version: int) -> None:
-    check(judge, entry, version, entry.cls())
-    check(judge, entry, version, least(entry, version))
-    check(judge, entry, version, least(entry, version, elements=2))
-    check(judge, entry, version, most(entry, version))
+@messages()
+def test_defaults_extremes_and_nulls_are_kafkas_bytes(judge: Judge, entry: Entry) -> None:
+    for version in entry.message.versions:
+        with naming(entry, version):
+            check(judge, entry, version, entry.cls())
+            check(judge, entry, version, least(entry, version))
+            check(judge, entry, version, least(entry, version, elements=2))
+            check(judge, entry, version, most(entry, version))
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+@messages()
 def test_any_value_is_kafkas_bytes(judge: Judge, entry: Entry) -> None:
     versions = list(entry.message.versions)
 
@@ -63,7 +66,8 @@ def test_any_value_is_kafkas_bytes(judge: Judge, entry: Entry) -> None:
     @given(case=st.sampled_from(versions).flatmap(lambda version: st.tuples(st.just(version), values(entry, version))))
     def any_value(case: tuple[int, Any]) -> None:
         version, value = case
-        check(judge, entry, version, value)
+        with naming(entry, version):
+            check(judge, entry, version, value)
 
     any_value()
 
@@ -92,7 +96,7 @@ def test_request_headers_are_kafkas_bytes(
     write_request_header(w, header)
     fields = {"requestApiKey": api_key, "requestApiVersion": api_version, "correlationId": -5, "clientId": client_id}
     name = "org.apache.kafka.common.message.RequestHeaderData"
-    assert judge.check_json(name, header_version, fields, w.getvalue()) == fields
+    judge.check_json(name, header_version, fields, w.getvalue())
     assert read_request_header(Reader(w.getvalue())) == header
 
 
@@ -101,5 +105,5 @@ def test_response_headers_are_kafkas_bytes(judge: Judge, api_key: int, api_versi
     size, header = (head := response_head(api_key, api_version, 77))[:4], head[4:]
     assert size == bytes(4)
     name = "org.apache.kafka.common.message.ResponseHeaderData"
-    assert judge.check_json(name, header_version, {"correlationId": 77}, header) == {"correlationId": 77}
+    judge.check_json(name, header_version, {"correlationId": 77}, header)
     assert read_response_header(Reader(header), api_key, api_version) == 77

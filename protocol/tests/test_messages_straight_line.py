@@ -14,13 +14,12 @@ from kwire_protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.wire import ProtocolError, Reader, Writer
 
-from protocol.tests.message_catalogue import ENTRIES, Entry
+from protocol.tests.message_catalogue import Entry, messages
 from protocol.tests.message_values import most
 
 UUID = bytes(range(16))
 # One byte for a size or count, which is one more than what it counts; then two; and for records three.
 AROUND_THE_LIMITS = (0, 1, 125, 126, 127, 128, 129, 16381, 16382, 16383, 16384)
-FLEXIBLE_REQUESTS = [entry for entry in ENTRIES if entry.message.kind == "request" and entry.message.flexible]
 
 
 def written(value: Any, version: int) -> bytes:
@@ -107,7 +106,7 @@ def test_text_that_is_not_utf8_is_refused(length: int) -> None:
         ProduceRequest.read(Reader(data.replace(b"\xc3\xa9", b"\xc3\xc3")), 9)
 
 
-@pytest.mark.parametrize("entry", FLEXIBLE_REQUESTS, ids=lambda entry: entry.name)
+@messages(lambda entry: entry.message.kind == "request" and entry.message.flexible)
 def test_a_cut_at_any_byte_is_a_protocol_error(entry: Entry) -> None:
     version = entry.message.versions.high
     data = written(most(entry, version, length=2), version)
