@@ -32,6 +32,7 @@ from kwire_protocol.messages.produce import (
 from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID, Uuid
 
+from devtools.suite.cases import naming
 from kwire.tests.raw_client import RawClient
 
 from . import confluent, topics
@@ -238,15 +239,16 @@ def test_offsets_asked_for_twice_are_refused_once(
         pytest.param(-7, 99, -1, id="unassigned"),
     ],
 )
-@pytest.mark.parametrize("version", range(1, 12))
 def test_each_special_timestamp_has_a_first_version(
-    client: RawClient, topic: str, timestamp: int, first_version: int, offset: int, version: int
+    client: RawClient, topic: str, timestamp: int, first_version: int, offset: int
 ) -> None:
     produce(client, (topic, 0, bytes(build_batch([Record(offset=n, timestamp=1000 + n) for n in range(2)]))))
     wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp)])
-    (answer,) = client.call(ListOffsetsRequest(-1, 0, [wanted]), version).topics[0].partitions
-    known = (E.NONE, offset)
-    assert (answer.error_code, answer.offset) == (known if version >= first_version else (E.UNSUPPORTED_VERSION, -1))
+    for version in range(1, 12):
+        with naming(f"v{version}"):
+            (answer,) = client.call(ListOffsetsRequest(-1, 0, [wanted]), version).topics[0].partitions
+            known = (E.NONE, offset) if version >= first_version else (E.UNSUPPORTED_VERSION, -1)
+            assert (answer.error_code, answer.offset) == known
 
 
 # Fetch
@@ -297,15 +299,16 @@ def test_aborted_transactions_are_null_for_a_partition_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("replica_id", [NODE, NOBODY])
-@pytest.mark.parametrize("version", range(4, 19))
 def test_a_replica_that_is_no_follower_is_told_the_leader_from_v16_on(
-    client: RawClient, topic: str, version: int, replica_id: int
+    client: RawClient, topic: str, replica_id: int
 ) -> None:
-    ref = topic_id(client, topic) if version >= 13 else topic
-    answer = fetch_once(client, ref, version, replica_id=replica_id)
-    assert answer.error_code == E.NOT_LEADER_OR_FOLLOWER
-    assert answer.aborted_transactions is None
-    assert (answer.current_leader is None) == (version < 16)
+    by_id = topic_id(client, topic)
+    for version in range(4, 19):
+        with naming(f"v{version}"):
+            answer = fetch_once(client, by_id if version >= 13 else topic, version, replica_id=replica_id)
+            assert answer.error_code == E.NOT_LEADER_OR_FOLLOWER
+            assert answer.aborted_transactions is None
+            assert (answer.current_leader is None) == (version < 16)
 
 
 # Groups

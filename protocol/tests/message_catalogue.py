@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import attrs
 import pytest
 from codegen import emit_module, schema
 from codegen.schema import Field, Message, Struct
+
+from devtools.suite import cases
 
 
 @attrs.frozen
@@ -78,11 +80,6 @@ def messages(which: Callable[[Entry], Any] = bool) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("entry", [it for it in ENTRIES if which(it)], ids=lambda entry: entry.name)
 
 
-@contextmanager
-def naming(entry: Entry, version: int, field: Field | None = None) -> Iterator[None]:
+def naming(entry: Entry, version: int, field: Field | None = None) -> AbstractContextManager[None]:
     """A failure inside names the message, its version and the field."""
-    try:
-        yield
-    except BaseException as failure:  # pytest.raises fails with one that is no Exception
-        failure.add_note(f"{entry.name} v{version}" + (f", {field.attribute}" if field else ""))
-        raise
+    return cases.naming(f"{entry.name} v{version}" + (f", {field.attribute}" if field else ""))

@@ -24,6 +24,7 @@ from kwire_protocol.messages.offset_fetch import (
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kwire_protocol.wire import Uuid
 
+from devtools.suite.cases import naming
 from kwire.runtime.futures import Future, at_once
 from kwire.tests.fake_transactions import Asked, FakeTransactions
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
@@ -94,7 +95,6 @@ def test_what_does_not_exist_is_refused_and_keeps_nothing_back(version: int) -> 
     with_broker(scenario)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     ("said", "told", "told_before", "since"),
     [
@@ -109,19 +109,21 @@ def test_what_does_not_exist_is_refused_and_keeps_nothing_back(version: int) -> 
     ],
 )
 def test_the_coordinators_refusal_is_told_in_the_words_of_the_version(
-    version: int, said: ErrorCode, told: ErrorCode, told_before: ErrorCode | None, since: int
+    said: ErrorCode, told: ErrorCode, told_before: ErrorCode | None, since: int
 ) -> None:
     async def scenario(kwire: InTrio) -> None:
         ids = {"t": kwire.create_topic("t")}
-        future: Future[KafkaError | None] = Future()
-        future.set(KafkaError(said))
-        FakeTransactions([said, future]).stand_in(kwire.broker)
-        error = told if version >= since else told_before or ErrorCode.COORDINATOR_NOT_AVAILABLE
-        for _ in range(2):
-            answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 9): 6}, ids=ids), version)
+        for version in VERSIONS:
+            future: Future[KafkaError | None] = Future()
+            future.set(KafkaError(said))
+            FakeTransactions([said, future]).stand_in(kwire.broker)
+            error = told if version >= since else told_before or ErrorCode.COORDINATOR_NOT_AVAILABLE
             t = ids["t"] if version >= 6 else "t"
-            assert errors(answer) == {(t, 0): error, (t, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-        assert await stable_offset(kwire) == -1
+            for _ in range(2):
+                with naming(f"v{version}"):
+                    answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 9): 6}, ids=ids), version)
+                    assert errors(answer) == {(t, 0): error, (t, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+                    assert await stable_offset(kwire) == -1
 
     with_broker(scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kwire_protocol.wire import Reader, Writer
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from devtools.suite.cases import naming
 from kwire.handlers import api_versions, update_features
 from kwire.handlers.apis import bound
 from kwire.metadata import bootstrap
@@ -119,22 +121,20 @@ def test_the_level_that_a_feature_has_is_no_change(kind: int) -> None:
         pytest.param(("x" * 5000, 0, SAFE), ["does not support this feature", "..."], id="unknown and long"),
     ],
 )
-@pytest.mark.parametrize("version", [1, 2])
-def test_what_cannot_be_is_refused_with_all_that_came_with_it(
-    version: int, wrong: tuple[str, int, int], facts: list[str]
-) -> None:
+def test_what_cannot_be_is_refused_with_all_that_came_with_it(wrong: tuple[str, int, int], facts: list[str]) -> None:
     opened = service()
     if wrong[0] != TRANSACTION:
         record(opened, FeatureLevelRecord(TRANSACTION, 1))
     before, end = dict(opened.image.features), opened.log.end_offset
     good = (TRANSACTION, 2, UPGRADE) if wrong[0] != TRANSACTION else (METADATA, 30, UPGRADE)
-    for updates in ((good, wrong), (wrong, good)):
-        response = update(opened, *updates, version=version)
-        assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
-        assert lacks(response.error_message, *facts, "No feature was changed") == []
-        assert len(response.error_message or "") < 1000
-        assert response.results == []
-    assert (opened.image.features, opened.log.end_offset) == (before, end)
+    for version, updates in itertools.product((1, 2), ((good, wrong), (wrong, good))):
+        with naming(f"v{version}"):
+            response = update(opened, *updates, version=version)
+            assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+            assert lacks(response.error_message, *facts, "No feature was changed") == []
+            assert len(response.error_message or "") < 1000
+            assert response.results == []
+            assert (opened.image.features, opened.log.end_offset) == (before, end)
 
 
 def test_a_downgrade_that_goes_up_is_refused() -> None:

@@ -15,6 +15,7 @@ from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.wire import ApiMessage, ProtocolError, Reader, Writer
 
+from devtools.suite.cases import naming
 from devtools.suite.tiers import examples
 from kwire.handlers.apis import Api, UnsupportedRequest
 from kwire.handlers.context import Context
@@ -66,15 +67,16 @@ def frame_of(request: ApiMessage, version: int, correlation_id: int = 0) -> byte
     return request_frame(request, version, correlation_id=correlation_id)[4:]
 
 
-@pytest.mark.parametrize("version", range(3, 13))
-def test_a_request_with_other_records_of_any_size_is_not_decoded_again(version: int) -> None:
-    scene = Scene()
-    connection = scene.connection()
-    sizes = [100, 1, 0, 126, 127, 16_382, 16_383, 2_097_150, 100]
-    for number, size in enumerate(sizes):
-        frame = frame_of(produce(size, 7, size), version, correlation_id=number)
-        assert meaning(connection, frame) == (produce(size, 7, size), number, PRODUCE, version, "raw")
-    assert scene.decoded == 1
+def test_a_request_with_other_records_of_any_size_is_not_decoded_again() -> None:
+    for version in range(3, 13):
+        with naming(f"v{version}"):
+            scene = Scene()
+            connection = scene.connection()
+            sizes = [100, 1, 0, 126, 127, 16_382, 16_383, 2_097_150, 100]
+            for number, size in enumerate(sizes):
+                frame = frame_of(produce(size, 7, size), version, correlation_id=number)
+                assert meaning(connection, frame) == (produce(size, 7, size), number, PRODUCE, version, "raw")
+            assert scene.decoded == 1
 
 
 def test_records_whose_size_takes_more_than_three_bytes_are_decoded_as_any() -> None:
