@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
-from typing import Any, ParamSpec
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, ParamSpec, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -15,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from .waiting import PATIENCE_S, PAUSE_S, Deadline
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def in_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -25,6 +27,33 @@ def in_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
         asyncio.run(test(*arguments, **keywords))
 
     return run
+
+
+class LoopInThread:
+    """An event loop in a thread, between `start` and `stop`. Everything of aiokafka has to be called there."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @contextmanager
+    def entering(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        entered = self.run(manager.__aenter__())
+        try:
+            yield entered
+        finally:
+            self.run(manager.__aexit__(None, None, None))
 
 
 @asynccontextmanager

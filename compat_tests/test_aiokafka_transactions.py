@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import ClassVar
 
 import attrs
 import pytest
@@ -20,37 +18,7 @@ from .transactions.restarts import RestartScenes
 from .transactions.scenes import TransactionScenes
 from .waiting import Deadline
 
-T = TypeVar("T")
-
-
-class _Loop:
-    """An event loop in a thread, from the first to the last test of this module."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    @contextmanager
-    def entering(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        entered = self.run(manager.__aenter__())
-        try:
-            yield entered
-        finally:
-            self.run(manager.__aexit__(None, None, None))
-
-
-_loop = _Loop()
+_loop = aio.LoopInThread()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -29,15 +29,6 @@ from .waiting import Deadline
 BEGAN_MS = 1_700_000_000_000
 
 
-def test_a_seek_gives_the_record_at_that_offset_also_inside_a_batch(broker: Broker, topic: str) -> None:
-    fill(broker.bootstrap, topic, numbered(20))
-    with reading(broker.bootstrap, topic) as consumer:
-        take(consumer, 20)
-        for offset in (7, 19, 0, 12):
-            consumer.seek(TopicPartition(topic, 0, offset))
-            assert offsets_of(take(consumer, 20 - offset)) == list(range(offset, 20))
-
-
 @pytest.mark.parametrize(
     ("start", "expected"), [(OFFSET_BEGINNING, [0, 1, 2, 3]), (2, [2, 3]), (OFFSET_END, [3])], ids=["start", "2", "end"]
 )
@@ -72,12 +63,6 @@ def test_a_position_out_of_range_is_reset(broker: Broker, topic: str, reset: str
         consumer.list_topics(topic, timeout=CALL_TIMEOUT_S)
         consumer.assign([TopicPartition(topic, 0, 1_000)])
         assert offsets_of(up_to_the_end(consumer)) == expected
-
-
-def test_a_position_out_of_range_is_an_error_when_nothing_may_be_reset(broker: Broker, topic: str) -> None:
-    with consuming(broker.bootstrap, **{"auto.offset.reset": "error"}) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 1_000)])
-        assert error_of_reading(consumer).code() == KafkaError._AUTO_OFFSET_RESET
 
 
 def test_watermarks_follow_what_is_written_and_deleted(broker: Broker, topic: str) -> None:
@@ -152,19 +137,6 @@ def test_batches_larger_than_the_fetch_still_come(broker: Broker, topic: str) ->
         send_all(producer, topic, values)
     config = {"fetch.message.max.bytes": 1_000, "fetch.max.bytes": 1_000, "message.max.bytes": 1_000}
     assert values_of(read_all(broker.bootstrap, topic, 3, **config)) == values
-
-
-def test_paused_partitions_give_nothing_until_resumed(broker: Broker, new_topic: Callable[..., str]) -> None:
-    topic = new_topic(partitions=2)
-    for partition in range(2):
-        fill(broker.bootstrap, topic, numbered(5), partition=partition)
-    with reading(broker.bootstrap, topic, partitions=[]) as consumer:
-        first, second = (TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(2))
-        consumer.assign([first, second])
-        consumer.pause([first])
-        assert {record.partition() for record in take(consumer, 5)} == {1}
-        consumer.resume([first])
-        assert {record.partition() for record in take(consumer, 5)} == {0}
 
 
 def test_partitions_can_be_added_to_and_taken_from_an_assignment(broker: Broker, new_topic: Callable[..., str]) -> None:

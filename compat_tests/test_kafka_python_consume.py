@@ -24,30 +24,6 @@ from .kafka_python import (
 from .values import numbered
 from .waiting import Deadline, eventually
 
-DAY_MS = 86_400_000
-BEGAN_MS = 1_700_000_000_000
-
-
-def test_a_seek_gives_the_record_at_that_offset_also_inside_a_batch(broker: Broker, topic: str) -> None:
-    fill(broker.bootstrap, topic, numbered(20))
-    with reading(broker.bootstrap, topic) as consumer:
-        for offset in (7, 19, 0, 12):
-            consumer.seek(TopicPartition(topic, 0), offset)
-            records = take(consumer, 20 - offset)
-            assert [record.offset for record in records] == list(range(offset, 20))
-            assert consumer.position(TopicPartition(topic, 0)) == 20
-
-
-def test_seeks_to_the_beginning_and_to_the_end(broker: Broker, topic: str) -> None:
-    fill(broker.bootstrap, topic, numbered(5))
-    partition = TopicPartition(topic, 0)
-    with reading(broker.bootstrap, topic) as consumer:
-        consumer.seek_to_end(partition)
-        assert consumer.position(partition) == 5
-        consumer.seek_to_beginning(partition)
-        assert consumer.position(partition) == 0
-        assert values_of(take(consumer, 5)) == numbered(5)
-
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", [0, 1, 2, 3]), ("latest", [3])])
 def test_without_a_position_reading_starts_as_auto_offset_reset_says(
@@ -102,36 +78,6 @@ def test_beginning_and_end_offsets_of_several_partitions(broker: Broker, new_top
         assert consumer.end_offsets(partitions) == dict(zip(partitions, (4, 0, 7), strict=True))
 
 
-def test_offsets_for_times_finds_the_first_record_at_or_after(broker: Broker, topic: str) -> None:
-    partition = TopicPartition(topic, 0)
-    with producing(broker.bootstrap) as producer:
-        for day in (0.0, 1.0, 1.0, 3.0):
-            send_all(producer, topic, [b"value"], timestamp_ms=BEGAN_MS + int(day * DAY_MS))
-    expected = {-1.0: (0, 0), 0.0: (0, 0), 0.5: (1, 1), 1.0: (1, 1), 2.0: (3, 3), 3.0: (3, 3), 4.0: None}
-    with consuming(broker.bootstrap) as consumer:
-        for day, found in expected.items():
-            asked = BEGAN_MS + int(day * DAY_MS)
-            answer = consumer.offsets_for_times({partition: asked})[partition]
-            assert (answer and tuple(answer)[:2]) == (found and (found[0], BEGAN_MS + found[1] * DAY_MS)), day
-
-
-@pytest.mark.parametrize("codec", [None, "gzip", "zstd"])
-def test_offsets_for_times_looks_inside_a_batch_with_times_out_of_order(
-    broker: Broker, topic: str, codec: str | None
-) -> None:
-    partition = TopicPartition(topic, 0)
-    times = [50, 10, 70, 30, 70]
-    with producing(broker.bootstrap, linger_ms=200, compression_type=codec) as producer:
-        for time in times:
-            producer.send(topic, value=b"value", timestamp_ms=BEGAN_MS + time)
-        producer.flush()
-    expected = {5: (0, 50), 50: (0, 50), 51: (2, 70), 70: (2, 70), 71: None}
-    with consuming(broker.bootstrap) as consumer:
-        for time, found in expected.items():
-            answer = consumer.offsets_for_times({partition: BEGAN_MS + time})[partition]
-            assert (answer and tuple(answer)[:2]) == (found and (found[0], BEGAN_MS + found[1])), time
-
-
 def test_an_empty_topic_has_no_times_and_ends_where_it_begins(broker: Broker, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     with reading(broker.bootstrap, topic) as consumer:
@@ -160,22 +106,6 @@ def test_a_new_topic_is_seen_by_the_next_question(broker: Broker, new_topic: Cal
         topic = new_topic(partitions=3)
         assert topic in consumer.topics()
         assert consumer.partitions_for_topic(topic) == {0, 1, 2}
-
-
-def test_paused_partitions_stay_where_they_are(broker: Broker, new_topic: Callable[..., str]) -> None:
-    topic = new_topic(partitions=2)
-    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    fill(broker.bootstrap, topic, numbered(5), partition=0)
-    fill(broker.bootstrap, topic, numbered(5), partition=1)
-    with reading(broker.bootstrap, topic, partitions=[0, 1]) as consumer:
-        consumer.pause(first)
-        assert {record.partition for record in take(consumer, 5)} == {1}
-        fill(broker.bootstrap, topic, numbered(2), partition=1)
-        assert {record.partition for record in take(consumer, 2)} == {1}
-        consumer.pause(second)
-        consumer.resume(first)
-        assert {record.partition for record in take(consumer, 5)} == {0}
-        assert consumer.position(second) == 7
 
 
 def test_a_poll_gives_no_more_than_max_poll_records(broker: Broker, topic: str) -> None:

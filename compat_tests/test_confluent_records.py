@@ -1,0 +1,17 @@
+"""Producing and reading with confluent-kafka (librdkafka), as every client must find them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from .records.client import Client
+from .records.librdkafka import Confluent
+from .records.scenes import ProduceScenes, ReadScenes
+
+
+class TestProducing(ProduceScenes):
+    client: ClassVar[Client] = Confluent()
+
+
+class TestReading(ReadScenes):
+    client: ClassVar[Client] = Confluent()

@@ -1,0 +1,17 @@
+"""Producing and reading with kafka-python, as every client must find them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from .records.client import Client
+from .records.kafka_python import KafkaPython
+from .records.scenes import ProduceScenes, ReadScenes
+
+
+class TestProducing(ProduceScenes):
+    client: ClassVar[Client] = KafkaPython()
+
+
+class TestReading(ReadScenes):
+    client: ClassVar[Client] = KafkaPython()
