@@ -17,6 +17,7 @@ from kwire.handlers.context import Context
 from kwire.metadata.auto_topic_creation import AutoTopicCreation
 from kwire.metadata.bootstrap import register_alone
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
+from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import MetadataRecord
 from kwire.metadata.service import MetadataService
 from kwire.quotas.client_quotas import ClientQuotas
@@ -147,12 +148,14 @@ class FakeBroker:
         factory=lambda: ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
     )
     transactions: Any = None
+    producer_ids: ProducerIds = attrs.field(init=False)
     nodes: FakeNodes = attrs.field(init=False)
     authorization: Authorization = attrs.field(init=False)
     auto_topic_creation: AutoTopicCreation = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         audit = AuditLog(Audited.NOTHING, as_json=False, now_ms=lambda: 0)
+        self.producer_ids = ProducerIds(self.metadata)
         self.nodes = FakeNodes(self.metadata)
         self.authorization = Authorization(self.authorizer, audit, self.metadata, cast(PartitionTable, None))
         self.auto_topic_creation = AutoTopicCreation(self.metadata)

@@ -328,15 +328,14 @@ def test_brokers_limit_bounds_the_clients() -> None:
 # -- InitProducerId
 
 
-def init(opened: MetadataService, *fields: Any) -> InitProducerIdResponse:
-    broker: Any = FakeBroker(opened)
+def init(broker: Any, *fields: Any) -> InitProducerIdResponse:
     return answered(bound(init_producer_id.handle, broker)(InitProducerIdRequest(*fields), context(5)))
 
 
 def test_idempotent_producers_get_ids_of_their_own() -> None:
-    opened = with_topics()
-    assert [init(opened, None, 1000).producer_id for _ in range(1500)] == list(range(1500))
-    answer = init(opened, None, 1000, 5, 3)
+    broker = FakeBroker(with_topics())
+    assert [init(broker, None, 1000).producer_id for _ in range(1500)] == list(range(1500))
+    answer = init(broker, None, 1000, 5, 3)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (E.NONE, 1500, 0)
 
 
@@ -349,5 +348,5 @@ def test_idempotent_producers_get_ids_of_their_own() -> None:
     ],
 )
 def test_producer_id_refusals(fields: tuple[Any, ...], code: ErrorCode) -> None:
-    answer = init(with_topics(), *fields)
+    answer = init(FakeBroker(with_topics()), *fields)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)

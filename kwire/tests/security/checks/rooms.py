@@ -92,9 +92,6 @@ ROOMS: Final = (
 )
 
 UNSEEN: Final = {
-    "kwire/security/oauth/refresh.py KeyRefresh.failed: min(30)": (
-        "the pause is the same without it: it keeps a number small that would have a bit for each failure"
-    ),
     "kwire/network/throttling.py Throttling._charge_answer: fetched.find(self._client, self._now_ms()) is None": (
         "without a quota of bytes nothing is charged either: it saves writing the answer twice"
     ),
