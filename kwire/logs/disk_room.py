@@ -48,12 +48,12 @@ class DiskRoom:
     def _tell(self) -> None:
         reserve = self.reserve
         if not reserve.is_full:
-            log.warning("there is room again on the disk of the log dir %s: appends go on", self.folder)
+            log.warning("there is room again on the disk of the log dir %s: appends continue", self.folder)
             return
         kept = f", and kwire.log.reserve.bytes={reserve.size_bytes} are not to be had" if reserve.is_out else ""
         log.warning(
             "the disk of the log dir %s is full%s: what needs room is refused until there is some; reading and "
-            "deleting go on, so delete topics, or lower their retention, or make the disk larger",
+            "deleting continue, so delete topics, or lower their retention, or make the disk larger",
             self.folder,
             kept,
         )

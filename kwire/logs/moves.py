@@ -90,7 +90,7 @@ class LogMoves(Service):
             # Of two copies one had been given up; it is not recorded which.
             is_wanted = topic is not None and source is not folder and key not in self._moves
             if is_wanted and folder.failed is None:
-                log.info("moving %s-%d to %s begins anew", *key, folder.path)
+                log.info("restarting the move of %s-%d to %s", *key, folder.path)
                 self._begin_if_there_is_room(self._partitions.find(*key), folder)
 
     def _begin_if_there_is_room(self, partition: Partition, target: LogDir) -> None:

@@ -181,7 +181,7 @@ def _begin_next_epochs(metadata: MetadataService) -> None:
     except OSError as error:
         if not is_full(error):
             raise
-        log.warning("the leader epochs of the last start go on, because the metadata log cannot be written: %s", error)
+        log.warning("the leader epochs stay as they were, because the metadata log cannot be written: %s", error)
 
 
 def open_logs(

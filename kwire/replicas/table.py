@@ -443,7 +443,7 @@ class PartitionTable:
             self.take_partition_offline(partition)
         log.critical(
             "the log dir %s is out of service: %s; its %d partitions answer KAFKA_STORAGE_ERROR. "
-            "Look after the disk, then restart the broker: it checks what is there before it serves it",
+            "Check the disk, then restart the broker: it checks the logs before it serves them",
             folder.path,
             error,
             len(folder.partitions - {(names.CLUSTER_METADATA, 0)}),
@@ -518,7 +518,7 @@ class PartitionTable:
         if folder.strays:
             log.warning(
                 "%s has %d partitions that no topic of the metadata has or had: %s. They are kept, and not served; "
-                "remove the folders when nobody misses them",
+                "remove the folders if they are not needed",
                 folder.path,
                 len(folder.strays),
                 _named(sorted(folder.strays)),

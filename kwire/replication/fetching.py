@@ -566,7 +566,7 @@ class Fetcher:
             )
             partition_log.truncate(offset, leader_epoch=epoch)
         elif offset > end_offset:
-            log.info("%s: goes on at offset %d, where the leader's log begins", followed.name, offset)
+            log.info("%s: continues at offset %d, where the leader's log begins", followed.name, offset)
             partition_log.start_afresh(offset, leader_epoch=epoch)
         elif partition_log.latest_epoch > epoch:
             self._drop_unknown_epoch(followed)
@@ -584,7 +584,7 @@ class Fetcher:
         _, begins_at = partition_log.end_offset_for_epoch(unknown - 1)
         offset = max(begins_at, partition_log.log_start_offset)
         log.warning(
-            "%s: cut from offset %d to %d: leader %d does not know leader epoch %d",
+            "%s: cut from offset %d to %d: leader %d does not have leader epoch %d",
             followed.name,
             before,
             offset,

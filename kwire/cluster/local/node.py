@@ -166,7 +166,7 @@ class LocalNode:
         try:
             self._disk.write_atomic(CONTROLLER, b"%d\n" % self.node_id)
         except OSError as error:
-            log.warning("node %d is the controller, but cannot tell the others: %s", self.node_id, error)
+            log.warning("node %d is the controller, but cannot notify the others: %s", self.node_id, error)
         log.info("node %d is the controller of the cluster", self.node_id)
         self._known_controller_id = self.node_id
         self._news.tell()

@@ -189,7 +189,7 @@ class Rebalancing:
             log.info("group %a: members that did not rejoin are out: %a", group.group_id, absent)
         if not self._elect_leader(group) and group.members:
             # All members are static and none has rejoined: only their sessions show whether they come back.
-            log.warning("group %a: nobody rejoined, waiting once more", group.group_id)
+            log.warning("group %a: no member rejoined, waiting again", group.group_id)
             self._wait_for_joins(step, group)
             return
         group.begin_generation(step.now.wall_ms)

@@ -79,7 +79,7 @@ def test_a_start_on_a_full_disk_goes_on_in_the_last_epochs(caplog: pytest.LogCap
     disk.capacity_bytes = disk.used_bytes
     broker = opened(disk)
     assert epochs(broker) == [1, 5]
-    assert "the leader epochs of the last start go on" in caplog.text
+    assert "the leader epochs stay as they were" in caplog.text
     broker.abandon()
     disk.capacity_bytes = 1 << 20
     broker = opened(disk)

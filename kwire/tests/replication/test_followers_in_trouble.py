@@ -312,7 +312,7 @@ def test_a_node_with_a_longer_log_of_an_unknown_later_epoch_drops_it(caplog: pyt
     told = [it for it in caplog.messages if it.startswith("t-0: ")]
     assert told == [
         "t-0: cut from offset 15 to 8, where the log of leader 1 ends",
-        "t-0: cut from offset 8 to 3: leader 1 does not know leader epoch 7",
+        "t-0: cut from offset 8 to 3: leader 1 does not have leader epoch 7",
     ]
     assert sorted(world.registered.isr) == [1, 2, 3]
 
