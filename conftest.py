@@ -1,4 +1,4 @@
-"""What a test run does besides what pytest does: processes side by side, budgets (devtools/suite), a summary."""
+"""What a test run does besides what pytest does: side by side, budgets and snapshots (devtools/suite), a summary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ("devtools.suite.side_by_side", "devtools.suite.budgets")
+pytest_plugins = ("devtools.suite.side_by_side", "devtools.suite.budgets", "devtools.suite.snapshots")
 
 # An example's time says how busy the machine is; pytest-timeout ends what hangs.
 settings.register_profile("kwire", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -302,14 +302,6 @@ def test_a_dump_holds_a_batch_and_not_the_log(tmp_path: Path) -> None:
     assert peak < 16 << 20
 
 
-def test_help_has_examples_and_says_what_dir_is() -> None:
-    for command in ("dump", "check", "repair"):
-        shown = kwire("log", command, "--help").stdout
-        for word in ("Examples:", "kwire log", "Apache Kafka", "DIR is a log dir"):
-            assert word in shown, (command, word)
-    assert "kafka-dump-log.sh" in kwire("log", "dump", "--help").stdout
-
-
 def test_the_start_of_a_broker_does_not_pay_for_it() -> None:
     script = (
         "import sys, kwire.cli, kwire.node.running\n"

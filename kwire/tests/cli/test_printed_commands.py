@@ -14,6 +14,7 @@ from devtools.markdown import fenced_blocks
 from devtools.places import REPOSITORY
 from kwire.cli import main
 from kwire.pipeline.session import PACKAGES
+from kwire.tests.cli.every_command import every_command
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md")])
 
@@ -70,13 +71,6 @@ def check(words: list[str], *, whole: bool) -> None:
             raise click.MissingParameter(ctx=context, param=parameter)
 
 
-def _commands(command: click.Command) -> Iterator[click.Command]:
-    yield command
-    if isinstance(command, click.Group):
-        for it in command.commands.values():
-            yield from _commands(it)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_shows_is_a_command_of_kwire(page: Path) -> None:
     for command in (it for block in _blocks(page) for it in _printed(block)):
@@ -86,7 +80,7 @@ def test_what_a_page_shows_is_a_command_of_kwire(page: Path) -> None:
 
 
 def test_what_help_shows_is_a_command_of_kwire() -> None:
-    examples = [example for command in _commands(main) for example in _printed(command.epilog or "")]
+    examples = [example for _, command in every_command() for example in _printed(command.epilog or "")]
     assert len(examples) > 20
     for example in examples:
         check(_words(example), whole=True)

@@ -299,9 +299,3 @@ def test_a_wrong_java_is_told_before_spark_says_anything(bootstrap: str, tmp_pat
         assert done.stderr.startswith(f"kwire pipeline: {said}")
         assert len(done.stderr.splitlines()) == 1
         assert done.stdout == ""
-
-
-def test_the_help_tells_what_is_where() -> None:
-    said = CliRunner().invoke(main, ["pipeline", "table", "--help"]).output
-    for words in ("Examples:", "Exit code:", "__errors", "--dry-run"):
-        assert words in said
