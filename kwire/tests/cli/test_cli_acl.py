@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import attrs
 import pytest
-from click.testing import CliRunner, Result
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from kwire_protocol.messages.delete_acls import (
@@ -30,11 +26,12 @@ from kwire_protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 
-from kwire.cli import main
-from kwire.cli.reaching import Reach
+from devtools.suite.snapshots import Snapshot
 from kwire.client.cluster import Cluster
 from kwire.security.acls.acl import Acl
 from kwire.security.acls.filters import AclFilter
+from kwire.tests.cli.json_page import check_all_keys
+from kwire.tests.cli.prompt import ClusterClient
 from kwire.tests.client.fakes import FakeBrokers
 
 
@@ -127,25 +124,12 @@ class AclBrokers:
         ).cluster()
 
 
-@attrs.define
-class Client:
-    brokers: AclBrokers
-
-    def __call__(self, *arguments: str, stdin: str = "", code: int = 0) -> Result:
-        result = CliRunner().invoke(main, ["acl", *arguments], input=stdin)
-        assert result.exit_code == code, result.output
-        return result
+Client = ClusterClient[AclBrokers]
 
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    brokers = AclBrokers()
-    monkeypatch.setattr(Reach, "cluster", lambda _: brokers.cluster())
-    return Client(brokers)
-
-
-def rows(result: Result) -> list[Any]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    return Client.of("acl", AclBrokers(), monkeypatch)
 
 
 def added(client: Client, *arguments: str) -> list[str]:
@@ -197,20 +181,38 @@ def test_what_is_missing_or_wrong_is_told(client: Client, arguments: tuple[str, 
     assert client.brokers.acls == []
 
 
+def test_lists_of_acls_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
+    client("list")
+    client("add", "--allow", "alice", "--operation", "read", "--topic", "orders", "--topic", "o\x1brders")
+    client("add", "--deny", "b", "--operation", "all", "--topic", "ord", "--prefixed", "--host", "10.0.0.7")
+    client("list")
+    client("list", "--topic", "none", "--principal", "b")
+    snapshot("acl-list", client.transcript)
+
+
 def test_acls_are_listed_with_numbers_and_those_that_concern_a_resource_keep_theirs(client: Client) -> None:
-    assert client("list").stdout == "there are no ACLs\n"
+    assert client.json("list") == []
     added(client, "--allow", "a", "--operation", "read", "--topic", "orders", "--topic", "*", "--topic", "other")
     added(client, "--deny", "b", "--operation", "all", "--topic", "ord", "--prefixed", "--group", "g")
-    everything = rows(client("list", "--json"))
+    everything = client.json("list")
+    check_all_keys("acl list", everything)
     assert [it["number"] for it in everything] == [1, 2, 3, 4, 5]
-    concerned = rows(client("list", "--topic", "orders", "--json"))
+    concerned = client.json("list", "--topic", "orders")
     assert {it["resource_name"] for it in concerned} == {"orders", "*", "ord"}
     assert all(it in everything for it in concerned)
-    assert [it["principal"] for it in rows(client("list", "--principal", "b", "--json"))] == ["User:b"] * 2
-    assert client("list", "--topic", "none", "--principal", "b").stdout == "there is no such ACL\n"
-    head, *lines = client("list", "--group", "g").stdout.splitlines()
-    assert head.split() == ["#", "PERMISSION", "PRINCIPAL", "HOST", "OPERATION", "TYPE", "NAME", "PATTERN"]
-    assert [it.split()[1:] for it in lines] == [["DENY", "User:b", "*", "ALL", "GROUP", "g", "PREFIXED"]]
+    assert [it["principal"] for it in client.json("list", "--principal", "b")] == ["User:b"] * 2
+    assert client.json("list", "--group", "g") == [
+        {
+            "number": 5,
+            "permission": "DENY",
+            "principal": "User:b",
+            "host": "*",
+            "operation": "ALL",
+            "resource_type": "GROUP",
+            "resource_name": "g",
+            "pattern_type": "PREFIXED",
+        }
+    ]
 
 
 def test_acls_are_deleted_after_they_were_shown(client: Client) -> None:
@@ -225,27 +227,55 @@ def test_acls_are_deleted_after_they_were_shown(client: Client) -> None:
     assert "say which" in client("delete", "--yes", code=2).output
 
 
-def test_check_tells_yes_or_no_and_the_rule(client: Client) -> None:
+def some_acls(client: Client) -> None:
     client.brokers.configs = {"super.users": "User:root"}
     added(client, "--allow", "alice", "--operation", "read", "--topic", "orders", "--topic", "a", "--host", "10.0.0.7")
     added(client, "--deny", "bob", "--operation", "all", "--topic", "*")
-    yes = client("check", "alice", "read", "topic", "orders", "--host", "10.0.0.7").stdout
-    assert yes == (
-        "may alice read topic orders from 10.0.0.7? yes, by rule 3: "
-        "ALLOW READ on TOPIC orders (LITERAL) to User:alice from 10.0.0.7\n"
-    )
-    assert "no, because" in client("check", "alice", "read", "topic", "orders", code=1).stdout
-    assert "no, by rule 1: DENY ALL" in client("check", "bob", "describe", "topic", "x", code=1).stdout
-    assert "yes, because the principal is a super user" in client("check", "root", "create", "cluster").stdout
-    [row] = rows(client("check", "alice", "describe", "topic", "orders", "--host", "10.0.0.7", "--json"))
-    assert (row["allowed"], row["rule"], row["reason"]) == (True, 3, "ACL")
+
+
+def test_checks_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
+    some_acls(client)
+    client.transcript = ""
+    client("check", "alice", "read", "topic", "orders", "--host", "10.0.0.7")
+    client("check", "alice", "read", "topic", "orders", code=1)
+    client("check", "bob", "describe", "topic", "x", code=1)
+    client("check", "root", "create", "cluster")
+    client.comment("what has no ACL may be used")
+    client.brokers.configs = {"allow.everyone.if.no.acl.found": "true"}
+    client("check", "alice", "read", "group", "kitchen")
+    snapshot("acl-check", client.transcript)
+
+
+def test_check_tells_whether_it_is_allowed_and_the_rule(client: Client) -> None:
+    some_acls(client)
+    told = client.json("check", "alice", "describe", "topic", "orders", "--host", "10.0.0.7")
+    check_all_keys("acl check", told)
+    assert told == [
+        {
+            "principal": "User:alice",
+            "host": "10.0.0.7",
+            "operation": "DESCRIBE",
+            "resource_type": "TOPIC",
+            "resource_name": "orders",
+            "allowed": True,
+            "reason": "ACL",
+            "rule": 3,
+        }
+    ]
+    (elsewhere,) = client.json("check", "alice", "read", "topic", "orders", code=1)
+    assert (elsewhere["host"], elsewhere["allowed"], elsewhere["rule"]) == ("127.0.0.1", False, None)
+    (denied,) = client.json("check", "bob", "describe", "topic", "x", code=1)
+    assert (denied["allowed"], denied["rule"]) == (False, 1)
+    (root,) = client.json("check", "root", "create", "cluster")
+    assert (root["resource_name"], root["allowed"], root["reason"]) == ("kafka-cluster", True, "SUPER_USER")
     assert "its name is missing" in client("check", "alice", "read", "topic", code=2).output
 
 
 def test_a_cluster_that_allows_what_has_no_acl_is_asked_for_that(client: Client) -> None:
-    assert "no, because the resource has no ACL" in client("check", "a", "read", "topic", "t", code=1).stdout
+    (told,) = client.json("check", "a", "read", "topic", "t", code=1)
     client.brokers.configs = {"allow.everyone.if.no.acl.found": "true"}
-    assert "yes, because the resource has no ACL" in client("check", "a", "read", "topic", "t").stdout
+    (told_again,) = client.json("check", "a", "read", "topic", "t")
+    assert (told["reason"], told_again["reason"]) == ("NO_ACL", "NO_ACL")
 
 
 def test_refusals_are_one_line(client: Client) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from kwire_protocol.messages import streams_group_describe as streams
 from kwire_protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -20,67 +18,53 @@ from kwire_protocol.messages.offset_delete import OffsetDeleteRequest
 from kwire_protocol.messages.share_group_describe import ShareGroupDescribeRequest
 
 from devtools.ports import free_port
+from devtools.suite.snapshots import Snapshot
 from kwire.admin.groups import KINDS, STATES
 from kwire.cli import main
 from kwire.cli.group import group, resetting
 from kwire.cli.group.arguments import parse_duration_ms, parse_scope
-from kwire.cli.reaching import Reach
-from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.cluster import TopicPartition
 from kwire.tests.admin.group_brokers import Group, GroupBrokers, classic_member, consumer_member, share_member
+from kwire.tests.cli.json_page import check_all_keys
+from kwire.tests.cli.prompt import ClusterClient, of_type
 
 NOW_MS = 10_000_000
 P0, P1, P2 = (TopicPartition("orders", index) for index in range(3))
 
 
-@attrs.define
-class Client:
-    """Runs `kwire group` with these brokers for a cluster, at NOW_MS."""
-
-    brokers: GroupBrokers
-
-    def __call__(self, *arguments: str, stdin: str = "", code: int = 0) -> Result:
-        result = CliRunner().invoke(main, ["group", *arguments], input=stdin)
-        assert result.exit_code == code, result.output
-        return result
+Client = ClusterClient[GroupBrokers]
 
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    brokers = GroupBrokers()
+    """Commands run at NOW_MS."""
 
-    def connect(reach: Reach) -> Cluster:
-        assert (reach.bootstrap, reach.timeout_s) == ("127.0.0.1:9092", 30)
-        return brokers.cluster()
-
-    class TableState:
+    class Clock:
         def now_ms(self) -> int:
             return NOW_MS
 
-    monkeypatch.setattr(Reach, "cluster", connect)
-    monkeypatch.setattr(resetting, "SystemClock", TableState)
-    return Client(brokers)
-
-
-def rows(result: Result) -> list[Any]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def words(result: Result) -> list[list[str]]:
-    return [line.split() for line in result.stdout.splitlines()]
+    monkeypatch.setattr(resetting, "SystemClock", Clock)
+    return Client.of("group", GroupBrokers(), monkeypatch)
 
 
 # Shown
 
 
-def test_groups_are_listed_as_columns_or_json(client: Client) -> None:
-    assert client("list").stdout == "there are no groups\n"
+def test_lists_of_groups_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
+    client("list")
     client.brokers.groups = {"b": Group(protocol_type=""), "a\x1b[2J": Group("consumer", "Empty", node_id=2)}
-    assert words(client("list")) == [
-        ["GROUP", "TYPE", "STATE", "PROTOCOL", "COORDINATOR"],
-        ["a\\x1b[2J", "consumer", "Empty", "consumer", "2"],
-        ["b", "classic", "Stable", "-", "1"],
-    ]
-    assert rows(client("list", "--json", "--type", "Classic", "--state", "stable")) == [
+    client("list")
+    client("list", "--type", "share")
+    snapshot("group-list", client.transcript)
+
+
+def test_groups_are_listed_by_kind_and_state(client: Client) -> None:
+    assert client.json("list") == []
+    client.brokers.groups = {"b": Group(protocol_type=""), "a": Group("consumer", "Empty", node_id=2)}
+    assert [(it["group_id"], it["coordinator_id"]) for it in client.json("list")] == [("a", 2), ("b", 1)]
+    chosen = client.json("list", "--type", "Classic", "--state", "stable")
+    check_all_keys("group list", chosen)
+    assert chosen == [
         {
             "type": "group",
             "group_id": "b",
@@ -90,7 +74,6 @@ def test_groups_are_listed_as_columns_or_json(client: Client) -> None:
             "coordinator_id": 1,
         }
     ]
-    assert client("list", "--type", "share").stdout == "there is no such group\n"
 
 
 def test_the_kinds_and_states_to_choose_from_are_those_that_there_are() -> None:
@@ -101,29 +84,31 @@ def test_the_kinds_and_states_to_choose_from_are_those_that_there_are() -> None:
         assert tuple(choice.choices) == known
 
 
+def test_groups_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
+    brokers = client.brokers
+    brokers.has_topic("orders", (0, 9), (0, 9), (0, 9))
+    members = [classic_member("m", ["orders"], {"orders": [0, 1]}), classic_member("id\x1ble", ["orders"], {})]
+    brokers.groups["g"] = Group(members=members, offsets={P0: 5, P2: 1})
+    client("describe", "g")
+    client.comment("partitions of a share group may have several owners")
+    owners = [share_member(name, ["orders"], {"orders": [0]}) for name in ("a", "b")]
+    brokers.groups["s"] = Group("share", members=owners, offsets={P0: 5}, lags={P0: 2})
+    client("describe", "s")
+    client.comment("a topic was deleted")
+    brokers.groups["h"] = Group(state="Empty", offsets={TopicPartition("gone", 0): 5})
+    client("describe", "h")
+    brokers.groups["i"] = Group(state="Empty")
+    client("describe", "i")
+    brokers.groups["t"] = Group("streams", description=TOPOLOGY)
+    client("describe", "t", "--topology")
+    snapshot("group-describe", client.transcript)
+
+
 def test_a_group_is_described_with_its_lag_and_with_members_that_own_nothing(client: Client) -> None:
     members = [classic_member("m", ["orders"], {"orders": [0, 1]}), classic_member("idle", ["orders"], {})]
     client.brokers.groups["g"] = Group(members=members, offsets={P0: 5, P2: 1})
     client.brokers.has_topic("orders", (0, 9), (0, 9), (0, 9))
-    shown = words(client("describe", "g"))
-    assert shown[:7] == [
-        ["group", "g"],
-        ["type", "classic"],
-        ["state", "Stable"],
-        ["protocol", "type", "consumer"],
-        ["assignor", "range"],
-        ["coordinator", "1"],
-        ["members", "2"],
-    ]
-    assert shown[8:] == [
-        ["TOPIC", "PARTITION", "OFFSET", "LOG", "END", "LAG", "MEMBER", "CLIENT", "HOST"],
-        ["orders", "0", "5", "9", "4", "m", "client-m", "127.0.0.1"],
-        ["orders", "1", "-", "9", "-", "m", "client-m", "127.0.0.1"],
-        ["orders", "2", "1", "9", "8", "-", "-", "-"],
-        ["-", "-", "-", "-", "-", "idle", "client-idle", "127.0.0.1"],
-    ]
-    told = rows(client("describe", "g", "--json"))
-    assert [row["type"] for row in told] == ["group", "partition", "partition", "partition", "member", "member"]
+    told = client.json("describe", "g")
     assert told[0] == {
         "type": "group",
         "group_id": "g",
@@ -145,28 +130,29 @@ def test_a_group_is_described_with_its_lag_and_with_members_that_own_nothing(cli
         "lag": 4,
         "member_ids": ["m"],
     }
+    partitions = of_type("partition", told)
+    assert [(it["offset"], it["lag"], it["member_ids"]) for it in partitions[1:]] == [(None, None, ["m"]), (1, 8, [])]
+    assert [(it["member_id"], len(it["partitions"])) for it in of_type("member", told)] == [("idle", 0), ("m", 2)]
+    assert len(told) == 1 + 3 + 2
 
 
-def test_a_share_groups_partition_has_a_row_for_each_owner(client: Client) -> None:
+def test_a_share_groups_partition_may_have_several_owners(client: Client) -> None:
     members = [share_member(name, ["orders"], {"orders": [0]}) for name in ("a", "b")]
     client.brokers.groups["g"] = Group("share", members=members, offsets={P0: 5}, lags={P0: 2})
     client.brokers.has_topic("orders", (0, 9))
-    shown = words(client("describe", "g"))
-    assert ["epoch", "3"] in shown
-    assert shown[-2:] == [
-        ["orders", "0", "5", "9", "2", "a", "client-a", "127.0.0.1"],
-        ["orders", "0", "5", "9", "2", "b", "client-b", "127.0.0.1"],
-    ]
+    group, partition, *_ = client.json("describe", "g")
+    assert group["epoch"] == 3
+    assert (partition["offset"], partition["lag"], partition["member_ids"]) == (5, 2, ["a", "b"])
 
 
 def test_what_is_not_known_is_noted_beside_what_is(client: Client) -> None:
     client.brokers.groups["g"] = Group(state="Empty", offsets={P0: 5})
-    result = client("describe", "g")
-    assert words(result)[-1] == ["orders", "0", "5", "-", "-", "-", "-", "-"]
-    assert result.stderr == "note: there is no topic 'orders'\n"
+    (partition,) = of_type("partition", client.json("describe", "g"))
+    assert (partition["offset"], partition["log_end"], partition["lag"]) == (5, None, None)
+    assert client("describe", "g", "--json").stderr == "note: there is no topic 'orders'\n"
 
 
-def test_members_of_streams_groups_are_shown_with_their_tasks(client: Client) -> None:
+def streams_group(client: Client) -> None:
     has = streams.Assignment([streams.TaskIds("1", [0]), streams.TaskIds("0", [1, 0])], [streams.TaskIds("1", [1])])
     target = streams.Assignment([streams.TaskIds("0", [0])])
     members = [
@@ -175,63 +161,44 @@ def test_members_of_streams_groups_are_shown_with_their_tasks(client: Client) ->
     ]
     client.brokers.groups["s"] = Group("streams", "Reconciling", members, protocol_type="streams")
     client.brokers.has_topic("orders", (0, 10), (0, 10))
-    shown = client("members", "s").stdout.splitlines()
-    assert "active 0:0,1 1:0 standby 1:1" in shown[1]
-    assert "orders:0,1" in shown[1]
-    assert shown[1].endswith("active 0:0")
-    assert words(client("members", "s"))[0][-3:] == ["TASKS", "PARTITIONS", "TARGET"]
-    assert rows(client("members", "s", "--json"))[0]["tasks"] == {
-        "active": {"0": [0, 1], "1": [0]},
-        "standby": {"1": [1]},
-        "warmup": {},
-    }
-    assert rows(client("describe", "s", "--json"))[0]["members"] == 2
+
+
+def test_members_of_streams_groups_have_tasks(client: Client) -> None:
+    streams_group(client)
+    first, second = client.json("members", "s")
+    assert first["process_id"] == "p"
+    assert first["tasks"] == {"active": {"0": [0, 1], "1": [0]}, "standby": {"1": [1]}, "warmup": {}}
+    assert first["target_tasks"] == {"active": {"0": [0]}, "standby": {}, "warmup": {}}
+    assert first["partitions"] == [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}]
+    assert second["tasks"] == {"active": {}, "standby": {}, "warmup": {}}
+    described = client.json("describe", "s")
+    assert (described[0]["members"], of_type("member", described)) == (2, [first, second])
 
 
 def node(name: str, kind: int, *successors: str, **more: Any) -> streams.TopologyDescriptionNode:
     return streams.TopologyDescriptionNode(name, kind, successors=[*successors], **more)
 
 
-def test_a_topology_is_shown_as_kafka_streams_shows_it(client: Client) -> None:
-    nodes = [
-        node("in", 1, "join", "count", source_topics=["orders", "clicks"]),
-        node("count", 2, "out", "any", stores=["counts"]),
-        node("join", 2),
-        node("out", 3, sink_topic="counted"),
-        node("any", 3),
-    ]
-    names = streams.TopologyDescriptionGlobalStore(
-        node("names-in", 1, "names", source_topics=["na\x1bmes"]), node("names", 2, stores=["all-names"])
-    )
-    described = streams.TopologyDescription([streams.TopologyDescriptionSubtopology("0", nodes)], [names])
-    client.brokers.groups["s"] = Group("streams", description=described)
-    assert (
-        client("describe", "s", "--topology").stdout
-        == """Topologies:
-   Sub-topology: 0
-    Source: in (topics: [clicks, orders])
-      --> count, join
-    Processor: count (stores: [counts])
-      --> any, out
-      <-- in
-    Processor: join (stores: [])
-      --> none
-      <-- in
-    Sink: out (topic: counted)
-      <-- count
-    Sink: any (topic: chosen for each record)
-      <-- count
+_NODES = [
+    node("in", 1, "join", "count", source_topics=["orders", "clicks"]),
+    node("count", 2, "out", "any", stores=["counts"]),
+    node("join", 2),
+    node("out", 3, sink_topic="counted"),
+    node("any", 3),
+]
+_NAMES = streams.TopologyDescriptionGlobalStore(
+    node("names-in", 1, "names", source_topics=["na\x1bmes"]), node("names", 2, stores=["all-names"])
+)
+TOPOLOGY = streams.TopologyDescription([streams.TopologyDescriptionSubtopology("0", _NODES)], [_NAMES])
 
-   Sub-topology: 1 for global store (will not generate tasks)
-    Source: names-in (topics: [na\\x1bmes])
-      --> names
-    Processor: names (stores: [all-names])
-      --> none
-      <-- names-in
 
-"""
-    )
-    shown = rows(client("describe", "s", "--topology", "--json"))
+def topology(client: Client) -> list[Any]:
+    client.brokers.groups["t"] = Group("streams", description=TOPOLOGY)
+    return client.json("describe", "t", "--topology")
+
+
+def test_a_topology_has_an_object_for_each_node(client: Client) -> None:
+    shown = topology(client)
     assert [(it["subtopology_id"], it["is_global"], it["name"]) for it in shown[-2:]] == [
         ("1", True, "names-in"),
         ("1", True, "names"),
@@ -247,6 +214,11 @@ def test_a_topology_is_shown_as_kafka_streams_shows_it(client: Client) -> None:
         "successors": ["any", "out"],
         "predecessors": ["in"],
     }
+    assert [(it["name"], it["kind"], it["topics"]) for it in shown[:1] + shown[3:5]] == [
+        ("in", "source", ["clicks", "orders"]),
+        ("out", "sink", ["counted"]),
+        ("any", "sink", []),
+    ]
 
 
 def test_why_a_topology_is_not_shown_is_told(client: Client) -> None:
@@ -260,28 +232,32 @@ def test_why_a_topology_is_not_shown_is_told(client: Client) -> None:
     assert "StreamsGroupDescribe" in client("describe", "s", "--topology", code=1).stderr
 
 
-def test_members_are_shown_with_targets_only_where_they_differ(client: Client) -> None:
+def moving_member() -> Any:
     moving = consumer_member("b", ["orders"], {"orders": [0, 1]}, {"orders": [0], "clicks": [2]})
     moving.instance_id = "till-1"
     moving.subscribed_topic_regex = "cl.*"
-    client.brokers.groups["g"] = Group("consumer", members=[moving, consumer_member("a", ["orders"], {"orders": [2]})])
-    assert words(client("members", "g")) == [
-        ["MEMBER", "INSTANCE", "CLIENT", "HOST", "EPOCH", "PROTOCOL", "SUBSCRIPTION", "PARTITIONS", "TARGET"],
-        ["a", "-", "client-a", "127.0.0.1", "6", "consumer", "orders", "orders:2", "-"],
-        [
-            "b",
-            "till-1",
-            "client-b",
-            "127.0.0.1",
-            "6",
-            "consumer",
-            "orders,/cl.*/",
-            "orders:0,1",
-            "clicks:2",
-            "orders:0",
-        ],
-    ]
-    (_, told) = rows(client("members", "g", "--json"))
+    return moving
+
+
+def test_members_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
+    client.comment("a target is shown where it differs")
+    members = [moving_member(), consumer_member("a", ["ord\x1bers"], {"ord\x1bers": [2]})]
+    client.brokers.groups["g"] = Group("consumer", members=members)
+    client("members", "g")
+    client.comment("columns that all members lack are left out")
+    client.brokers.groups["h"] = Group(members=[classic_member("m", ["orders"], {})])
+    client("members", "h")
+    streams_group(client)
+    client("members", "s")
+    client.brokers.groups["i"] = Group(state="Empty")
+    client("members", "i")
+    snapshot("group-members", client.transcript)
+
+
+def test_members_have_what_they_own_and_what_they_are_to_own(client: Client) -> None:
+    client.brokers.groups["g"] = Group("consumer", members=[moving_member(), consumer_member("a", ["orders"], {})])
+    (first, told) = client.json("members", "g")
+    assert (first["member_id"], first["target"]) == ("a", [])
     assert told == {
         "type": "member",
         "member_id": "b",
@@ -296,17 +272,11 @@ def test_members_are_shown_with_targets_only_where_they_differ(client: Client) -
         "partitions": [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}],
         "target": [{"topic": "clicks", "partition": 2}, {"topic": "orders", "partition": 0}],
     }
-
-
-def test_columns_that_all_members_lack_are_left_out(client: Client) -> None:
-    client.brokers.groups["g"] = Group(members=[classic_member("m", ["orders"], {})])
-    assert words(client("members", "g")) == [
-        ["MEMBER", "CLIENT", "HOST", "PROTOCOL", "SUBSCRIPTION", "PARTITIONS"],
-        ["m", "client-m", "127.0.0.1", "classic", "orders", "-"],
-    ]
-    client.brokers.groups["g"] = Group(state="Empty")
-    assert client("members", "g").stdout == "group g has no members: it is Empty\n"
-    assert client("members", "g", "--json").stdout == ""
+    streams_group(client)
+    check_all_keys("group members", [told, *client.json("members", "s")])
+    check_all_keys("group describe", [*client.json("describe", "g"), *client.json("describe", "s"), *topology(client)])
+    client.brokers.groups["h"] = Group(state="Empty")
+    assert client.json("members", "h") == []
 
 
 # Reset
@@ -317,17 +287,22 @@ def idle(client: Client, kind: str = "classic") -> None:
     client.brokers.has_topic("orders", (2, 10), (2, 10), (2, 10))
 
 
-def test_a_reset_is_shown_and_done_only_with_execute(client: Client) -> None:
+def test_resets_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
     idle(client)
-    result = client("reset", "g", "--all-topics", "--to-earliest")
-    assert words(result)[1:] == [
-        ["orders", "0", "5", "2"],
-        ["orders", "1", "8", "2"],
-        [],
-        ["nothing", "was", "changed:", "--execute", "sets", "these", "offsets"],
-    ]
+    client("reset", "g", "--all-topics", "--to-earliest")
+    client("reset", "g", "--topic", "orders:1,2", "--to-offset", "12", "--execute")
+    client("reset", "new", "--topic", "orders:0", "--to-latest", "--execute")
+    snapshot("group-reset", client.transcript)
+
+
+def test_a_reset_is_done_only_with_execute(client: Client) -> None:
+    idle(client)
+    planned = client.json("reset", "g", "--all-topics", "--to-earliest")
+    check_all_keys("group reset", planned)
+    names = ("partition", "before", "after", "executed")
+    assert [[it[name] for name in names] for it in planned] == [[0, 5, 2, False], [1, 8, 2, False]]
     assert client.brokers.requests(OffsetCommitRequest) == []
-    assert rows(client("reset", "g", "--topic", "orders:1,2", "--to-offset", "7", "--execute", "--json")) == [
+    assert client.json("reset", "g", "--topic", "orders:1,2", "--to-offset", "7", "--execute") == [
         {
             "type": "reset",
             "group_id": "g",
@@ -358,7 +333,7 @@ def test_a_reset_is_shown_and_done_only_with_execute(client: Client) -> None:
 def test_a_reset_goes_where_its_option_says(client: Client, target: Sequence[str], after: int) -> None:
     idle(client)
     client.brokers.times[P0] = {2: 1, 6: NOW_MS - 100_000, 7: NOW_MS}
-    (row,) = rows(client("reset", "g", "--topic", "orders:0", *target, "--execute", "--json"))
+    (row,) = client.json("reset", "g", "--topic", "orders:0", *target, "--execute")
     assert (row["before"], row["after"]) == (5, after)
     assert client.brokers.groups["g"].offsets[P0] == after
 
@@ -395,26 +370,35 @@ def test_a_group_that_is_new_gets_its_offsets_and_one_without_any_is_told(client
 # Deleted
 
 
+def test_deletions_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
+    idle(client)
+    client.brokers.groups["busy"] = Group(members=[classic_member("m", [], {})])
+    client("delete", "g", "busy", stdin="n\n", code=1)
+    client("delete", "g", "busy", "none", "g", stdin="y\n", code=1)
+    snapshot("group-delete", client.transcript)
+
+
 def test_groups_are_deleted_each_for_itself(client: Client) -> None:
     idle(client)
     client.brokers.groups["busy"] = Group(members=[classic_member("m", [], {})])
-    result = client("delete", "g", "busy", "none", "g", "--yes", code=1)
-    assert result.stdout.splitlines()[1:] == [
-        "g      deleted",
-        "busy   group 'busy' is not deleted: it has members (NON_EMPTY_GROUP)",
-        "none   group 'none' not found",
+    told = client.json("delete", "g", "busy", "none", "g", "--yes", code=1)
+    check_all_keys("group delete", told)
+    assert [(it["group_id"], it["deleted"], it["problem"]) for it in told] == [
+        ("g", True, None),
+        ("busy", False, "group 'busy' is not deleted: it has members (NON_EMPTY_GROUP)"),
+        ("none", False, "group 'none' not found"),
     ]
     assert [*client.brokers.groups] == ["busy"]
     idle(client)
-    assert rows(client("delete", "g", "--yes", "--json")) == [
-        {"type": "deletion", "group_id": "g", "deleted": True, "problem": None}
-    ]
+    client("delete", "g", "--yes")
 
 
 def test_nothing_is_deleted_without_a_yes(client: Client) -> None:
     idle(client)
-    assert "delete 'g' with all offsets?" in client("delete", "g", stdin="n\n", code=1).stdout
-    assert "in orders:0,1?" in client("delete-offsets", "g", "--topic", "orders", stdin="n\n", code=1).stdout
+    for command in (("delete", "g"), ("delete-offsets", "g", "--topic", "orders")):
+        client(*command, stdin="n\n", code=1)
+        asked = client(*command, "--json", stdin="n\n", code=1)
+        assert (asked.stdout, asked.stderr[:7]) == ("", "delete ")
     assert client.brokers.requests(DeleteGroupsRequest) + client.brokers.requests(OffsetDeleteRequest) == []
     client("delete-offsets", "g", "--topic", "orders:1", stdin="y\n")
     assert client.brokers.groups["g"].offsets == {P0: 5}
@@ -422,17 +406,29 @@ def test_nothing_is_deleted_without_a_yes(client: Client) -> None:
     assert client.brokers.groups == {}
 
 
+def test_deletions_of_offsets_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
+    idle(client)
+    client.brokers.groups["g"].offsets[TopicPartition("clicks", 0)] = 1
+    client.brokers.subscribed = {"clicks"}
+    client("delete-offsets", "g", "--topic", "orders", stdin="n\n", code=1)
+    client("delete-offsets", "g", "--topic", "orders:1", "--topic", "clicks", stdin="y\n", code=1)
+    idle(client, "share")
+    client("delete-offsets", "g", "--topic", "orders", "--yes")
+    snapshot("group-delete-offsets", client.transcript)
+
+
 def test_offsets_are_deleted_by_topic_and_partition(client: Client) -> None:
     idle(client)
     client.brokers.groups["g"].offsets[TopicPartition("clicks", 0)] = 1
     client.brokers.subscribed = {"clicks"}
-    result = client("delete-offsets", "g", "--topic", "orders:1", "--topic", "clicks", "--yes", code=1)
-    assert result.stdout.splitlines()[1:] == [
-        "clicks  0          a member subscribes to the topic (GROUP_SUBSCRIBED_TO_TOPIC)",
-        "orders  1          deleted",
+    told = client.json("delete-offsets", "g", "--topic", "orders:1", "--topic", "clicks", "--yes", code=1)
+    check_all_keys("group delete-offsets", told)
+    assert [(it["topic"], it["partition"], it["deleted"], it["problem"]) for it in told] == [
+        ("clicks", 0, False, "a member subscribes to the topic (GROUP_SUBSCRIBED_TO_TOPIC)"),
+        ("orders", 1, True, None),
     ]
     assert client.brokers.groups["g"].offsets == {P0: 5, TopicPartition("clicks", 0): 1}
-    assert rows(client("delete-offsets", "g", "--topic", "orders", "--yes", "--json")) == [
+    assert client.json("delete-offsets", "g", "--topic", "orders", "--yes") == [
         {
             "type": "offset_deletion",
             "group_id": "g",
@@ -456,7 +452,8 @@ def test_offsets_that_are_not_there_are_told_and_nothing_is_deleted(client: Clie
 def test_a_share_groups_offsets_are_deleted_by_whole_topics(client: Client) -> None:
     idle(client, "share")
     assert "by whole topics only" in client("delete-offsets", "g", "--topic", "orders:1", "--yes", code=1).stderr
-    assert words(client("delete-offsets", "g", "--topic", "orders", "--yes"))[1] == ["orders", "-", "deleted"]
+    (told,) = client.json("delete-offsets", "g", "--topic", "orders", "--yes")
+    assert (told["topic"], told["partition"], told["deleted"]) == ("orders", None, True)
     assert client.brokers.groups["g"].offsets == {}
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import attrs
 import pytest
-from click.testing import CliRunner, Result
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -22,10 +18,11 @@ from kwire_protocol.messages.describe_client_quotas import (
     ValueData,
 )
 
+from devtools.suite.snapshots import Snapshot
 from kwire.admin.quotas import Entity
-from kwire.cli import main
-from kwire.cli.reaching import Reach
 from kwire.client.cluster import Cluster
+from kwire.tests.cli.json_page import check_all_keys
+from kwire.tests.cli.prompt import ClusterClient
 from kwire.tests.client.fakes import FakeBrokers
 
 
@@ -61,25 +58,16 @@ class QuotaBrokers:
         ).cluster()
 
 
-@attrs.define
-class Client:
-    brokers: QuotaBrokers
-
-    def __call__(self, *arguments: str, code: int = 0) -> Result:
-        result = CliRunner().invoke(main, ["quota", *arguments])
-        assert result.exit_code == code, result.output
-        return result
+Client = ClusterClient[QuotaBrokers]
+QUOTAS: dict[Entity, dict[str, float]] = {
+    (("user", "alice"),): {"producer_byte_rate": 1048576.5},
+    (("client-id", "c\x1b"), ("user", None)): {"request_percentage": 50, "consumer_byte_rate": 7},
+}
 
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    brokers = QuotaBrokers()
-    monkeypatch.setattr(Reach, "cluster", lambda _: brokers.cluster())
-    return Client(brokers)
-
-
-def rows(result: Result) -> list[Any]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    return Client.of("quota", QuotaBrokers(), monkeypatch)
 
 
 def test_quotas_are_set_for_every_kind_of_entity(client: Client) -> None:
@@ -97,19 +85,24 @@ def test_quotas_are_set_for_every_kind_of_entity(client: Client) -> None:
     }
 
 
+def test_lists_of_quotas_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
+    client("list")
+    client.brokers.quotas = QUOTAS
+    client("list")
+    snapshot("quota-list", client.transcript)
+
+
 def test_quotas_are_listed(client: Client) -> None:
-    assert client("list").stdout == "there are no quotas\n"
-    client.brokers.quotas = {
-        (("user", "alice"),): {"producer_byte_rate": 1048576.5},
-        (("client-id", "c\x1b"), ("user", None)): {"request_percentage": 50, "consumer_byte_rate": 7},
-    }
-    assert [line.split() for line in client("list").stdout.splitlines()] == [
-        ["USER", "CLIENT", "ID", "IP", "QUOTA", "VALUE"],
-        ["<default>", "c\\x1b", "-", "consumer_byte_rate", "7"],
-        ["<default>", "c\\x1b", "-", "request_percentage", "50"],
-        ["alice", "-", "-", "producer_byte_rate", "1048576.5"],
+    assert client.json("list") == []
+    client.brokers.quotas = QUOTAS
+    told = client.json("list")
+    check_all_keys("quota list", told)
+    assert [tuple(it.values()) for it in told] == [
+        ("<default>", "c\x1b", None, "consumer_byte_rate", 7),
+        ("<default>", "c\x1b", None, "request_percentage", 50),
+        ("alice", None, None, "producer_byte_rate", 1048576.5),
     ]
-    assert rows(client("list", "--json"))[-1] == {
+    assert told[-1] == {
         "user": "alice",
         "client_id": None,
         "ip": None,

@@ -2,130 +2,125 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
-import attrs
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from kwire_protocol.errors import ErrorCode
 
 from devtools.ports import free_port
+from devtools.suite.snapshots import Snapshot
 from kwire.admin.transactions import OpenTransaction
 from kwire.cli import main
-from kwire.cli.reaching import Reach
 from kwire.cli.txn import commands
-from kwire.client.cluster import Cluster
 from kwire.tests.admin.txn_brokers import Coordinated, TxnBrokers
+from kwire.tests.cli.json_page import check_all_keys
+from kwire.tests.cli.prompt import ClusterClient
 
 E = ErrorCode
 NOW_MS = 10_000_000
 OLD_MS = NOW_MS - 900_000 - 1
 
 
-@attrs.define
-class Client:
-    """Runs `kwire txn` with these brokers for a cluster, at NOW_MS."""
-
-    brokers: TxnBrokers
-
-    def __call__(self, *arguments: str, stdin: str = "") -> Result:
-        return CliRunner().invoke(main, ["txn", *arguments], input=stdin)
+Client = ClusterClient[TxnBrokers]
 
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    brokers = TxnBrokers()
+    """Commands run at NOW_MS."""
 
-    def connect(reach: Reach) -> Cluster:
-        assert (reach.bootstrap, reach.timeout_s) == ("127.0.0.1:9092", 30)
-        return brokers.cluster()
-
-    class TableState:
+    class Clock:
         def now_ms(self) -> int:
             return NOW_MS
 
-    monkeypatch.setattr(Reach, "cluster", connect)
-    monkeypatch.setattr(commands, "SystemClock", TableState)
-    return Client(brokers)
+    monkeypatch.setattr(commands, "SystemClock", Clock)
+    return Client.of("txn", TxnBrokers(), monkeypatch)
 
 
-def rows(result: Result) -> list[Any]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def test_ids_are_listed_as_columns_or_json(client: Client) -> None:
-    assert client("list").stdout == "no coordinator knows a transactional id\n"
+def test_lists_of_transactions_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
+    client("list")
+    client("list", "--hanging")
     client.brokers.ids = {"b": Coordinated(8, "Empty"), "a\x1b[2J": Coordinated(7, node_id=2)}
-    result = client("list")
-    assert result.stdout.startswith("TRANSACTIONAL ID  COORDINATOR  PRODUCER  STATE\n")
-    assert [line.split() for line in result.stdout.splitlines()[1:]] == [
-        ["b", "1", "8", "Empty"],
-        ["a\\x1b[2J", "2", "7", "Ongoing"],
+    client("list")
+    client("list", "--state", "Dead")
+    client.brokers.opens("or\x1bders", 3, 9, 4711, last_timestamp=OLD_MS, producer_epoch=5, coordinator_epoch=-1)
+    client.brokers.leaders["or\x1bders", 0] = -1
+    client("list", "--hanging", code=1)
+    snapshot("txn-list", client.transcript)
+
+
+def test_ids_are_listed_with_their_coordinators(client: Client) -> None:
+    assert client.json("list") == []
+    client.brokers.ids = {"b": Coordinated(8, "Empty"), "a": Coordinated(7, node_id=2)}
+    assert [(it["transactional_id"], it["coordinator_id"], it["state"]) for it in client.json("list")] == [
+        ("b", 1, "Empty"),
+        ("a", 2, "Ongoing"),
     ]
-    assert rows(client("list", "--json", "--state", "Empty")) == [
+    assert client.json("list", "--state", "Empty") == [
         {"type": "transactional_id", "transactional_id": "b", "coordinator_id": 1, "producer_id": 8, "state": "Empty"}
     ]
-    assert result.exit_code == 0
 
 
-def test_hanging_transactions_are_listed_with_what_to_do(client: Client) -> None:
-    assert (client("list", "--hanging").stdout, client("list", "--hanging").exit_code) == ("nothing hangs\n", 0)
+def test_hanging_transactions_are_listed_and_the_exit_code_is_1(client: Client) -> None:
+    client.brokers.ids = {"a": Coordinated(7, "Empty")}
+    assert client.json("list", "--hanging") == []
     client.brokers.opens("orders", 3, 7, 4711, last_timestamp=OLD_MS, producer_epoch=5, coordinator_epoch=-1)
-    result = client("list", "--hanging")
-    assert result.exit_code == 1
-    assert result.stdout.splitlines()[1].split() == [
-        *["orders", "3", "7", "5", "-1", "4711", "1970-01-01T02:31:39.999Z", "15"]
+    client("list", "--hanging", code=1)
+    told = client.json("list", "--hanging", code=1)
+    check_all_keys("txn list", [*client.json("list"), *told])
+    assert told == [
+        {
+            "type": "hanging",
+            "topic": "orders",
+            "partition": 3,
+            "leader_id": 1,
+            "producer_id": 7,
+            "producer_epoch": 5,
+            "coordinator_epoch": -1,
+            "start_offset": 4711,
+            "last_timestamp_ms": OLD_MS,
+            "minutes": 15,
+        }
     ]
-    assert "kwire txn abort --topic" in result.stdout
-    result = client("list", "--hanging", "--json")
-    assert result.exit_code == 1
-    (row,) = rows(result)
-    assert row == {
-        "type": "hanging",
-        "topic": "orders",
-        "partition": 3,
-        "leader_id": 1,
-        "producer_id": 7,
-        "producer_epoch": 5,
-        "coordinator_epoch": -1,
-        "start_offset": 4711,
-        "last_timestamp_ms": OLD_MS,
-        "minutes": 15,
-    }
-    assert client("list", "--hanging", "--max-transaction-timeout", "16").stdout == "nothing hangs\n"
+    assert client.json("list", "--hanging", "--max-transaction-timeout", "16") == []
 
 
 def test_a_partition_that_was_not_looked_at_is_no_all_clear(client: Client) -> None:
     client.brokers.leaders["orders", 0] = -1
-    result = client("list", "--hanging")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "not looked at: orders-0 has no leader\n"
+    for flags in ((), ("--json",)):
+        result = client("list", "--hanging", *flags, code=1)
+        assert (result.stdout, result.stderr) == ("", "not looked at: orders-0 has no leader\n")
+
+
+def test_ids_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
+    client.brokers.ids["a"] = Coordinated(7, "Ongoing", [("orders", 1), ("or\x1bders", 0)], node_id=2)
+    client("describe", "a")
+    client.brokers.ids["a"] = Coordinated(7, "Empty", start_ms=-1)
+    client("describe", "a")
+    snapshot("txn-describe", client.transcript)
 
 
 def test_an_id_is_described(client: Client) -> None:
     client.brokers.ids["a"] = Coordinated(7, "Ongoing", [("orders", 1), ("orders", 0)], node_id=2)
-    (row,) = rows(client("describe", "a", "--json"))
-    assert row == {
-        "type": "transaction",
-        "transactional_id": "a",
-        "coordinator_id": 2,
-        "producer_id": 7,
-        "producer_epoch": 3,
-        "state": "Ongoing",
-        "timeout_ms": 60000,
-        "start_ms": 500,
-        "partitions": [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}],
-    }
-    told = client("describe", "a").stdout
-    for fact in ("transactional id  a\n", "orders-0, orders-1\n", "1970-01-01T00:00:00.500Z\n"):
-        assert fact in told
+    told = client.json("describe", "a")
+    check_all_keys("txn describe", told)
+    assert told == [
+        {
+            "type": "transaction",
+            "transactional_id": "a",
+            "coordinator_id": 2,
+            "producer_id": 7,
+            "producer_epoch": 3,
+            "state": "Ongoing",
+            "timeout_ms": 60000,
+            "start_ms": 500,
+            "partitions": [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}],
+        }
+    ]
     client.brokers.ids["a"] = Coordinated(7, "Empty", start_ms=-1)
-    assert rows(client("describe", "a", "--json"))[0]["start_ms"] is None
-    unknown = client("describe", "b")
-    assert (unknown.exit_code, "'b'" in unknown.stderr) == (1, True)
+    assert client.json("describe", "a")[0]["start_ms"] is None
+    assert "'b'" in client("describe", "b", code=1).stderr
 
 
 HANGING = ("abort", "--topic", "orders", "--partition", "0")
@@ -136,10 +131,7 @@ def test_a_hanging_transaction_is_aborted_by_the_leader_of_its_partition(client:
     client.brokers.opens("orders", 0, 6, 90, leader=2)
     client.brokers.opens("orders", 0, 7, 100, leader=2, producer_epoch=5, coordinator_epoch=12)
     result = client(*HANGING, *which, "--yes")
-    assert (result.exit_code, result.output) == (
-        0,
-        "aborted the transaction of producer 7, epoch 5, in orders-0 from offset 100 on\n",
-    )
+    assert result.output == "aborted the transaction of producer 7, epoch 5, in orders-0 from offset 100 on\n"
     ((node_id, marker),) = client.brokers.markers()
     assert (node_id, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (2, 7, 5, 12)
     assert not marker.transaction_result
@@ -148,27 +140,27 @@ def test_a_hanging_transaction_is_aborted_by_the_leader_of_its_partition(client:
 
 def test_a_producer_without_any_marker_is_ended_in_coordinator_epoch_0(client: Client) -> None:
     client.brokers.opens("orders", 0, 7, 100, coordinator_epoch=-1)
-    assert client(*HANGING, "--start-offset", "100", "--yes").exit_code == 0
+    client(*HANGING, "--start-offset", "100", "--yes")
     assert client.brokers.markers()[0][1].coordinator_epoch == 0
 
 
 def test_nothing_is_aborted_without_a_yes(client: Client) -> None:
     client.brokers.opens("orders", 0, 7, 100)
-    refused = client(*HANGING, "--start-offset", "100", stdin="n\n")
-    assert (refused.exit_code, client.brokers.markers()) == (1, [])
+    refused = client(*HANGING, "--start-offset", "100", stdin="n\n", code=1)
+    assert client.brokers.markers() == []
     assert "abort the transaction of producer 7" in refused.stdout
-    assert client(*HANGING, "--start-offset", "100", stdin="y\n").exit_code == 0
+    client(*HANGING, "--start-offset", "100", stdin="y\n")
     assert len(client.brokers.markers()) == 1
 
 
 def test_what_its_coordinator_will_end_is_aborted_only_by_force(client: Client) -> None:
     client.brokers.opens("orders", 0, 7, 100)
     client.brokers.ids["a"] = Coordinated(7, "Ongoing", [("orders", 0)], node_id=2)
-    refused = client(*HANGING, "--start-offset", "100", "--yes")
-    assert (refused.exit_code, client.brokers.markers()) == (1, [])
+    refused = client(*HANGING, "--start-offset", "100", "--yes", code=1)
+    assert client.brokers.markers() == []
     for fact in ("broker 2", "'a' is Ongoing", "60000 ms", "--force"):
         assert fact in refused.stderr
-    assert client(*HANGING, "--start-offset", "100", "--yes", "--force").exit_code == 0
+    client(*HANGING, "--start-offset", "100", "--yes", "--force")
     assert len(client.brokers.markers()) == 1
 
 
@@ -176,8 +168,8 @@ def test_a_transaction_that_is_not_open_is_told_with_those_that_are(client: Clie
     client.brokers.opens("orders", 0, 7, 100)
     client.brokers.opens("orders", 0, 8, -1)
     for which in (("--start-offset", "99"), ("--producer-id", "8")):
-        result = client(*HANGING, *which, "--yes")
-        assert (result.exit_code, client.brokers.markers()) == (1, [])
+        result = client(*HANGING, *which, "--yes", code=1)
+        assert client.brokers.markers() == []
         assert result.stderr == (
             "Error: no such transaction is open in orders-0; open there, by start offset: 100 (producer 7)\n"
         )
@@ -186,11 +178,10 @@ def test_a_transaction_that_is_not_open_is_told_with_those_that_are(client: Clie
 def test_a_leader_that_refuses_is_told(client: Client) -> None:
     client.brokers.opens("orders", 0, 7, 100)
     client.brokers.marker_error = E.INVALID_PRODUCER_EPOCH
-    result = client(*HANGING, "--producer-id", "7", "--yes")
-    assert result.exit_code == 1
+    result = client(*HANGING, "--producer-id", "7", "--yes", code=1)
     assert "did not abort the transaction of producer 7 in orders-0: INVALID_PRODUCER_EPOCH" in result.stderr
     client.brokers.producer_errors["orders", 0] = E.NOT_LEADER_OR_FOLLOWER
-    assert "NOT_LEADER_OR_FOLLOWER" in client(*HANGING, "--producer-id", "7", "--yes").stderr
+    assert "NOT_LEADER_OR_FOLLOWER" in client(*HANGING, "--producer-id", "7", "--yes", code=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -205,8 +196,7 @@ def test_a_leader_that_refuses_is_told(client: Client) -> None:
     ],
 )
 def test_what_does_not_go_together_is_a_usage_error(client: Client, arguments: Sequence[str], told: str) -> None:
-    result = client(*arguments)
-    assert result.exit_code == click.UsageError.exit_code
+    result = client(*arguments, code=click.UsageError.exit_code)
     assert told in result.stderr
 
 
@@ -234,8 +224,5 @@ def test_an_address_that_is_none_is_a_usage_error() -> None:
 
 def test_what_the_cluster_does_not_do_is_told_in_one_line(client: Client) -> None:
     client.brokers.opens("t", 0, 7, 100)
-    result = client("abort", "--topic", "t", "--partition", "1", "--start-offset", "1", "--yes")
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "Error: topic 't' has no partition 1, but 1 of them, from 0\n",
-    )
+    result = client("abort", "--topic", "t", "--partition", "1", "--start-offset", "1", "--yes", code=1)
+    assert result.stderr == "Error: topic 't' has no partition 1, but 1 of them, from 0\n"

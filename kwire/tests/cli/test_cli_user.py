@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
-from click.testing import CliRunner, Result
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -23,13 +20,14 @@ from kwire_protocol.messages.describe_user_scram_credentials import (
 )
 from kwire_storage.disk.files import RealDisk
 
-from kwire.cli import main
-from kwire.cli.reaching import Reach
+from devtools.suite.snapshots import Snapshot
 from kwire.client.cluster import Cluster
 from kwire.config.server import load_config
 from kwire.node.running import close_broker, open_broker
 from kwire.runtime.clock import SystemClock
 from kwire.security.sasl.scram import SCRAM_MECHANISMS, credential_of_password
+from kwire.tests.cli.json_page import check_all_keys
+from kwire.tests.cli.prompt import ClusterClient, Prompt
 from kwire.tests.client.fakes import FakeBrokers
 
 BOTH = sorted(SCRAM_MECHANISMS)
@@ -71,25 +69,12 @@ class UserBrokers:
         ).cluster()
 
 
-@attrs.define
-class Client:
-    brokers: UserBrokers
-
-    def __call__(self, *arguments: str, stdin: str = "", code: int = 0) -> Result:
-        result = CliRunner().invoke(main, ["user", *arguments], input=stdin)
-        assert result.exit_code == code, result.output
-        return result
+Client = ClusterClient[UserBrokers]
 
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    brokers = UserBrokers()
-    monkeypatch.setattr(Reach, "cluster", lambda _: brokers.cluster())
-    return Client(brokers)
-
-
-def rows(result: Result) -> list[Any]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    return Client.of("user", UserBrokers(), monkeypatch)
 
 
 def test_a_user_gets_a_password_for_both_mechanisms_and_it_is_not_shown(client: Client) -> None:
@@ -106,18 +91,26 @@ def test_a_user_gets_a_password_for_both_mechanisms_and_it_is_not_shown(client: 
 
 def test_mechanism_and_iterations_can_be_chosen(client: Client) -> None:
     client("add", "alice", "--mechanism", "scram-sha-512", "--iterations", "8192", stdin="x")
-    assert rows(client("list", "--json")) == [{"user": "alice", "mechanism": "SCRAM-SHA-512", "iterations": 8192}]
+    assert client.json("list") == [{"user": "alice", "mechanism": "SCRAM-SHA-512", "iterations": 8192}]
     assert "16384" in client("add", "alice", "--iterations", "20000", stdin="x", code=2).output
 
 
-def test_users_are_listed_in_columns(client: Client) -> None:
-    assert client("list").stdout == "there are no users\n"
+def test_lists_of_users_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
+    client("list")
     client.brokers.users = {"b": {1: 4096, 2: 4096}, "a\x1b": {1: 5000}}
-    assert [line.split() for line in client("list").stdout.splitlines()] == [
-        ["USER", "MECHANISM", "ITERATIONS"],
-        ["a\\x1b", "SCRAM-SHA-256", "5000"],
-        ["b", "SCRAM-SHA-256", "4096"],
-        ["b", "SCRAM-SHA-512", "4096"],
+    client("list")
+    snapshot("user-list", client.transcript)
+
+
+def test_users_are_listed_with_each_mechanism(client: Client) -> None:
+    assert client.json("list") == []
+    client.brokers.users = {"b": {1: 4096, 2: 4096}, "a": {1: 5000}}
+    told = client.json("list")
+    check_all_keys("user list", told)
+    assert told == [
+        {"user": "a", "mechanism": "SCRAM-SHA-256", "iterations": 5000},
+        {"user": "b", "mechanism": "SCRAM-SHA-256", "iterations": 4096},
+        {"user": "b", "mechanism": "SCRAM-SHA-512", "iterations": 4096},
     ]
 
 
@@ -150,7 +143,7 @@ def test_a_refusal_is_one_line(client: Client) -> None:
 
 def test_a_user_is_there_before_the_first_start(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    client = Client(UserBrokers())
+    client = Prompt(["user"])
     client("add", "admin", "--data-dir", str(data), stdin="secret")
     client("add", "admin", "--data-dir", str(data), "--mechanism", "SCRAM-SHA-256", stdin="other")
     config = load_config(data_dirs=[str(data)])
