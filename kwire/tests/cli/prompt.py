@@ -24,6 +24,9 @@ class HasCluster(Protocol):
 
 Brokers = TypeVar("Brokers", bound=HasCluster)
 
+_ENVIRONMENT = {"COLUMNS": "120", "FORCE_COLOR": None}
+"""Tables are as wide everywhere, and no terminal is suspected."""
+
 
 @attrs.define(eq=False)
 class Prompt:
@@ -35,10 +38,13 @@ class Prompt:
     """Text that differs from run to run, and what the transcript has instead."""
     transcript: str = ""
     """Each command with its standard output, its standard error behind `2>`, and its exit code unless that is 0."""
+    stderr: str = ""
+    """The standard error of the last command."""
 
     def __call__(self, *arguments: str, stdin: str = "", code: int = 0) -> Result:
         command = [*self.words, *arguments]
-        result = CliRunner().invoke(main, [*command, *self.more], input=stdin, prog_name="kwire")
+        runner = CliRunner(env=_ENVIRONMENT)
+        result = runner.invoke(main, [*command, *self.more], input=stdin, prog_name="kwire")
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         assert result.exit_code == code, result.output
         assert all(letter.isprintable() or letter == "\n" for letter in result.output), "names control the terminal"
@@ -48,6 +54,7 @@ class Prompt:
         for text, instead in self.renamed.items():
             shown = shown.replace(text, instead)
         self.transcript += f"{shown}\n"
+        self.stderr = result.stderr
         return result
 
     def comment(self, text: str) -> None:
@@ -55,8 +62,10 @@ class Prompt:
         self.transcript += f"# {text}\n"
 
     def json(self, *arguments: str, code: int = 0) -> list[Any]:
-        """The objects that the command prints with --json, after a look at their keys."""
+        """The objects that the command prints with --json, after a look at their keys. Not in the transcript."""
+        transcript = self.transcript
         objects = [json.loads(line) for line in self(*arguments, "--json", code=code).stdout.splitlines()]
+        self.transcript = transcript
         check_keys(" ".join((*self.words, *arguments[:1])), objects)
         return objects
 

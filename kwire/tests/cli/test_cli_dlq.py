@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import attrs
 import pytest
-from click.testing import CliRunner, Result
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kwire_protocol.messages.incremental_alter_configs import (
@@ -24,10 +22,10 @@ from kwire_protocol.wire import Buffer
 
 from compat_tests.share_states import share_partition
 from compat_tests.waiting import eventually
+from devtools.suite.snapshots import Snapshot
 from kwire.admin.dead_letters import originals, redriving, topics
 from kwire.admin.dead_letters.letters import Selection, Span, read_span
 from kwire.admin.dead_letters.redriving import COUNT_HEADER, Redrive, RedriveOptions
-from kwire.cli import main
 from kwire.cli.dlq import redriving as cli_redriving
 from kwire.cli.reaching import Reach
 from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
@@ -39,7 +37,9 @@ from kwire.client.transport import Address, Transport, connect_plain_text
 from kwire.metadata.image import ConfigResourceType
 from kwire.pipeline.delivery.partitioning import partition_of
 from kwire.testing import Broker
-from kwire.tests.admin.letter_scene import COUNTED, copy, reference
+from kwire.tests.admin.letter_scene import COUNTED, REJECTED, copy, reference
+from kwire.tests.cli.json_page import check_all_keys
+from kwire.tests.cli.prompt import Prompt, of_type
 from kwire.tests.raw_client import RawClient
 from kwire.tests.share.leader.share_requests import REJECT, ShareRequests, acquired
 
@@ -62,6 +62,19 @@ class Scene:
     cluster: Cluster
     orders: str
     dlq: str
+    client: Prompt = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.client = Prompt(["dlq"], ["--bootstrap-server", self.broker.address])
+
+    @classmethod
+    @contextmanager
+    def at_broker(cls, broker: Broker, name: str) -> Iterator[Self]:
+        with Cluster(broker.address) as cluster:
+            it = cls(broker, cluster, f"orders-{name}", f"dlq.{name}")
+            it.create(it.orders, 2)
+            create_topics(cluster, [NewTopic(it.dlq, 2, configs=ENABLED)])
+            yield it
 
     def at(self, partition: int = 0) -> TopicPartition:
         return TopicPartition(self.orders, partition)
@@ -86,14 +99,9 @@ class Scene:
         create_topics(self.cluster, [NewTopic(name, partitions, configs=settings)])
         return name
 
-    def __call__(self, *arguments: str, code: int = 0) -> Result:
-        result = CliRunner().invoke(main, ["dlq", *arguments, "--bootstrap-server", self.broker.address])
-        assert result.exit_code == code, result.output
-        return result
-
     def redrive(self, *arguments: str, code: int = 0) -> dict[tuple[str, str | None], int]:
         """Letters by result, and reason or topic."""
-        told = rows(self("redrive", self.dlq, *arguments, "--json", code=code))
+        told = self.client.json("redrive", self.dlq, *arguments, code=code)
         return {(it["result"], it["reason"] or it["to"]): it["letters"] for it in told}
 
 
@@ -105,38 +113,32 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def scene(broker: Broker) -> Iterator[Scene]:
-    number = next(_numbers)
-    with Cluster(broker.address) as cluster:
-        it = Scene(broker, cluster, f"orders-{number}", f"dlq.{number}")
-        it.create(it.orders, 2)
-        create_topics(cluster, [NewTopic(it.dlq, 2, configs=ENABLED)])
+    with Scene.at_broker(broker, str(next(_numbers))) as it:
         yield it
-
-
-def rows(result: Result) -> list[Any]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def words(result: Result) -> list[list[str]]:
-    return [line.split() for line in result.stdout.splitlines()]
 
 
 # Shown
 
 
-def test_letters_are_counted_by_group_and_topic_of_origin(scene: Scene) -> None:
-    assert f"there are no letters in {scene.dlq}" in scene("list", "--topic", scene.dlq).stdout
+def test_lists_of_letters_as_people_see_them(broker: Broker, snapshot: Snapshot) -> None:
+    with Scene.at_broker(broker, "listed") as scene:
+        scene.client("list", "--topic", scene.dlq)
+        some_letters(scene)
+        scene.client("list", "--topic", scene.dlq)
+        snapshot("dlq-list", scene.client.transcript)
+
+
+def some_letters(scene: Scene) -> None:
     scene.letters(reference(scene.at(), 0, timestamp_ms=2_000), reference(scene.at(1), 3, timestamp_ms=3_000))
     scene.letters(reference(scene.at(), 1, timestamp_ms=1_000), partition=1)
     scene.letters(reference(TopicPartition("a\x1b", 0), 1, group="h"), Record(value=b"no letter"))
-    result = scene("list", "--topic", scene.dlq)
-    head, first, second = words(result)
-    assert head == ["TOPIC", "GROUP", "ORIGIN", "LETTERS", "REDRIVEN", "FIRST", "LAST"]
-    times = ["1970-01-01T00:00:01.000Z", "1970-01-01T00:00:03.000Z"]
-    assert first == [scene.dlq, "g", scene.orders, "3", "0", *times]
-    assert second == [scene.dlq, "h", "a\\x1b", "1", "0", times[0], times[0]]
-    assert result.stderr == f"note: topic {scene.dlq} has records that are no dead letters: 1\n"
-    assert rows(scene("list", "--topic", scene.dlq, "--json"))[:2] == [
+
+
+def test_letters_are_counted_by_group_and_topic_of_origin(scene: Scene) -> None:
+    some_letters(scene)
+    told = scene.client.json("list", "--topic", scene.dlq)
+    check_all_keys("dlq list", told)
+    assert told == [
         {
             "type": "topic",
             "topic": scene.dlq,
@@ -155,13 +157,23 @@ def test_letters_are_counted_by_group_and_topic_of_origin(scene: Scene) -> None:
             "first_timestamp_ms": 1_000,
             "last_timestamp_ms": 3_000,
         },
+        {
+            "type": "letters",
+            "topic": scene.dlq,
+            "group_id": "h",
+            "origin_topic": "a\x1b",
+            "letters": 1,
+            "redriven": 0,
+            "first_timestamp_ms": 1_000,
+            "last_timestamp_ms": 1_000,
+        },
     ]
 
 
 def test_origins_beyond_a_number_are_counted_together(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "MAX_COUNTS", 2)
     scene.letters(*(reference(TopicPartition(f"t{index}", 0), 0) for index in (0, 1, 2, 3, 1)))
-    counted = [it for it in rows(scene("list", "--topic", scene.dlq, "--json")) if it["type"] == "letters"]
+    counted = of_type("letters", scene.client.json("list", "--topic", scene.dlq))
     assert [(it["origin_topic"], it["letters"]) for it in counted] == [(None, 2), ("t0", 1), ("t1", 2)]
 
 
@@ -171,32 +183,45 @@ def test_topics_are_found_by_their_own_configuration_and_by_that_of_groups(scene
     join = ShareGroupHeartbeatRequest(group, "a member", 0, None, [scene.orders])
     coordinator = scene.cluster.connection(scene.cluster.coordinator(CoordinatorKind.GROUP, group))
     eventually(lambda: coordinator.call(join).error_code == ErrorCode.NONE, "the group is there")
-    result = scene("list", "--json")
-    told = {it["topic"]: it for it in rows(result) if it["type"] == "topic"}
+    told = {it["topic"]: it for it in of_type("topic", scene.client.json("list"))}
     assert (told[scene.dlq]["exists"], told[scene.dlq]["group_ids"]) == (True, [])
     assert (told[missing]["exists"], told[missing]["group_ids"]) == (False, [group])
     assert scene.orders not in told
-    assert f"share group {group} names dead-letter topic {missing}, which does not exist" in result.stderr
+    assert f"share group {group} names dead-letter topic {missing}, which does not exist" in scene.client.stderr
 
 
-def test_letters_are_shown_with_their_origin_and_safe_for_terminals(scene: Scene) -> None:
-    long = b"x" * 10_000
+def letters_to_show(scene: Scene) -> None:
     scene.letters(
         reference(scene.at(), 0),
         Record(value=b"no letter"),
-        copy(scene.at(1), 7, b"\x1b[2J", long, ("mine", b"\x00"), group="h\x07", reason=COUNTED),
+        copy(scene.at(1), 7, b"\x1b[2J", b"x" * 10_000, ("mine", b"\x00"), group="h\x07", reason=COUNTED),
     )
-    result = scene("show", scene.dlq)
-    assert "\x1b" not in result.output
-    assert "\x07" not in result.output
-    _, first, second = result.stdout.splitlines()
-    assert first.split() == (
-        f"0 0 1970-01-01T00:00:01.000Z g {scene.orders}-0 offset 0 1 - Offset rejected by client. - -".split()
-    )
-    assert f"h\\x07  {scene.orders}-1 offset 7  1           -         {COUNTED.decode()}" in second
-    assert second.endswith(f'base64:G1sySg==  "{"x" * 40}"... (10000 bytes)')
-    assert "records that are no dead letters: 1" in result.stderr
-    (only,) = rows(scene("show", scene.dlq, "--json", "--partition", "0", "--offset", "2"))
+
+
+def test_letters_as_people_see_them(broker: Broker, snapshot: Snapshot) -> None:
+    with Scene.at_broker(broker, "shown") as scene:
+        scene.client("show", scene.dlq)
+        letters_to_show(scene)
+        scene.client("show", scene.dlq)
+        scene.client("show", scene.dlq, "--limit", "1", "--max-value-bytes", "5", "--group", "h\x07")
+        scene.redrive("--partition", "0", "--offset", "2")
+        scene.letters(copy(scene.at(), 8, None, b"v" * 41, group="g" * 100))
+        scene.client.comment("one was sent again, and another group has a letter")
+        scene.client("show", scene.dlq, "--limit", "2")
+        scene.client("show", scene.dlq, "--origin-offset", "8")
+        snapshot("dlq-show", scene.client.transcript)
+
+
+def test_letters_are_shown_with_their_origin(scene: Scene) -> None:
+    letters_to_show(scene)
+    both = scene.client.json("show", scene.dlq)
+    assert "records that are no dead letters: 1" in scene.client.stderr
+    names = ("offset", "group_id", "origin_topic", "origin_partition", "origin_offset", "reason", "is_copy", "value")
+    assert [both[0][name] for name in names] == [0, "g", scene.orders, 0, 0, REJECTED.decode(), False, None]
+    long = copy(scene.at(), 0, b"k" * 5_000, b"\xff", ("mine", b"h" * 5_000))
+    scene.letters(long)
+    check_all_keys("dlq show", scene.client.json("show", scene.dlq))
+    (only,) = scene.client.json("show", scene.dlq, "--partition", "0", "--offset", "2")
     assert len(only.pop("value")) == 4096
     assert only == {
         "type": "letter",
@@ -226,7 +251,7 @@ def test_letters_are_chosen_and_limited(scene: Scene) -> None:
     scene.letters(reference(scene.at(), 7, group="h", timestamp_ms=9_000), partition=1)
 
     def shown(*arguments: str) -> list[int]:
-        return [it["origin_offset"] for it in rows(scene("show", scene.dlq, "--json", *arguments))]
+        return [it["origin_offset"] for it in scene.client.json("show", scene.dlq, *arguments)]
 
     assert shown() == [1, 2, 3, 4, 5, 6, 7]
     assert shown("--group", "h") == [7]
@@ -236,11 +261,11 @@ def test_letters_are_chosen_and_limited(scene: Scene) -> None:
     assert shown("--origin-offset", "6") == [6]
     assert shown("--reason", "REJECTED by") == [1, 2, 3, 4, 5, 6, 7]
     assert shown("--reason", "exceeded") == []
-    result = scene("show", scene.dlq, "--limit", "2", "--json")
-    assert len(rows(result)) == 2
-    assert "there are more letters: raise --limit" in result.stderr
-    assert scene("show", scene.dlq, "--limit", "7").stderr == ""
-    assert scene("show", scene.dlq, "--group", "x").stdout == f"there is no such letter in {scene.dlq}\n"
+    assert shown("--group", "x") == []
+    assert shown("--limit", "2") == [1, 2]
+    assert "there are more letters: raise --limit" in scene.client.stderr
+    assert len(shown("--limit", "7")) == 7
+    assert scene.client.stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -255,7 +280,7 @@ def test_letters_are_chosen_and_limited(scene: Scene) -> None:
     ],
 )
 def test_options_that_make_no_sense_are_told(scene: Scene, arguments: list[str], told: str) -> None:
-    assert told in scene(*(it.replace("DLQ", scene.dlq) for it in arguments), code=2).stderr
+    assert told in scene.client(*(it.replace("DLQ", scene.dlq) for it in arguments), code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -275,7 +300,9 @@ def test_options_that_make_no_sense_are_told(scene: Scene, arguments: list[str],
 )
 def test_what_is_not_there_is_told_in_a_line(scene: Scene, arguments: list[str], told: str) -> None:
     scene.letters(reference(scene.at(), 0))
-    assert scene(*(it.replace("DLQ", scene.dlq) for it in arguments), code=1).stderr == told.replace("DLQ", scene.dlq)
+    assert scene.client(*(it.replace("DLQ", scene.dlq) for it in arguments), code=1).stderr == told.replace(
+        "DLQ", scene.dlq
+    )
 
 
 class Killed(BaseException):
@@ -330,7 +357,7 @@ def test_what_a_share_group_gave_up_is_sent_again_and_again(scene: Scene) -> Non
     assert scene.redrive("--group", group) == {("sent", scene.orders): 1}
     _, again = scene.read(scene.at())
     assert again[1:] == (5, b"k", b"v", (("mine", b"1"), AGAIN))
-    assert [it["redriven"] for it in rows(scene("show", scene.dlq, "--json"))] == [True]
+    assert [it["redriven"] for it in scene.client.json("show", scene.dlq)] == [True]
     reject(scene, group, 1)
     assert scene.redrive("--all") == {("sent", scene.orders): 1, ("skipped", "sent by an earlier redrive"): 1}
     *_, twice = scene.read(scene.at())
@@ -374,18 +401,28 @@ def test_a_letter_is_sent_once_unless_it_is_asked_for_again(scene: Scene) -> Non
     assert scene.values(scene.at())[5:] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_dry_run_tells_what_would_happen_and_changes_nothing(scene: Scene) -> None:
+def test_redrives_as_people_see_them(broker: Broker, snapshot: Snapshot) -> None:
+    with Scene.at_broker(broker, "redriven") as scene:
+        scene.client("redrive", scene.dlq, "--all")
+        scene.letters(copy(scene.at(), 0, b"k", b"v"), copy(TopicPartition("no\x1bpe", 0), 0, b"k", b"v"))
+        scene.letters(*(copy(scene.at(), index, b"k", b"v") for index in (1, 2)))
+        scene.client("redrive", scene.dlq, "--all", "--dry-run", code=1)
+        scene.client("redrive", scene.dlq, "--all", "--limit", "3", code=1)
+        scene.client("redrive", scene.dlq, "--all", code=1)
+        snapshot("dlq-redrive", scene.client.transcript)
+
+
+def test_a_dry_run_changes_nothing(scene: Scene) -> None:
     scene.letters(copy(scene.at(), 0, b"k", b"v"), copy(TopicPartition("nope", 0), 0, b"k", b"v"))
     before = {it.name for it in scene.cluster.metadata(None).topics}
-    result = scene("redrive", scene.dlq, "--all", "--dry-run", code=1)
-    assert words(result)[1] == ["would", "be", "sent", "1", scene.orders, "-"]
-    assert result.stdout.endswith("\nnothing was changed: without --dry-run these letters are sent\n")
+    planned = scene.client.json("redrive", scene.dlq, "--all", "--dry-run", code=1)
+    check_all_keys("dlq redrive", planned)
+    assert [(it["result"], it["letters"], it["to"], it["executed"]) for it in planned] == [
+        ("sent", 1, scene.orders, False),
+        ("failed", 1, "nope", False),
+    ]
     assert scene.read(scene.at()) == []
     assert {it.name for it in scene.cluster.metadata(None).topics} == before
-    assert [it["executed"] for it in rows(scene("redrive", scene.dlq, "--all", "--dry-run", "--json", code=1))] == [
-        False,
-        False,
-    ]
     assert scene.redrive("--all", code=1)["sent", scene.orders] == 1
     assert scene.redrive("--all", "--dry-run", code=1)["skipped", "sent by an earlier redrive"] == 1
 
@@ -400,16 +437,16 @@ def test_letters_whose_record_is_gone_are_told(scene: Scene) -> None:
         copy(scene.at(), 9, None, b"copied"),
         Record(value=b"no letter"),
     )
-    result = scene("redrive", scene.dlq, "--all", code=1)
+    told = scene.redrive("--all", code=1)
     place = f"skipped: {scene.dlq}-0 offset"
     gone = "its record is gone"
-    assert result.stderr.splitlines() == [
+    assert scene.client.stderr.splitlines() == [
         f"{place} 5: no dead letter: it does not say from where it comes",
         f"{place} 0, for record {scene.orders}-0 offset 9: {gone}: it is behind the end of the log",
         f"{place} 2, for record {scene.orders}-7 offset 0: {gone}: the topic does not have the partition",
         f"{place} 3, for record nope-0 offset 0: {gone}: the topic does not exist",
     ]
-    assert words(result)[:2] == [["RESULT", "LETTERS", "TO", "REASON"], ["sent", "2", scene.orders, "-"]]
+    assert (told["sent", scene.orders], sum(told.values())) == (2, 6)
     assert scene.values(scene.at())[4:] == [b"2", b"copied"]
     assert scene.redrive("--partition", "0", "--offset", "5", code=1) == {
         ("failed", "no dead letter: it does not say from where it comes"): 1
@@ -456,9 +493,8 @@ def test_a_broker_that_is_lost_in_the_midst_is_told_with_what_was_sent(
 
     monkeypatch.setattr(Reach, "cluster", connect)
     monkeypatch.setattr(cli_redriving, "counting_bar", bar)
-    result = scene("redrive", scene.dlq, "--all", code=1)
-    assert words(result)[1] == ["sent", "1000", scene.orders, "-"]
-    goes_on, error = result.stderr.splitlines()
+    assert scene.redrive("--all", code=1) == {("sent", scene.orders): 1_000}
+    goes_on, error = scene.client.stderr.splitlines()
     assert goes_on == "the same command goes on: what was sent is not sent again"
     assert "Connection reset by peer" in error
     monkeypatch.undo()

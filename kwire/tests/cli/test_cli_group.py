@@ -149,7 +149,7 @@ def test_what_is_not_known_is_noted_beside_what_is(client: Client) -> None:
     client.brokers.groups["g"] = Group(state="Empty", offsets={P0: 5})
     (partition,) = of_type("partition", client.json("describe", "g"))
     assert (partition["offset"], partition["log_end"], partition["lag"]) == (5, None, None)
-    assert client("describe", "g", "--json").stderr == "note: there is no topic 'orders'\n"
+    assert client.stderr == "note: there is no topic 'orders'\n"
 
 
 def streams_group(client: Client) -> None:
