@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer
 
 from kwire.cli import main
 from kwire.testing import Broker
+from kwire.tests.cli.json_page import check_keys
 
 SETTINGS = {
     "num.partitions": "1",
@@ -71,4 +72,6 @@ def kwire(*arguments: str | Path, input: str | None = None) -> Result:  # noqa: 
 
 def rows(*arguments: str | Path) -> list[dict[str, Any]]:
     """The JSON of a dump or a check."""
-    return [json.loads(line) for line in kwire("log", *arguments, "--json").stdout.splitlines()]
+    found = [json.loads(line) for line in kwire("log", *arguments, "--json").stdout.splitlines()]
+    check_keys(f"log {arguments[0]}", found)
+    return found

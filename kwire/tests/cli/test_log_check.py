@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,11 @@ from select import select
 import pytest
 from kwire_storage.checkpoints import encode_offsets
 
+from devtools.suite.snapshots import Snapshot
 from kwire.testing import Broker
+from kwire.tests.cli.json_page import check_all_keys
+from kwire.tests.cli.prompt import Prompt
+from kwire.tests.cli.small_log_dir import damage_log_dir, write_log_dir
 from kwire.tests.log_dirs import ORDERS, SETTINGS, consume, fill, kwire, rows
 
 LOG = "00000000000000000000.log"
@@ -38,34 +41,40 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(content)
 
 
+def test_checks_as_people_see_them(tmp_path: Path, snapshot: Snapshot) -> None:
+    write_log_dir(tmp_path)
+    check = Prompt(["log", "check"], renamed={str(tmp_path): "data"})
+    check(str(tmp_path))
+    damage_log_dir(tmp_path)
+    check(str(tmp_path), code=1)
+    check(str(tmp_path / "orders-0"), "--no-notes", code=1)
+    snapshot("log-check", check.transcript)
+
+
 def test_a_sound_folder_ends_with_0(data: Path) -> None:
-    result = kwire("log", "check", data)
-    assert result.exit_code == 0, result.stdout
-    assert re.fullmatch(
-        r"checked 3 partitions, \d+ segments, \d+ batches, [\d,]+ bytes: 0 errors, 0 warnings, 0 notes\n", result.stdout
-    )
+    assert kwire("log", "check", data).exit_code == 0
+    (summary,) = rows("check", data)
+    assert (summary["partitions"], summary["errors"], summary["warnings"], summary["notes"]) == (3, 0, 0, 0)
 
 
-def test_findings_end_with_1_and_tell_where_what_and_what_to_do(data: Path) -> None:
+def test_findings_end_with_1(data: Path) -> None:
     flip(data / "orders-0" / LOG, 100)
     (data / "orders-0" / "leader-epoch-checkpoint").unlink()
-    result = kwire("log", "check", data)
-    assert result.exit_code == 1
-    lines = result.stdout.splitlines()
-    assert lines[0] == f"ERROR   corrupt-range  orders-0/{LOG} at 0 (offset 0)"
-    assert "CRC" in lines[1]
-    assert "--drop-corrupt-ranges" in lines[2]
-    assert "epochs-missing" in result.stdout
-    assert "made anew from the records" in result.stdout
-    assert "1 errors, 1 warnings" in lines[-1]
+    assert kwire("log", "check", data).exit_code == 1
+    assert kinds("check", data) == ["corrupt-range", "epochs-missing"]
+
+
+def kinds(*arguments: str | Path) -> list[str]:
+    return [row["kind"] for row in rows(*arguments) if row["type"] == "finding"]
 
 
 def test_findings_as_json(data: Path) -> None:
     flip(data / "orders-0" / LOG, 100)
-    *findings, summary = rows("check", data)
-    finding = findings[0]
-    assert finding.pop("what")
-    assert finding.pop("advice")
+    found = rows("check", data)
+    check_all_keys("log check", found)
+    finding, summary = found[0], found[-1]
+    assert "CRC" in finding.pop("what")
+    assert "--drop-corrupt-ranges" in finding.pop("advice")
     assert finding.pop("end_position") > 61
     assert finding == {
         "type": "finding",
@@ -106,10 +115,9 @@ def test_a_bar_on_the_terminal_takes_no_finding_from_the_pipe(data: Path) -> Non
 
 def test_notes_are_no_findings_and_may_be_left_out(data: Path) -> None:
     (data / "orders-0" / f"{LOG}.deleted").write_bytes(b"")
-    result = kwire("log", "check", data)
-    assert result.exit_code == 0
-    assert "leftover" in result.stdout
-    assert "leftover" not in kwire("log", "check", data, "--no-notes").stdout
+    assert kwire("log", "check", data).exit_code == 0
+    assert kinds("check", data) == ["leftover"]
+    assert kinds("check", data, "--no-notes") == []
 
 
 def test_a_partition_or_a_file_may_be_checked_alone(data: Path) -> None:
@@ -124,7 +132,7 @@ def test_a_partition_or_a_file_may_be_checked_alone(data: Path) -> None:
 
 def test_a_partition_alone_is_held_against_what_the_folder_promises_of_it(data: Path) -> None:
     (data / "recovery-point-offset-checkpoint").write_bytes(encode_offsets({("orders", 0): ORDERS + 1}))
-    assert "checkpoint-beyond-end" in kwire("log", "check", data / "orders-0").stdout
+    assert "checkpoint-beyond-end" in kinds("check", data / "orders-0")
 
 
 def test_one_partition_in_two_log_dirs_is_found(data: Path, tmp_path: Path) -> None:
@@ -132,8 +140,7 @@ def test_one_partition_in_two_log_dirs_is_found(data: Path, tmp_path: Path) -> N
     shutil.copytree(data, other)
     shutil.rmtree(other / "__cluster_metadata-0")
     shutil.rmtree(other / "__consumer_offsets-0")
-    kinds = [row["kind"] for row in rows("check", data, other, "--no-notes") if row["type"] == "finding"]
-    assert kinds == ["duplicate-partition"]
+    assert kinds("check", data, other, "--no-notes") == ["duplicate-partition"]
 
 
 def test_skipping_records_trusts_the_crc(data: Path) -> None:
