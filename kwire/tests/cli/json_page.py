@@ -30,13 +30,12 @@ def page() -> dict[str, dict[Place, Keys]]:
     for line in (REPOSITORY / "docs" / "json.md").read_text(encoding="utf-8").splitlines():
         if not line.startswith("| ") or line.startswith("| command"):
             continue
-        name, kind, keys = (cell.strip().strip("`") for cell in line.strip("|").split("|"))
+        name, kind, keys = (cell.strip().replace("`", "") for cell in line.strip("|").split("|"))
         command = name or command
-        found = listed.setdefault(command, {})
         for key in keys.split(", "):
             path, dot, last = key.rpartition(".")
-            which = found.setdefault((kind, path + dot), Keys())
-            (which.sometimes if last.endswith("?") else which.always).add(last.removesuffix("?"))
+            found = listed.setdefault(command, {}).setdefault((kind, path + dot), Keys())
+            (found.sometimes if last.endswith("?") else found.always).add(last.removesuffix("?"))
     return listed
 
 

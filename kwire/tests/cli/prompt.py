@@ -15,7 +15,7 @@ from kwire.cli import main
 from kwire.cli.columns import printable
 from kwire.cli.reaching import Reach
 from kwire.client.cluster import Cluster
-from kwire.tests.cli.json_page import check_keys
+from kwire.tests.cli.json_page import check_keys, page
 
 
 class HasCluster(Protocol):
@@ -66,7 +66,8 @@ class Prompt:
         transcript = self.transcript
         objects = [json.loads(line) for line in self(*arguments, "--json", code=code).stdout.splitlines()]
         self.transcript = transcript
-        check_keys(" ".join((*self.words, *arguments[:1])), objects)
+        words = [*self.words, *arguments]
+        check_keys(next(it for it in (" ".join(words[:2]), words[0]) if it in page()), objects)
         return objects
 
 

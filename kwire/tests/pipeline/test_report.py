@@ -14,6 +14,7 @@ from rich.progress import Progress, TextColumn
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.report import Bars, JsonLines, Metrics, Reports, Step, reporting
+from kwire.tests.cli.json_page import check_all_keys
 
 STEP = Step(name="orders", records=10, errors=2, took_s=0.5, offsets={1: 7, 0: 5}, lag={0: 0, 1: 3})
 
@@ -24,6 +25,7 @@ def test_a_line_has_all_of_a_step_under_names_that_stay() -> None:
     lines.step(STEP)
     lines.warning("two\nlines")
     commit, warning = (json.loads(line) for line in out.getvalue().splitlines())
+    check_all_keys("jobs of pipeline", [commit, warning])
     assert commit.pop("at_s") > 1.7e9
     assert commit == {
         "event": "commit",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -17,7 +18,9 @@ import pytest
 from click.testing import CliRunner, Result
 from kwire_protocol.record_codec import Record
 
+from devtools.suite.snapshots import Snapshot
 from kwire.cli import main
+from kwire.cli.querying import as_json_object
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.producing import Producer
 from kwire.client.topics import NewTopic, create_topics
@@ -29,6 +32,8 @@ from kwire.pipeline.tables.plan import ISOLATION_PROPERTY, MODE_PROPERTY, TOPIC_
 from kwire.pipeline.tables.position import PROPERTY, TAG, Position
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, index_table_name, parse_warehouse
 from kwire.testing import Broker
+from kwire.tests.cli.json_page import check_all_keys
+from kwire.tests.cli.prompt import Prompt
 
 TOPIC = "logs"
 FIELDS = with_columns([("user.id", "BIGINT"), ("s", "STRING"), ("d", "DOUBLE"), ("b", "BOOLEAN")])
@@ -271,15 +276,26 @@ def test_a_tail_that_is_too_long_is_told_and_may_be_left_out(scene: Scene) -> No
 # The command.
 
 
+def flags_of(scene: Scene) -> tuple[str, ...]:
+    return ("--to", str(scene.warehouse.folder), "-b", scene.bootstrap)
+
+
 def query(scene: Scene, *arguments: str) -> Result:
-    flags = ("--to", str(scene.warehouse.folder), "-b", scene.bootstrap)
-    return CliRunner().invoke(main, ["query", TOPIC, *flags, *arguments])
+    return CliRunner().invoke(main, ["query", TOPIC, *flags_of(scene), *arguments])
+
+
+def test_answers_as_people_see_them(scene: Scene, snapshot: Snapshot) -> None:
+    asking = Prompt(["query", TOPIC], flags_of(scene))
+    asking("--where", "offset = 3", "--since", "2020-01-01")
+    asking("--where", "user.id = 4 AND key IS NOT NULL", "--limit", "3")
+    asking("--where", "user.id = 99")
+    asking("--where", "user.id = 4", "--tail-limit", "0", "--limit", "1")
+    snapshot("query", re.sub(r"is [\d,]+ s old", "is 60 s old", asking.transcript))
 
 
 def test_records_are_lines_of_json_and_freshness_goes_to_standard_error(scene: Scene) -> None:
-    done = query(scene, "--where", "user.id = 4 AND key IS NOT NULL", "--json", "--limit", "3")
-    assert done.exit_code == 0, done.output
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    asking = Prompt(["query", TOPIC], flags_of(scene))
+    lines = asking.json("--where", "user.id = 4 AND key IS NOT NULL", "--limit", "3")
     assert [(it["partition"], it["offset"]) for it in lines] == scene.scan(
         lambda v, r, p: user(v) == 4 and r.key is not None
     )[:3]
@@ -288,23 +304,17 @@ def test_records_are_lines_of_json_and_freshness_goes_to_standard_error(scene: S
         {"name": "h", "value": "/w==", "value_encoding": "base64"},
         {"name": "none", "value": None},
     ]
-    told = json.loads(done.stderr)
+    told = json.loads(asking.stderr)
+    binary = attrs.evolve(ask(scene.query("offset = 3"), now_ms=AT_MS).records[0], key=b"\xff", value=b"\xff")
+    check_all_keys("query", [*lines, as_json_object(binary)])
+    check_all_keys("query on standard error", [told])
     assert (told["offsets"], told["lag"], told["is_cut"]) == ({"0": 100, "1": 70}, {"0": 50, "1": 80}, True)
 
 
-def test_records_are_columns_for_eyes_and_move_no_cursor(scene: Scene) -> None:
-    done = query(scene, "--where", "offset = 3", "--since", "2020-01-01")
-    assert done.exit_code == 0, done.output
-    assert "user.id" in done.stdout
-    assert "\x00" not in done.stdout
-    assert done.stderr.startswith("2 records. The index has ")
-    assert "130 newer offsets were read from the brokers" in done.stderr
-
-
 def test_nothing_found_is_no_error(scene: Scene) -> None:
-    done = query(scene, "--where", "user.id = 99")
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr.startswith("0 records.")
+    asking = Prompt(["query", TOPIC], flags_of(scene))
+    assert asking.json("--where", "user.id = 99") == []
+    assert asking("--where", "user.id = 99").stdout == ""
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from kwire_protocol.messages.delete_records import DeleteRecordsPartition, Delet
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kwire_protocol.records import Record
 
+from devtools.suite.snapshots import Snapshot
 from kwire.cli import main
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.producing import Producer
@@ -29,6 +29,8 @@ from kwire.pipeline.mirror.start import JobStart, both_clusters, job_start
 from kwire.pipeline.mirror.state import Position
 from kwire.pipeline.tables.position import LostRange
 from kwire.testing import Broker
+from kwire.tests.cli.json_page import check_all_keys
+from kwire.tests.cli.prompt import Prompt
 
 NOBODY = "127.0.0.1:1"
 _SETTINGS = {"auto.create.topics.enable": "false"}
@@ -151,10 +153,9 @@ def refused(*arguments: str) -> str:
 
 
 def test_a_dry_run_shows_what_would_be_made_and_makes_nothing(scene: Scene) -> None:
-    flags = (scene.topic, "--from", scene.source, "--to", scene.target, "--dry-run")
-    done = mirror(*flags, "--rename", "one.{topic}", "--json")
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
+    flags = ("mirror", scene.topic, "--from", scene.source, "--to", scene.target, "--dry-run")
+    (told,) = Prompt(["pipeline"]).json(*flags, "--rename", "one.{topic}")
+    check_all_keys("pipeline mirror", [told])
     with Cluster(scene.source) as source, Cluster(scene.target) as target:
         name = f"{source.cluster_id}-{target.cluster_id}"
         origin = f"{source.cluster_id}/{scene.topic}"
@@ -171,9 +172,18 @@ def test_a_dry_run_shows_what_would_be_made_and_makes_nothing(scene: Scene) -> N
         "reset": [],
         "origins": [origin],
     }
-    shown = mirror(*flags, "--name", scene.topic).stdout
-    assert "delivery" in shown
-    assert "at least once" in shown
+    assert told["delivery"] == "at least once"
+
+
+def test_a_plan_as_people_see_it(addresses: tuple[str, str], snapshot: Snapshot) -> None:
+    scene = Scene(*addresses, topic="orders")
+    with Cluster(scene.source) as source, Cluster(scene.target) as target:
+        clusters = {str(source.cluster_id): "CLUSTER-ONE", str(target.cluster_id): "CLUSTER-TWO"}
+    asking = Prompt(["pipeline"], renamed={scene.source: "one:9092", scene.target: "two:9092", **clusters})
+    flags = ("mirror", "orders", "--from", scene.source, "--to", scene.target, "--dry-run")
+    asking(*flags, "--rename", "one.{topic}")
+    asking(*flags, "--name", "orders", "--no-groups", "--exactly-once")
+    snapshot("pipeline-mirror", asking.transcript)
 
 
 def test_bad_input_and_clusters_that_are_not_there_are_one_line(scene: Scene) -> None:

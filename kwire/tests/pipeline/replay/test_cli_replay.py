@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import attrs
 import pytest
 from click.testing import CliRunner, Result
 from kwire_protocol.records import Record
 
+from devtools.suite.snapshots import Snapshot
 from kwire.cli import main
+from kwire.cli.pipeline.options import Running
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.producing import Producer
 from kwire.client.topics import NewTopic, create_topics
 from kwire.pipeline.replay.keeper import Keeper, peek
 from kwire.pipeline.replay.pinned import Pinned, PinnedTopic
+from kwire.pipeline.tables.plan import TablePlan
+from kwire.pipeline.tables.position import Position
+from kwire.pipeline.tables.table_state import table_state
+from kwire.pipeline.warehouse import parse_warehouse
 from kwire.testing import Broker
+from kwire.tests.cli.json_page import check_all_keys
+from kwire.tests.cli.prompt import Prompt
+from kwire.tests.pipeline.iceberg import table_at
 from kwire.tests.pipeline.replay.pinned_plan import PINNED
+
+cli_replay = import_module("kwire.cli.pipeline.replay")
+"""The package has the command under this name."""
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +69,23 @@ def pin(bootstrap: str, name: str, pinned: Pinned) -> None:
         Keeper.take(cluster, name, "kwire-replays", lambda: 1).keep(pinned)
 
 
+def planned(*arguments: str) -> dict[str, Any]:
+    (found,) = Prompt(["pipeline", "replay"]).json(*arguments, "--dry-run")
+    return dict(found)
+
+
+def test_a_plan_as_people_see_it(bootstrap: str, snapshot: Snapshot) -> None:
+    asking = Prompt(["pipeline", "replay"], ["-b", bootstrap], {bootstrap: "127.0.0.1:9092"})
+    asking("orders", "--to-topic", "copy", "--where", "TRUE", "--name", "again", "--dry-run")
+    snapshot("pipeline-replay", asking.transcript)
+
+
 def test_a_dry_run_shows_what_would_be_replayed_and_makes_nothing(bootstrap: str) -> None:
-    done = replay(
-        "orders", "-b", bootstrap, "--to-topic", "copy", "--to", "0:3", "--where", "TRUE", "--dry-run", "--json"
-    )
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    found = planned("orders", "-b", bootstrap, "--to-topic", "copy", "--to", "0:3", "--where", "TRUE")
     assert found["name"].startswith("orders-to-copy-")
     assert (found["from"], found["until"], found["ranges"]) == ("earliest", "0:3", {"0": "0 to 3"})
     assert (found["partitions"], found["state"], found["where"]) == (3, "new", "TRUE")
-    shown = replay("orders", "-b", bootstrap, "--to-topic", "copy", "--dry-run").stdout
-    assert "ranges          0=0 to 5 1=0 to 0" in shown.splitlines()
+    assert planned("orders", "-b", bootstrap, "--to-topic", "copy")["ranges"] == {"0": "0 to 5", "1": "0 to 0"}
     with Cluster(bootstrap) as cluster:
         assert "kwire-replays" not in {it.name for it in cluster.metadata(None).topics}
         assert peek(cluster, "never", "kwire-replays") is None
@@ -72,15 +93,13 @@ def test_a_dry_run_shows_what_would_be_replayed_and_makes_nothing(bootstrap: str
 
 def test_a_replay_that_is_done_says_so_and_does_nothing(bootstrap: str) -> None:
     flags = ("orders", "-b", bootstrap, "--to-topic", "copy")
-    described = json.loads(replay(*flags, "--dry-run", "--json").stdout)
+    described = planned(*flags)
     command = {"topic": "orders", "--from": "earliest", "--until": "latest", "--where": None, "--to-topic": "copy"}
     pin(bootstrap, described["name"], attrs.evolve(PINNED, command=command, state="done", records=5))
-    done = replay(*flags)
-    assert (done.exit_code, json.loads(done.stdout)) == (
-        0,
-        {"event": "done", "name": described["name"], "records": 5},
-    )
-    assert json.loads(replay(*flags, "--dry-run", "--json").stdout)["state"] == "done"
+    asking = Prompt(["pipeline", "replay"])
+    assert asking.json(*flags) == [{"event": "done", "name": described["name"], "records": 5}]
+    assert json.loads(asking(*flags).stdout)["event"] == "done", "what is no terminal gets JSON"
+    assert planned(*flags)["state"] == "done"
 
 
 def test_a_dry_run_of_a_replay_that_has_begun_shows_the_range_it_keeps_to(bootstrap: str) -> None:
@@ -88,9 +107,31 @@ def test_a_dry_run_of_a_replay_that_has_begun_shows_the_range_it_keeps_to(bootst
     source = PinnedTopic("cluster", "id", {0: (2, 4)})
     pin(bootstrap, "begun", attrs.evolve(PINNED, command=command, source=source))
     flags = ("orders", "-b", bootstrap, "--to-topic", "copy", "--name", "begun")
-    found = json.loads(replay(*flags, "--from", "2", "--dry-run", "--json").stdout)
+    found = planned(*flags, "--from", "2")
     assert (found["state"], found["ranges"]) == ("running", {"0": "2 to 4"})
     assert "was begun with --from 2, not --from earliest: give the new one a name" in refused(*flags)
+
+
+def test_a_dry_run_of_a_table_names_the_snapshot(bootstrap: str) -> None:
+    plan = TablePlan(bootstrap=bootstrap, topic="orders", warehouse=parse_warehouse("w", {}), table="orders")
+    table_at(plan, Position("cluster", "orders", "id", {0: 5}))
+    found = planned("orders", "-b", bootstrap, "--to-topic", "copy", "--warehouse", "w")
+    stands = table_state(plan.warehouse, "orders")
+    assert stands is not None
+    assert (found["table"], found["snapshot_id"]) == ("orders", stands.snapshot_id)
+
+
+def test_json_has_the_keys_of_the_page(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = TablePlan(bootstrap=bootstrap, topic="orders", warehouse=parse_warehouse("w", {}), table="orders")
+    table_at(plan, Position("cluster", "orders", "id", {0: 5}))
+    flags = ("orders", "-b", bootstrap, "--to-topic", "copy")
+    told: list[Any] = [planned(*flags), planned(*flags, "--warehouse", "w")]
+    running = Running(give_up_after_s=1, metrics_port=None, conf={}, master=None, as_json=True, dry_run=False)
+    for state in ("done", "running"):
+        cli_replay._tell(cast(Any, SimpleNamespace(name="orders-to-copy")), attrs.evolve(PINNED, state=state), running)
+    told += map(json.loads, capsys.readouterr().out.splitlines())
+    assert [it["event"] for it in told[2:]] == ["done", "stopped"]
+    check_all_keys("pipeline replay", told)
 
 
 @pytest.mark.parametrize(
