@@ -24,7 +24,7 @@ Place = tuple[str, str]
 
 @cache
 def page() -> dict[str, dict[Place, Keys]]:
-    """The table of docs/json.md, by command."""
+    """Returns the table of docs/json.md, by command."""
     listed: dict[str, dict[Place, Keys]] = {}
     command = ""
     for line in (REPOSITORY / "docs" / "json.md").read_text(encoding="utf-8").splitlines():
@@ -40,7 +40,7 @@ def page() -> dict[str, dict[Place, Keys]]:
 
 
 def check_keys(command: str, objects: Iterable[Mapping[str, Any]]) -> None:
-    """Each object is of a kind in the page, and has its keys."""
+    """Asserts that each object is of a kind in the page, with the keys of that kind."""
     for place, keys in _found(objects):
         listed = page()[command].get(place)
         assert listed is not None, f"{command} prints {place}, which is not in docs/json.md"
@@ -50,7 +50,7 @@ def check_keys(command: str, objects: Iterable[Mapping[str, Any]]) -> None:
 
 
 def check_all_keys(command: str, objects: Iterable[Mapping[str, Any]]) -> None:
-    """Besides, these objects are of all kinds in the page, and have every key."""
+    """Asserts in addition that the objects are of all kinds in the page, and have all keys."""
     objects = list(objects)
     check_keys(command, objects)
     seen: defaultdict[Place, set[str]] = defaultdict(set)

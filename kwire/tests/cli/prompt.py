@@ -58,11 +58,11 @@ class Prompt:
         return result
 
     def comment(self, text: str) -> None:
-        """Says in the transcript what the commands behind it find."""
+        """Adds a line to the transcript, about what the next commands find."""
         self.transcript += f"# {text}\n"
 
     def json(self, *arguments: str, code: int = 0) -> list[Any]:
-        """The objects that the command prints with --json, after a look at their keys. Not in the transcript."""
+        """Returns the objects that the command prints with --json. Their keys are checked; the transcript stays."""
         transcript = self.transcript
         objects = [json.loads(line) for line in self(*arguments, "--json", code=code).stdout.splitlines()]
         self.transcript = transcript
@@ -73,7 +73,7 @@ class Prompt:
 
 @attrs.define(eq=False)
 class ClusterClient(Prompt, Generic[Brokers]):
-    """Runs commands with these brokers for a cluster."""
+    """Runs commands that have these brokers for a cluster."""
 
     brokers: Brokers = attrs.field(kw_only=True)
 

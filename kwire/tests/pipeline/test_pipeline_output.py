@@ -71,21 +71,21 @@ Found = Callable[[str, str, object], None]
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Found:
-    """Has a function of a command's module return this, where a table is opened without Spark."""
+    """Replaces a function of a command's module by one that returns a result, and opens tables without Spark."""
     state = SimpleNamespace(topic="orders", starts={0: 0}, ends={0: 9})
     topics = SimpleNamespace(state=lambda *_: state)
     table = SimpleNamespace(
         plan=SimpleNamespace(topic="orders", isolation="read_committed"), writer=None, spark=None, topics=topics
     )
 
-    def have(module: str, name: str, result: object) -> None:
+    def put(module: str, name: str, result: object) -> None:
         # By import_module, since the package has the command under the module's name.
         found = import_module(f"kwire.cli.pipeline.{module}")
         monkeypatch.setattr(found, name, lambda *_: result)
         for opener in ("opened", "spark_for"):
             monkeypatch.setattr(found, opener, lambda *_: nullcontext(table), raising=False)
 
-    return have
+    return put
 
 
 SOUND = PartitionReport(
