@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from kwire_protocol.errors import ErrorCode
 
 from .. import aio
-from .client import Refused, Sent, Stored, Told
+from .client import ProducerConfig, Refused, Sent, Stored, Told
 
 _LOG_APPEND_TIME = 1
 
@@ -118,23 +118,14 @@ class Aiokafka:
     unknown_codes: frozenset[int] = frozenset({ErrorCode.INVALID_RECORD})
 
     @contextmanager
-    def producing(
-        self,
-        bootstrap: str,
-        *,
-        codec: str | None = None,
-        acks: int | str = "all",
-        is_idempotent: bool = False,
-        batch_bytes: int = 16_384,
-        max_request_bytes: int = 1_000_000,
-    ) -> Iterator[_Producer]:
+    def producing(self, bootstrap: str, config: ProducerConfig) -> Iterator[_Producer]:
         client = aio.producing(
             bootstrap,
-            compression_type=codec,
-            acks=acks,
-            enable_idempotence=is_idempotent,
-            max_batch_size=batch_bytes,
-            max_request_size=max_request_bytes,
+            compression_type=config.codec,
+            acks=config.acks,
+            enable_idempotence=config.is_idempotent,
+            max_batch_size=config.batch_bytes,
+            max_request_size=config.max_request_bytes,
             linger_ms=20,
         )
         with self._loop.entering(client) as producer:

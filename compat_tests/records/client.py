@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+import attrs
+
 
 class Sent(NamedTuple):
     """A record to send. Without a time, the client's clock counts; without a partition, its partitioner."""
@@ -43,6 +45,17 @@ class Refused(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
+
+
+@attrs.frozen(kw_only=True)
+class ProducerConfig:
+    """compression.type, acks, enable.idempotence, batch.size and max.request.size."""
+
+    codec: str | None = None
+    acks: int | str = "all"
+    is_idempotent: bool = False
+    batch_bytes: int = 16_384
+    max_request_bytes: int = 1_000_000
 
 
 class Producer(Protocol):
@@ -90,16 +103,7 @@ class Client(Protocol):
     def unknown_codes(self) -> frozenset[int]:
         """Kafka's error codes that it does not know: it reports UNKNOWN_SERVER_ERROR for them."""
 
-    def producing(
-        self,
-        bootstrap: str,
-        *,
-        codec: str | None = None,
-        acks: int | str = "all",
-        is_idempotent: bool = False,
-        batch_bytes: int = 16_384,
-        max_request_bytes: int = 1_000_000,
-    ) -> AbstractContextManager[Producer]: ...
+    def producing(self, bootstrap: str, config: ProducerConfig) -> AbstractContextManager[Producer]: ...
 
     def reading(
         self, bootstrap: str, topic: str, *, partitions: Sequence[int] = (0,), reset: str = "earliest"

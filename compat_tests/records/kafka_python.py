@@ -10,7 +10,7 @@ import attrs
 from kafka import TopicPartition, errors
 
 from .. import kafka_python
-from .client import Refused, Sent, Stored, Told
+from .client import ProducerConfig, Refused, Sent, Stored, Told
 
 _LOG_APPEND_TIME = 1
 
@@ -98,23 +98,14 @@ class KafkaPython:
     unknown_codes: frozenset[int] = frozenset()
 
     @contextmanager
-    def producing(
-        self,
-        bootstrap: str,
-        *,
-        codec: str | None = None,
-        acks: int | str = "all",
-        is_idempotent: bool = False,
-        batch_bytes: int = 16_384,
-        max_request_bytes: int = 1_000_000,
-    ) -> Iterator[_Producer]:
+    def producing(self, bootstrap: str, config: ProducerConfig) -> Iterator[_Producer]:
         with kafka_python.producing(
             bootstrap,
-            compression_type=codec,
-            acks=acks,
-            enable_idempotence=is_idempotent,
-            batch_size=batch_bytes,
-            max_request_size=max_request_bytes,
+            compression_type=config.codec,
+            acks=config.acks,
+            enable_idempotence=config.is_idempotent,
+            batch_size=config.batch_bytes,
+            max_request_size=config.max_request_bytes,
             linger_ms=20,
         ) as client:
             yield _Producer(client)

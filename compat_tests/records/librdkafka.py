@@ -20,7 +20,7 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 
 from .. import confluent
 from ..waiting import Deadline
-from .client import Refused, Sent, Stored, Told
+from .client import ProducerConfig, Refused, Sent, Stored, Told
 
 
 def _stored(message: Message) -> Stored:
@@ -114,25 +114,16 @@ class Confluent:
     unknown_codes: frozenset[int] = frozenset()
 
     @contextmanager
-    def producing(
-        self,
-        bootstrap: str,
-        *,
-        codec: str | None = None,
-        acks: int | str = "all",
-        is_idempotent: bool = False,
-        batch_bytes: int = 16_384,
-        max_request_bytes: int = 1_000_000,
-    ) -> Iterator[_Producer]:
-        config = {
-            "compression.type": codec or "none",
-            "acks": acks,
-            "enable.idempotence": is_idempotent,
-            "batch.size": batch_bytes,
-            "message.max.bytes": max_request_bytes,
+    def producing(self, bootstrap: str, config: ProducerConfig) -> Iterator[_Producer]:
+        settings = {
+            "compression.type": config.codec or "none",
+            "acks": config.acks,
+            "enable.idempotence": config.is_idempotent,
+            "batch.size": config.batch_bytes,
+            "message.max.bytes": config.max_request_bytes,
             "linger.ms": 20,
         }
-        with confluent.producing(bootstrap, **config) as client:
+        with confluent.producing(bootstrap, **settings) as client:
             yield _Producer(client)
 
     @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import ClassVar
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
 
 import pytest
 from kwire_protocol.errors import ErrorCode
@@ -12,7 +13,7 @@ from kwire_protocol.errors import ErrorCode
 from .. import topics
 from ..brokers import Broker
 from ..values import numbered
-from .client import Client, Refused, Sent, Stored
+from .client import Client, Producer, ProducerConfig, Refused, Sent, Stored
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
 BEGAN_MS = 1_700_000_000_000
@@ -22,8 +23,12 @@ DAY_MS = 86_400_000
 class _Scenes:
     client: ClassVar[Client]
 
+    def producing(self, broker: Broker, **config: Any) -> AbstractContextManager[Producer]:
+        """`config` as in ProducerConfig."""
+        return self.client.producing(broker.bootstrap, ProducerConfig(**config))
+
     def fill(self, broker: Broker, topic: str, values: list[bytes], *, partition: int = 0) -> None:
-        with self.client.producing(broker.bootstrap) as producer:
+        with self.producing(broker) as producer:
             producer.send(topic, [Sent(value, partition=partition) for value in values])
 
     def read(self, broker: Broker, topic: str, count: int, *, partitions: tuple[int, ...] = (0,)) -> list[Stored]:
@@ -47,7 +52,7 @@ class ProduceScenes(_Scenes):
     ) -> None:
         topic, another = new_topic(), new_topic()
         sent = [Sent(b"value %d " % n * 20, b"key %d" % n, [("header", b"%d" % n)]) for n in range(100)]
-        with self.client.producing(broker.bootstrap, codec=codec, acks=acks) as producer:
+        with self.producing(broker, codec=codec, acks=acks) as producer:
             producer.send(topic, sent)
             producer.settle(another)
             records = self.read(broker, topic, len(sent))
@@ -55,7 +60,7 @@ class ProduceScenes(_Scenes):
         assert [it.offset for it in records] == list(range(len(sent)))
 
     def test_acknowledged_records_have_consecutive_offsets(self, broker: Broker, topic: str) -> None:
-        with self.client.producing(broker.bootstrap) as producer:
+        with self.producing(broker) as producer:
             told = [it for _ in range(2) for it in producer.send(topic, [Sent(value) for value in numbered(10)])]
         assert [(it.partition, it.offset) for it in told] == [(0, number) for number in range(20)]
 
@@ -67,7 +72,7 @@ class ProduceScenes(_Scenes):
     def test_null_and_empty_are_kept_apart(
         self, broker: Broker, topic: str, key: bytes | None, value: bytes | None
     ) -> None:
-        with self.client.producing(broker.bootstrap) as producer:
+        with self.producing(broker) as producer:
             producer.send(topic, [Sent(value, key)])
         (record,) = self.read(broker, topic, 1)
         assert (record.key, record.value) == (key, value)
@@ -78,14 +83,14 @@ class ProduceScenes(_Scenes):
         ids=["none", "empty value", "repeated in order", "any bytes"],
     )
     def test_headers_come_back_in_order(self, broker: Broker, topic: str, headers: list[tuple[str, bytes]]) -> None:
-        with self.client.producing(broker.bootstrap) as producer:
+        with self.producing(broker) as producer:
             producer.send(topic, [Sent(b"value", headers=headers)])
         (record,) = self.read(broker, topic, 1)
         assert record.headers == headers
 
     def test_the_timestamp_of_the_sender_is_kept(self, broker: Broker, topic: str) -> None:
         times = [BEGAN_MS, 1_500_000_000_123, self.client.earliest_ms, BEGAN_MS + 1]
-        with self.client.producing(broker.bootstrap) as producer:
+        with self.producing(broker) as producer:
             producer.send(topic, [Sent(b"value", timestamp_ms=it) for it in times])
         records = self.read(broker, topic, len(times))
         assert [(it.timestamp_ms, it.has_append_time) for it in records] == [(it, False) for it in times]
@@ -96,7 +101,7 @@ class ProduceScenes(_Scenes):
     ) -> None:
         topic = new_topic(config={"message.timestamp.type": "LogAppendTime"})
         before_ms = int(time.time() * 1000)
-        with self.client.producing(broker.bootstrap, codec=codec) as producer:
+        with self.producing(broker, codec=codec) as producer:
             told = producer.send(topic, [Sent(value, timestamp_ms=1_000) for value in numbered(20)])
         after_ms = int(time.time() * 1000)
         records = self.read(broker, topic, 20)
@@ -106,12 +111,12 @@ class ProduceScenes(_Scenes):
 
     def test_a_record_just_below_the_limit_is_taken(self, broker: Broker, topic: str) -> None:
         big = bytes(1_000_000)  # max.message.bytes is 1048588
-        with self.client.producing(broker.bootstrap, max_request_bytes=10_000_000) as producer:
+        with self.producing(broker, max_request_bytes=10_000_000) as producer:
             producer.send(topic, [Sent(b"before"), Sent(big), Sent(b"after")])
         assert self.values(broker, topic, 3) == [b"before", big, b"after"]
 
     def test_a_record_above_the_limit_is_refused_and_the_next_one_is_not(self, broker: Broker, topic: str) -> None:
-        with self.client.producing(broker.bootstrap, max_request_bytes=10_000_000) as producer:
+        with self.producing(broker, max_request_bytes=10_000_000) as producer:
             with pytest.raises(Refused) as refused:
                 producer.send(topic, [Sent(bytes(1_048_600))])
             producer.send(topic, [Sent(b"small")])
@@ -120,7 +125,7 @@ class ProduceScenes(_Scenes):
 
     def test_a_topic_has_a_limit_of_its_own(self, broker: Broker, new_topic: Callable[..., str]) -> None:
         topic = new_topic(config={"max.message.bytes": "2000"})
-        with self.client.producing(broker.bootstrap) as producer:
+        with self.producing(broker) as producer:
             with pytest.raises(Refused) as refused:
                 producer.send(topic, [Sent(bytes(2_000))])
             producer.send(topic, [Sent(bytes(1_900))])
@@ -128,7 +133,7 @@ class ProduceScenes(_Scenes):
 
     def test_the_limit_is_for_the_compressed_size(self, broker: Broker, new_topic: Callable[..., str]) -> None:
         topic = new_topic(config={"max.message.bytes": "2000"})
-        with self.client.producing(broker.bootstrap, codec="gzip") as producer:
+        with self.producing(broker, codec="gzip") as producer:
             producer.send(topic, [Sent(bytes(100_000))])
         assert self.values(broker, topic, 1) == [bytes(100_000)]
 
@@ -141,7 +146,7 @@ class ProduceScenes(_Scenes):
         self, broker: Broker, new_topic: Callable[..., str]
     ) -> None:
         topic = new_topic(config={"cleanup.policy": "compact"})
-        with self.client.producing(broker.bootstrap) as producer:
+        with self.producing(broker) as producer:
             with pytest.raises(Refused) as refused:
                 producer.send(topic, [Sent(b"no key")])
             producer.send(topic, [Sent(b"with key", b"key"), Sent(None, b"key")])
@@ -150,7 +155,7 @@ class ProduceScenes(_Scenes):
 
     def test_an_idempotent_producer_keeps_the_order_over_many_batches(self, broker: Broker, topic: str) -> None:
         values = numbered(2_000, size=100)
-        with self.client.producing(broker.bootstrap, is_idempotent=True, batch_bytes=2_000) as producer:
+        with self.producing(broker, is_idempotent=True, batch_bytes=2_000) as producer:
             told = producer.send(topic, [Sent(value) for value in values])
         assert [it.offset for it in told] == list(range(len(values)))
         assert self.values(broker, topic, len(values)) == values
@@ -183,7 +188,7 @@ class ReadScenes(_Scenes):
             assert reader.bounds(0) == (0, 0)
 
     def test_the_first_record_at_or_after_a_time_is_found(self, broker: Broker, topic: str) -> None:
-        with self.client.producing(broker.bootstrap) as producer:
+        with self.producing(broker) as producer:
             for day in (0, 1, 1, 3):
                 producer.send(topic, [Sent(b"value", timestamp_ms=BEGAN_MS + day * DAY_MS)])
         expected = {-1.0: (0, 0), 0.0: (0, 0), 0.5: (1, 1), 1.0: (1, 1), 2.0: (3, 3), 3.0: (3, 3), 4.0: None}
@@ -194,7 +199,7 @@ class ReadScenes(_Scenes):
     def test_a_time_is_looked_for_inside_a_batch_with_times_out_of_order(
         self, broker: Broker, topic: str, codec: str | None
     ) -> None:
-        with self.client.producing(broker.bootstrap, codec=codec) as producer:
+        with self.producing(broker, codec=codec) as producer:
             producer.send(topic, [Sent(b"value", timestamp_ms=BEGAN_MS + it) for it in (50, 10, 70, 30, 70)])
         self.finds(broker, topic, {5: (0, 50), 50: (0, 50), 51: (2, 70), 70: (2, 70), 71: None})
 
