@@ -191,9 +191,19 @@ def topic(new_topic: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def group(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> str:
+def new_group(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Callable[..., str]:
+    """Makes names of groups that nobody has used: `new_group()`, or `new_group("classic")`."""
+
+    def name(what: str = "group") -> str:
+        return _coordinated(request, nodes.GROUP, lambda: unique(what))
+
+    return name
+
+
+@pytest.fixture
+def group(new_group: Callable[..., str]) -> str:
     """The name of a group that nobody has used."""
-    return _coordinated(request, nodes.GROUP, lambda: unique("group"))
+    return new_group()
 
 
 @pytest.fixture(params=groups.PROTOCOLS)

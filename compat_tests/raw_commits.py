@@ -1,4 +1,4 @@
-"""OffsetCommit of a streams group."""
+"""OffsetCommit of one offset, and its error."""
 
 from __future__ import annotations
 

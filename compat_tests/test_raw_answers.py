@@ -15,14 +15,8 @@ from kwire_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequ
 from kwire_protocol.messages.describe_acls import DescribeAclsRequest
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
-from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kwire_protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
 from kwire_protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -312,41 +306,6 @@ def test_a_replica_that_is_no_follower_is_told_the_leader_from_v16_on(
 
 
 # Groups
-
-
-@pytest.mark.parametrize("version", range(2, 10))
-def test_a_refused_join_names_no_protocol(client: RawClient, group: str, version: int) -> None:
-    def refused(protocols: list[str], *, member_id: str = "", session_timeout_ms: int = 10_000) -> int:
-        answer = client.call(
-            JoinGroupRequest(
-                group_id=group,
-                session_timeout_ms=session_timeout_ms,
-                rebalance_timeout_ms=10_000,
-                member_id=member_id,
-                protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(name, b"") for name in protocols],
-            ),
-            version,
-        )
-        assert (answer.protocol_type, answer.protocol_name) == (None, None if version >= 7 else "")
-        code: int = answer.error_code
-        return code
-
-    assert refused(["range"], member_id="nobody") == E.UNKNOWN_MEMBER_ID
-    assert refused(["range"], session_timeout_ms=1) == E.INVALID_SESSION_TIMEOUT
-    assert refused([]) == E.INCONSISTENT_GROUP_PROTOCOL
-    if version >= 4:
-        assert refused(["range"]) == E.MEMBER_ID_REQUIRED
-
-
-@pytest.mark.parametrize("group_is_named", [False, True])
-@pytest.mark.parametrize("name", [None, "", NO_SUCH_TOPIC])
-def test_offsets_are_deleted_of_a_group_that_exists(
-    client: RawClient, group: str, group_is_named: bool, name: str | None
-) -> None:
-    wanted = [] if name is None else [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(0)])]
-    answer = client.call(OffsetDeleteRequest(group if group_is_named else "", wanted), 0)
-    assert (answer.error_code, answer.topics) == (E.GROUP_ID_NOT_FOUND if group_is_named else E.INVALID_GROUP_ID, [])
 
 
 @pytest.mark.parametrize("version", range(7))

@@ -1,4 +1,4 @@
-"""What JoinGroup, SyncGroup and LeaveGroup answer when they refuse: each field, not only the error.
+"""What the APIs of classic groups answer, and what they answer when they refuse: each field, not only the error.
 
 Whether a refused JoinGroup repeats the member id depends on where the request is refused. The coordinator repeats it
 when it has checked the request against a classic group. If the group is of another kind, or there is no coordinator,
@@ -12,8 +12,9 @@ Where kwire and Apache Kafka differ on purpose:
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -24,44 +25,48 @@ from kwire_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
-from kwire_protocol.messages.describe_groups import DescribeGroupsRequest
+from kwire_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from kwire_protocol.messages.heartbeat import HeartbeatRequest
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kwire_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kwire_protocol.messages.list_groups import ListGroupsRequest
+from kwire_protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from kwire_protocol.wire import Writer
 
 from kwire.tests.raw_client import RawClient
 
-from . import brokers, groups, nodes
+from . import brokers, groups
 from .brokers import Broker
+from .raw_commits import commit
+from .raw_text import unquoted
 from .waiting import eventually
 
 E = ErrorCode
 JOINS, LEAVES = 0, -1
+FIRST_JOIN_WITH_A_GIVEN_ID = 4
 FIRST_JOIN_WITH_INSTANCES = 5
 FIRST_JOIN_WITH_NULL_PROTOCOL = 7
 FIRST_SYNC_WITH_PROTOCOL = 5
 FIRST_LEAVE_OF_MEMBERS = 3
-JOIN_VERSIONS = [0, 3, 5, 7, 9]
-SYNC_VERSIONS = [0, 3, 5]
+JOIN_VERSIONS = [0, 3, 4, 5, 6, 7, 9]
+SYNC_VERSIONS = range(6)
 LEAVE_VERSIONS = [0, 2, 3, 5]
 OTHER_PROTOCOL = [JoinGroupRequestProtocol("other", b"")]
 
 pytestmark = pytest.mark.asks_one_node
 
 
-@pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
+@pytest.fixture(scope="module")
+def _served(broker: Broker) -> None:
     groups.wait_until_served(broker.bootstrap)
+
+
+@pytest.fixture
+def client(broker: Broker, _served: None) -> Iterator[RawClient]:
     with RawClient(broker.bootstrap) as connected:
         yield connected
-
-
-@pytest.fixture
-def new_group(broker: Broker, unique: Callable[[str], str]) -> Callable[[], str]:
-    """Makes names of groups that node 1 coordinates."""
-    return lambda: nodes.name_coordinated_here(broker.bootstrap, nodes.GROUP, lambda: unique("group"))
 
 
 def subscription(*topics: str) -> bytes:
@@ -126,6 +131,17 @@ def begin_rebalance(broker: Broker, client: RawClient, group: str) -> RawClient:
 # JoinGroup
 
 
+@pytest.mark.parametrize("version", range(10))
+def test_a_member_joins_at_once_or_with_the_id_that_it_is_given(client: RawClient, group: str, version: int) -> None:
+    answer = join(client, version, group)
+    if version >= FIRST_JOIN_WITH_A_GIVEN_ID:
+        assert refusal(answer, version) == (E.MEMBER_ID_REQUIRED, answer.member_id)
+        answer = join(client, version, group, member_id=answer.member_id)
+    assert (answer.error_code, answer.generation_id, answer.protocol_name) == (E.NONE, 1, "range")
+    assert answer.protocol_type == ("consumer" if version >= FIRST_JOIN_WITH_NULL_PROTOCOL else None)
+    assert [(it.member_id, it.metadata) for it in answer.members] == [(answer.member_id, subscription("t"))]
+
+
 @pytest.mark.parametrize("version", JOIN_VERSIONS)
 def test_a_join_is_refused_with_the_member_id_that_it_had(
     client: RawClient, new_group: Callable[[], str], version: int
@@ -135,16 +151,19 @@ def test_a_join_is_refused_with_the_member_id_that_it_had(
 
     assert refused("", member_id="x") == (E.INVALID_GROUP_ID, "x")
     unknown = new_group()
-    assert refused(unknown, member_id="x", session_timeout_ms=1) == (E.INVALID_SESSION_TIMEOUT, "x")
+    for timeout_ms in (499, 1_800_001):
+        assert refused(unknown, member_id="x", session_timeout_ms=timeout_ms) == (E.INVALID_SESSION_TIMEOUT, "x")
     assert refused(unknown, member_id="x") == (E.UNKNOWN_MEMBER_ID, "x")
     assert refused(unknown, member_id="x", protocols=[]) == (E.UNKNOWN_MEMBER_ID, "x")
     assert refused(unknown, protocols=[]) == (E.INCONSISTENT_GROUP_PROTOCOL, "")
     assert refused(unknown, protocol_type="") == (E.INCONSISTENT_GROUP_PROTOCOL, "")
     group = new_group()
-    member = join(client, 3, group).member_id
+    member = join(client, 3, group, session_timeout_ms=1_800_000).member_id
     assert refused(group, member_id="x") == (E.UNKNOWN_MEMBER_ID, "x")
     assert refused(group, member_id="x", protocol_type="connect") == (E.INCONSISTENT_GROUP_PROTOCOL, "x")
-    assert refused(group, protocol_type="connect") == (E.INCONSISTENT_GROUP_PROTOCOL, "")
+    mistakes: list[dict[str, Any]] = [{"protocol_type": "connect"}, {"protocols": OTHER_PROTOCOL}, {"protocols": []}]
+    for wrong in mistakes:
+        assert refused(group, **wrong) == (E.INCONSISTENT_GROUP_PROTOCOL, "")
     assert refused(group, member_id=member, protocols=OTHER_PROTOCOL) == (E.INCONSISTENT_GROUP_PROTOCOL, member)
 
 
@@ -153,8 +172,12 @@ def test_a_join_of_an_instance_is_refused_with_the_member_id_that_it_had(
     client: RawClient, new_group: Callable[[], str], version: int
 ) -> None:
     group = new_group()
-    member = join(client, 5, group, group_instance_id="i").member_id
+    former = join(client, version, group, group_instance_id="i").member_id
+    joined = join(client, version, group, group_instance_id="i")
+    member = joined.member_id
+    assert (joined.error_code, joined.generation_id) == (E.NONE, 2)
     for more, refused in (
+        ({"member_id": former, "group_instance_id": "i"}, (E.FENCED_INSTANCE_ID, former)),
         ({"member_id": "x", "group_instance_id": "i"}, (E.FENCED_INSTANCE_ID, "x")),
         ({"member_id": "x", "group_instance_id": "j"}, (E.UNKNOWN_MEMBER_ID, "x")),
         ({"member_id": member, "group_instance_id": "j"}, (E.UNKNOWN_MEMBER_ID, member)),
@@ -217,17 +240,15 @@ def test_a_parked_join_is_refused_when_its_member_leaves_or_is_replaced(
                 assert refusal(parked.answer(), version) == (E.FENCED_INSTANCE_ID, mine)
 
 
-@pytest.mark.parametrize("version", [0, 9])
-def test_a_join_beyond_the_limit_is_refused_without_a_member_id(version: int) -> None:
+def test_a_join_beyond_the_limit_is_refused_without_a_member_id() -> None:
     limits = {"group_max_size": "1", "group_consumer_max_size": "1"}
     with brokers.restartable_broker(**limits) as broker, RawClient(broker.bootstrap) as client:
         groups.wait_until_served(broker.bootstrap)
         join(client, 3, "classic")
         consumer_heartbeat(client, "consumer", "m", JOINS)
-        for group in ("classic", "consumer"):
-            for member in ("", "x"):
-                refused = join(client, version, group, member_id=member)
-                assert refusal(refused, version) == (E.GROUP_MAX_SIZE_REACHED, "")
+        for version, group, member in itertools.product((0, 9), ("classic", "consumer"), ("", "x")):
+            refused = join(client, version, group, member_id=member)
+            assert refusal(refused, version) == (E.GROUP_MAX_SIZE_REACHED, "")
 
 
 # SyncGroup
@@ -269,7 +290,9 @@ def test_a_refused_sync_says_nothing_but_the_error(
         for wrong in ({"protocol_type": "connect"}, {"protocol_name": "other"}, {"protocol_name": None}):
             assert refused(group, 1, static, **wrong) == E.INCONSISTENT_GROUP_PROTOCOL
         assert refused("", 1, static, protocol_type=None) == E.INCONSISTENT_GROUP_PROTOCOL
-    assert sync(client, version, group, 1, static).error_code == E.NONE
+    right = sync(client, version, group, 1, static, assignments=[SyncGroupRequestAssignment(static, b"all")])
+    named = ("consumer", "range") if version >= FIRST_SYNC_WITH_PROTOCOL else (None, None)
+    assert (right.error_code, right.assignment, right.protocol_type, right.protocol_name) == (E.NONE, b"all", *named)
     with begin_rebalance(broker, client, group):
         assert refused(group, 1, static) == E.REBALANCE_IN_PROGRESS
 
@@ -292,6 +315,34 @@ def test_a_refused_sync_of_a_consumer_group_says_nothing_but_the_error(
     assert (right.error_code, right.protocol_type, right.protocol_name) == (E.NONE, *named)
 
 
+# Heartbeat
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_heartbeat_is_of_a_member_in_its_generation(
+    broker: Broker, client: RawClient, new_group: Callable[[], str], version: int
+) -> None:
+    group = new_group()
+    member = join(client, 5, group, group_instance_id="i").member_id
+
+    def heartbeat(group: str, generation: int, member: str, instance: str | None = None) -> ErrorCode:
+        request = HeartbeatRequest(group, generation, member, instance)
+        return ErrorCode(client.call(request, version).error_code)
+
+    assert heartbeat(group, 1, member) == E.NONE, "it is welcome before the sync too"
+    assert sync(client, 3, group, 1, member).error_code == E.NONE
+    assert heartbeat(group, 1, member) == E.NONE
+    assert heartbeat(group, 0, member) == heartbeat(group, 2, member) == E.ILLEGAL_GENERATION
+    assert heartbeat(group, 1, "x") == heartbeat(group, 1, "") == E.UNKNOWN_MEMBER_ID
+    assert heartbeat(new_group(), 1, member) == E.UNKNOWN_MEMBER_ID
+    assert heartbeat("", 1, member) == E.INVALID_GROUP_ID
+    if version >= 3:
+        assert heartbeat(group, 1, "x", "i") == E.FENCED_INSTANCE_ID
+        assert heartbeat(group, 1, member, "j") == E.UNKNOWN_MEMBER_ID
+    with begin_rebalance(broker, client, group):
+        assert heartbeat(group, 1, member) == E.REBALANCE_IN_PROGRESS
+
+
 # LeaveGroup
 
 Left = tuple[ErrorCode, list[tuple[str, str | None, ErrorCode]]]
@@ -303,10 +354,20 @@ def leave(client: RawClient, version: int, group: str, *members: tuple[str, str 
     if version < FIRST_LEAVE_OF_MEMBERS:
         request = LeaveGroupRequest(group, members[0][0] if members else "")
     else:
-        request = LeaveGroupRequest(group, members=[MemberIdentity(*it) for it in members])
+        request = LeaveGroupRequest(
+            group, members=[MemberIdentity(*it, "tired" if version >= 5 else None) for it in members]
+        )
     answer: LeaveGroupResponse = client.call(request, version)
     left = [(it.member_id, it.group_instance_id, ErrorCode(it.error_code)) for it in answer.members]
     return ErrorCode(answer.error_code), left
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_member_leaves_once(client: RawClient, group: str, version: int) -> None:
+    member = join(client, 3, group).member_id
+    for error in (E.NONE, E.UNKNOWN_MEMBER_ID):
+        told = (error, []) if version < FIRST_LEAVE_OF_MEMBERS else (E.NONE, [(member, None, error)])
+        assert leave(client, version, group, (member, None)) == told
 
 
 @pytest.mark.parametrize("version", LEAVE_VERSIONS)
@@ -341,6 +402,84 @@ def test_who_may_not_leave_is_told_for_each_member(
     again = E.NONE if kind == "consumer" else E.UNKNOWN_MEMBER_ID
     twice = leave(client, version, group, ("", "i"), ("", "i"))
     assert twice == (E.NONE, [("", "i", left), ("", "i", again)])
+
+
+# DescribeGroups, ListGroups, DeleteGroups
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_a_group_is_described_with_its_members_once_it_is_stable(
+    client: RawClient, new_group: Callable[[], str], version: int
+) -> None:
+    group, missing = new_group(), new_group()
+    member = join(client, 3, group).member_id
+
+    def described(name: str) -> DescribedGroup:
+        request = DescribeGroupsRequest([group, missing], include_authorized_operations=version >= 3)
+        found = {it.group_id: it for it in client.call(request, version).groups}[name]
+        assert isinstance(found, DescribedGroup)
+        return found
+
+    found = described(group)
+    assert (found.group_state, found.protocol_type, found.protocol_data) == ("CompletingRebalance", "consumer", "")
+    assert [(it.member_id, it.member_metadata, it.member_assignment) for it in found.members] == [(member, b"", b"")]
+    sync(client, 3, group, 1, member, assignments=[SyncGroupRequestAssignment(member, b"all")])
+    found = described(group)
+    assert (found.error_code, found.group_state, found.protocol_data) == (E.NONE, "Stable", "range")
+    if version >= 3:
+        assert found.authorized_operations == 0b1101_0100_1000
+    (told,) = found.members
+    assert (told.member_id, told.client_id, told.client_host) == (member, "raw", "/127.0.0.1")
+    assert (told.member_metadata, told.member_assignment) == (subscription("t"), b"all")
+    dead = described(missing)
+    assert (dead.group_state, dead.error_code) == ("Dead", E.NONE if version < 6 else E.GROUP_ID_NOT_FOUND)
+    assert (dead.error_message and unquoted(dead.error_message)) == (
+        None if version < 6 else f"Group {missing} not found."
+    )
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_groups_are_listed_by_state_and_type(
+    client: RawClient, new_group: Callable[[], str], topic: str, version: int
+) -> None:
+    busy, idle = new_group(), new_group()
+    sync(client, 3, busy, 1, join(client, 3, busy).member_id)
+    assert commit(client, 9, idle, "", -1, topic) == E.NONE
+
+    def listed(*states: str, types: Sequence[str] = ()) -> dict[str, tuple[str, str, str]]:
+        answer = client.call(ListGroupsRequest([*states], [*types]), version)
+        return {
+            it.group_id: (it.protocol_type, it.group_state, it.group_type)
+            for it in answer.groups
+            if it.group_id in (busy, idle)
+        }
+
+    kind = "classic" if version >= 5 else ""
+    one = {busy: ("consumer", "Stable" if version >= 4 else "", kind)}
+    both = one | {idle: ("", "Empty" if version >= 4 else "", kind)}
+    assert listed() == both
+    if version >= 4:
+        assert listed("STABLE") == one
+        assert listed("no such state") == {}
+    if version >= 5:
+        assert listed("Stable ", "empty", types=["Classic"]) == both
+        assert listed(types=["consumer", "share"]) == {}
+
+
+@pytest.mark.parametrize("version", range(4 if brokers.IS_4_4 else 3))
+def test_a_group_without_members_is_deleted_with_its_offsets(
+    client: RawClient, new_group: Callable[[], str], topic: str, version: int
+) -> None:
+    busy, idle, missing = new_group(), new_group(), new_group()
+    join(client, 3, busy)
+    leave(client, 3, idle, (join(client, 3, idle).member_id, None))
+    assert commit(client, 9, idle, "", -1, topic) == E.NONE
+    results = client.call(DeleteGroupsRequest([busy, idle, missing, idle]), version).results
+    assert sorted((it.group_id, it.error_code) for it in results) == sorted(
+        [(busy, E.NON_EMPTY_GROUP), (idle, E.NONE), (missing, E.GROUP_ID_NOT_FOUND)]
+    )
+    assert client.call(OffsetFetchRequest(idle, None), 7).topics == []
+    assert join(client, 3, idle).generation_id == 1
 
 
 @pytest.mark.parametrize("late_ms", [5, 50])

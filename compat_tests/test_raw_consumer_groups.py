@@ -62,7 +62,7 @@ from kwire_protocol.wire import Uuid, Writer
 
 from kwire.tests.raw_client import RawClient
 
-from . import brokers, groups, nodes
+from . import brokers, groups
 from .brokers import Broker
 from .raw_text import unquoted
 from .topic_ids import topic_id
@@ -107,12 +107,6 @@ def new_topic(client: RawClient, new_topic: Callable[..., str]) -> Callable[...,
 @pytest.fixture
 def topic(new_topic: Callable[..., str]) -> str:
     return new_topic(partitions=3)
-
-
-@pytest.fixture
-def new_group(broker: Broker, unique: Callable[[str], str]) -> Callable[[str], str]:
-    """Makes names of groups that node 1 coordinates."""
-    return lambda what: nodes.name_coordinated_here(broker.bootstrap, nodes.GROUP, lambda: unique(what))
 
 
 def heartbeat(

@@ -53,7 +53,7 @@ from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeat
 
 from kwire.tests.raw_client import RawClient
 
-from . import brokers, configs, groups, nodes, topics
+from . import brokers, configs, groups, topics
 from .brokers import Broker, RestartableBroker
 from .raw_commits import commit
 from .raw_text import unquoted
@@ -113,12 +113,6 @@ def new_topic(client: RawClient, new_topic: Callable[..., str]) -> Callable[...,
 @pytest.fixture
 def topic(new_topic: Callable[..., str]) -> str:
     return new_topic(partitions=2)
-
-
-@pytest.fixture
-def new_group(broker: Broker, unique: Callable[[str], str]) -> Callable[[str], str]:
-    """Makes names of groups that node 1 coordinates."""
-    return lambda what: nodes.name_coordinated_here(broker.bootstrap, nodes.GROUP, lambda: unique(what))
 
 
 @pytest.fixture

@@ -9,9 +9,14 @@ import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.heartbeat import HeartbeatRequest
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kwire_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 from kwire.groups.config import GroupConfig
-from kwire.tests.groups.broker_in_trio import InTrio, TrioClock, with_broker
+from kwire.tests.groups.broker_in_trio import START_MS, InTrio, TrioClock, with_broker
 from kwire.tests.groups.shard_driver import ShardDriver
 
 HOUR_MS = 3_600_000
@@ -53,6 +58,18 @@ def test_offsets_expire_by_the_wall_clock() -> None:
     driver.wall_ahead_ms = HOUR_MS
     driver.advance(1_000)
     assert driver.offset("t", 0) == -1
+
+
+def test_an_older_client_says_for_how_long_its_offsets_are_kept() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        topics = [OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(0, 7)])]
+        await kwire.call(OffsetCommitRequest("g", retention_time_ms=1_000, topics=topics), 4)
+        shard = next(shard for _, shard in kwire.broker.groups.runtime.in_service() if shard.groups)
+        ((_, _, offset),) = shard._offsets.store.of_group("g")
+        assert offset.expire_timestamp_ms == START_MS + 1_000
+
+    with_broker(scenario)
 
 
 def test_a_broker_whose_wall_clock_is_set_keeps_its_members() -> None:

@@ -75,48 +75,6 @@ def test_a_rebalance_waits_for_a_member_that_was_given_an_id() -> None:
     assert driver.joined(rejoin).generation_id == driver.joined(token).generation_id == 2
 
 
-@pytest.mark.parametrize("joins_first", [True, False])
-def test_an_unknown_member_id_is_refused(joins_first: bool) -> None:
-    driver = ShardDriver()
-    if joins_first:
-        driver.stable_group("a")
-    refused = driver.joined(driver.join("nobody"))
-    assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert refused.member_id == "nobody"
-
-
-@pytest.mark.parametrize(
-    ("timeout_ms", "accepted"), [(5_999, False), (6_000, True), (1_800_000, True), (1_800_001, False)]
-)
-def test_session_timeouts_have_limits(timeout_ms: int, accepted: bool) -> None:
-    driver = ShardDriver()
-    answer = driver.joined(driver.join(session_timeout_ms=timeout_ms))
-    assert answer.error_code == (ErrorCode.MEMBER_ID_REQUIRED if accepted else ErrorCode.INVALID_SESSION_TIMEOUT)
-
-
-@pytest.mark.parametrize(
-    "join",
-    [
-        {"protocol_type": "connect"},
-        {"protocols": {"roundrobin": b""}},
-        {"protocols": {}},
-    ],
-)
-def test_a_member_with_nothing_in_common_is_refused(join: dict[str, object]) -> None:
-    driver = ShardDriver()
-    driver.stable_group("a")
-    refused = driver.joined(driver.join(**join))  # type: ignore[arg-type]
-    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert refused.member_id == ""
-
-
-@pytest.mark.parametrize("join", [{"protocol_type": ""}, {"protocols": {}}])
-def test_even_an_empty_group_wants_a_protocol(join: dict[str, object]) -> None:
-    driver = ShardDriver()
-    refused = driver.joined(driver.join(**join))  # type: ignore[arg-type]
-    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-
 def test_an_emptied_group_may_change_its_protocol_type() -> None:
     driver = ShardDriver()
     members = driver.stable_group("a")

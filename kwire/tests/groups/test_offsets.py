@@ -31,15 +31,6 @@ def test_a_group_nobody_joined_may_commit_and_is_then_an_empty_group_without_pro
     assert driver.shard.list_groups()[0].protocol_type == ""
 
 
-def test_what_was_never_committed_is_minus_one_without_an_error() -> None:
-    driver = ShardDriver()
-    assert driver.offset("t", 0) == -1
-    driver.commit({("t", 0): 7})
-    assert driver.offset("t", 5) == -1
-    assert driver.offset("u", 0) == -1
-    assert driver.offset("t", 0, group="other") == -1
-
-
 def test_all_offsets_of_a_group_can_be_fetched() -> None:
     driver = ShardDriver()
     driver.commit({("t", 0): 7, ("t", 3): 8, ("u", 0): 9})
@@ -161,9 +152,12 @@ def test_groups_of_other_protocols_keep_their_offsets_while_they_have_members() 
     assert driver.delete_offsets(("t", 0)) == [ErrorCode.NONE]
 
 
-def test_deleting_offsets_wants_a_group() -> None:
+def test_a_deleted_group_is_gone_after_a_restart_too() -> None:
     driver = ShardDriver()
-    assert driver.delete_offsets(("t", 0)) is ErrorCode.GROUP_ID_NOT_FOUND
+    driver.commit({("t", 0): 1})
+    assert driver.delete_groups(GROUP) == [ErrorCode.NONE]
+    driver.restart()
+    assert (driver.shard.list_groups(), driver.offset("t", 0)) == ([], -1)
 
 
 def test_a_deletion_that_cannot_be_recorded_deletes_nothing() -> None:

@@ -81,22 +81,6 @@ def test_append_errors_are_told_in_the_coordinators_words(append_error: ErrorCod
     assert driver.synced(driver.sync(leader, 1)).error_code == answer
 
 
-def test_syncs_are_checked() -> None:
-    driver = ShardDriver()
-    leader, follower = generation_of_two(driver)
-
-    def error(token: object) -> int:
-        return driver.synced(token).error_code
-
-    assert error(driver.sync(leader, 1, group="other")) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert error(driver.sync("nobody", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert error(driver.sync(leader, 0)) == ErrorCode.ILLEGAL_GENERATION
-    assert error(driver.sync(leader, 1, protocol_type="connect")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert error(driver.sync(leader, 1, protocol_name="sticky")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    driver.join(version=3)
-    assert error(driver.sync(follower, 1)) == ErrorCode.REBALANCE_IN_PROGRESS
-
-
 def test_whoever_joins_while_assignments_are_awaited_sends_everybody_back_to_joining() -> None:
     driver = ShardDriver()
     leader, follower = generation_of_two(driver)
@@ -221,22 +205,6 @@ def test_a_loaded_member_gets_its_assignment_again() -> None:
 
 
 # Heartbeat
-
-
-def test_heartbeats_are_checked() -> None:
-    driver = ShardDriver()
-    (leader,) = driver.stable_group("a")
-    assert driver.heartbeat(leader, 1) is ErrorCode.NONE
-    assert driver.heartbeat(leader, 0) is ErrorCode.ILLEGAL_GENERATION
-    assert driver.heartbeat("nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert driver.heartbeat(leader, 1, group="other") is ErrorCode.UNKNOWN_MEMBER_ID
-    assert driver.heartbeat(leader, 1, instance_id="i") is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_heartbeats_between_join_and_sync_are_welcome() -> None:
-    driver = ShardDriver()
-    leader, _ = generation_of_two(driver)
-    assert driver.heartbeat(leader, 1) is ErrorCode.NONE
 
 
 # Rejoining
@@ -400,20 +368,6 @@ def test_a_leave_whose_record_is_refused_says_so() -> None:
     left = driver.leave(*members)
     assert (left.error_code, left.members) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
     assert driver.state() == "Empty"
-
-
-def test_leaving_is_checked_for_each_member() -> None:
-    driver = ShardDriver()
-    leader, _ = driver.stable_group("a", "b")
-    left = driver.leave("nobody", leader, ("", "instance"), ("", None))
-    assert [ErrorCode(member.error_code) for member in left.members] == [
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.NONE,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-    ]
-    (missing,) = driver.leave(leader, group="other").members
-    assert missing.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_member_id_that_was_only_given_out_can_be_handed_back() -> None:

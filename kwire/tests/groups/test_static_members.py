@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from kwire_protocol.errors import ErrorCode
 
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
@@ -160,18 +159,3 @@ def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
     assert (left.error_code, left.member_id, left.group_instance_id) == (ErrorCode.NONE, "", "two")
     assert driver.heartbeat(follower, 1, instance_id="two") is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.heartbeat(leader, 1, instance_id="one") is ErrorCode.REBALANCE_IN_PROGRESS
-
-
-@pytest.mark.parametrize("instance_id", ["two", "three"])
-def test_a_member_id_goes_with_its_instance_id(instance_id: str) -> None:
-    driver = ShardDriver()
-    leader, _ = static_group(driver, "one", "two")
-    refused = driver.joined(driver.join(leader, instance_id=instance_id)).error_code
-    assert refused == (ErrorCode.FENCED_INSTANCE_ID if instance_id == "two" else ErrorCode.UNKNOWN_MEMBER_ID)
-
-
-def test_an_id_given_to_a_dynamic_member_cannot_be_used_by_a_static_one() -> None:
-    driver = ShardDriver()
-    asked = driver.joined(driver.join())
-    refused = driver.joined(driver.join(asked.member_id, instance_id="one"))
-    assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR

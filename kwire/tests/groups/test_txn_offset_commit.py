@@ -18,7 +18,6 @@ from kwire_protocol.messages.offset_commit import (
 from kwire_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
@@ -26,7 +25,7 @@ from kwire_protocol.wire import Uuid
 
 from devtools.suite.cases import naming
 from kwire.runtime.futures import Future, at_once
-from kwire.tests.fake_transactions import Asked, FakeTransactions
+from kwire.tests.fake_transactions import FakeTransactions
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.groups.transactions import end_transaction, stable_offset, txn_commit
 from kwire.tests.partition_files import log_files
@@ -48,51 +47,6 @@ def errors(response: TxnOffsetCommitResponse) -> dict[tuple[str | Uuid, int], Er
 def plain_commit(offset: int, partition: int = 0) -> OffsetCommitRequest:
     partitions = [OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)]
     return OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)])
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_offsets_are_seen_once_the_marker_is_there(version: int) -> None:
-    async def scenario(kwire: InTrio) -> None:
-        ids = {"t": kwire.create_topic("t")}
-        transactions = FakeTransactions().stand_in(kwire.broker)
-        answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 1): 6}, ids=ids), version)
-        name = ids["t"] if version >= 6 else "t"
-        assert errors(answer) == {(name, 0): ErrorCode.NONE, (name, 1): ErrorCode.NONE}
-        topic, index = at_once(kwire.broker.groups.partition_of("g"))
-        assert transactions.asked == [Asked("t7", 7, 0, topic, index, adds=version >= 5)]
-        assert topic == "__consumer_offsets"
-        wanted = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])
-        assert (await kwire.call(wanted, 7)).topics[0].partitions[0].committed_offset == -1
-        assert await stable_offset(kwire) is UNSTABLE
-        end_transaction(kwire.broker, committed=True)
-        assert (await stable_offset(kwire), await stable_offset(kwire, 1)) == (5, 6)
-        found = (await kwire.call(wanted, 7)).topics[0].partitions[0]
-        assert (found.metadata, found.committed_leader_epoch) == ("note", 3 if version >= 2 else -1)
-
-    with_broker(scenario)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_what_does_not_exist_is_refused_and_keeps_nothing_back(version: int) -> None:
-    async def scenario(kwire: InTrio) -> None:
-        ids = {"t": kwire.create_topic("t"), "missing": NO_SUCH_TOPIC}
-        transactions = FakeTransactions().stand_in(kwire.broker)
-        offsets = {("missing", 0): 1, ("t", 0): 2, ("t", 5): 3, ("t", -1): 4}
-        answer = await kwire.call(txn_commit(version, offsets, ids=ids), version)
-        t, missing = (ids["t"], NO_SUCH_TOPIC) if version >= 6 else ("t", "missing")
-        assert errors(answer) == {
-            (missing, 0): ErrorCode.UNKNOWN_TOPIC_ID if version >= 6 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            (t, 0): ErrorCode.NONE,
-            (t, 5): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            (t, -1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        }
-        assert len(answer.topics) == 2
-        assert await stable_offset(kwire) is UNSTABLE
-        nothing = await kwire.call(txn_commit(version, {("missing", 0): 1}, ids=ids), version)
-        assert len(nothing.topics) == 1
-        assert len(transactions.asked) == 1, "a transaction is not begun for nothing"
-
-    with_broker(scenario)
 
 
 @pytest.mark.parametrize(
@@ -124,26 +78,6 @@ def test_the_coordinators_refusal_is_told_in_the_words_of_the_version(
                     answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 9): 6}, ids=ids), version)
                     assert errors(answer) == {(t, 0): error, (t, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
                     assert await stable_offset(kwire) == -1
-
-    with_broker(scenario)
-
-
-def test_a_group_must_have_a_name() -> None:
-    async def scenario(kwire: InTrio) -> None:
-        kwire.create_topic("t")
-        transactions = FakeTransactions().stand_in(kwire.broker)
-        answer = await kwire.call(txn_commit(5, {("t", 0): 5}, group=""), 5)
-        assert errors(answer) == {("t", 0): ErrorCode.INVALID_GROUP_ID}
-        assert transactions.asked == []
-
-    with_broker(scenario)
-
-
-def test_an_id_that_the_coordinator_does_not_know_takes_no_offsets_into_a_transaction() -> None:
-    async def scenario(kwire: InTrio) -> None:
-        kwire.create_topic("t")
-        answer = await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
-        assert errors(answer) == {("t", 0): ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 
     with_broker(scenario)
 
@@ -211,32 +145,6 @@ def test_a_fenced_producer_is_refused_and_that_is_no_news_for_the_log(caplog: py
     with caplog.at_level(logging.WARNING, logger="kwire"):
         with_broker(scenario)
     assert caplog.messages == []
-
-
-@pytest.mark.parametrize("version", range(7, 11))
-def test_who_wants_stable_offsets_is_told_which_are_not(version: int) -> None:
-    async def scenario(kwire: InTrio) -> None:
-        topic_id = kwire.create_topic("t")
-        FakeTransactions().stand_in(kwire.broker)
-        await kwire.call(plain_commit(1), 9)
-        await kwire.call(plain_commit(2, partition=1), 9)
-        await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
-        for named in (True, False):
-            for require_stable in (True, False):
-                if version >= 8:
-                    name, its_id = ("", topic_id) if version >= 10 else ("t", b"\0" * 16)
-                    wanted = [OffsetFetchRequestTopics(name, its_id, [0, 1])] if named else None
-                    groups = [OffsetFetchRequestGroup("g", topics=wanted)]
-                    request = OffsetFetchRequest(groups=groups, require_stable=require_stable)
-                    answer = (await kwire.call(request, version)).groups[0]
-                else:
-                    asked = [OffsetFetchRequestTopic("t", [0, 1])] if named else None
-                    answer = await kwire.call(OffsetFetchRequest("g", asked, require_stable=require_stable), version)
-                found = [(it.committed_offset, it.error_code) for it in answer.topics[0].partitions]
-                assert found == [(-1, UNSTABLE) if require_stable else (1, 0), (2, 0)]
-                assert answer.error_code == 0
-
-    with_broker(scenario)
 
 
 def test_a_restart_knows_what_was_committed_aborted_and_open() -> None:
