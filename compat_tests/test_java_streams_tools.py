@@ -15,7 +15,7 @@ from . import topics
 from .brokers import Broker
 from .confluent import fill
 from .java_host import JavaHost
-from .raw_commits import commit
+from .raw_groups import commit
 from .streams_members import JOINS, Member, coordinator, endpoint, internal, topology
 from .values import numbered
 from .waiting import eventually

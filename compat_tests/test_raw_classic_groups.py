@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.internal.consumer_protocol import ConsumerProtocolSubscription
 from kwire_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -33,13 +32,12 @@ from kwire_protocol.messages.list_groups import ListGroupsRequest
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from kwire_protocol.wire import Writer
 
 from kwire.tests.raw_client import RawClient
 
 from . import brokers, groups
 from .brokers import Broker
-from .raw_commits import commit
+from .raw_groups import commit, subscription
 from .raw_text import unquoted
 from .waiting import eventually
 
@@ -67,13 +65,6 @@ def _served(broker: Broker) -> None:
 def client(broker: Broker, _served: None) -> Iterator[RawClient]:
     with RawClient(broker.bootstrap) as connected:
         yield connected
-
-
-def subscription(*topics: str) -> bytes:
-    w = Writer()
-    w.int16(1)
-    ConsumerProtocolSubscription([*topics]).write(w, 1)
-    return bytes(w.getvalue())
 
 
 def join_request(group: str, version: int, **more: Any) -> JoinGroupRequest:
@@ -203,9 +194,10 @@ def test_a_join_of_a_group_of_another_kind_is_refused_without_a_member_id(
         assert refused(share, member_id=member) == (E.INCONSISTENT_GROUP_PROTOCOL, "")
     group = new_group()
     consumer_heartbeat(client, group, "s", JOINS, "i")
-    assert refused(group, member_id="x", protocol_type="connect") == (E.INCONSISTENT_GROUP_PROTOCOL, "")
-    assert refused(group, member_id="x", protocols=[]) == (E.INCONSISTENT_GROUP_PROTOCOL, "")
-    assert refused(group, member_id="x", session_timeout_ms=1) == (E.INVALID_SESSION_TIMEOUT, "x")
+    for member in ("", "x"):
+        assert refused(group, member_id=member, protocol_type="connect") == (E.INCONSISTENT_GROUP_PROTOCOL, "")
+        assert refused(group, member_id=member, protocols=[]) == (E.INCONSISTENT_GROUP_PROTOCOL, "")
+        assert refused(group, member_id=member, session_timeout_ms=1) == (E.INVALID_SESSION_TIMEOUT, member)
     if version >= FIRST_JOIN_WITH_INSTANCES:
         assert refused(group, member_id="x", group_instance_id="i") == (E.FENCED_INSTANCE_ID, "")
         assert refused(group, member_id="x", group_instance_id="j") == (E.UNKNOWN_MEMBER_ID, "")

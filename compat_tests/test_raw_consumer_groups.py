@@ -23,9 +23,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
-    ConsumerProtocolSubscription,
 )
-from kwire_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
 from kwire_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from kwire_protocol.messages.consumer_group_heartbeat import (
@@ -36,27 +34,9 @@ from kwire_protocol.messages.consumer_group_heartbeat import (
 from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
 from kwire_protocol.messages.describe_groups import DescribeGroupsRequest
 from kwire_protocol.messages.heartbeat import HeartbeatRequest
-from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kwire_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kwire_protocol.messages.list_groups import ListGroupsRequest
-from kwire_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kwire_protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
-from kwire_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from kwire_protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kwire_protocol.wire import Uuid, Writer
 
@@ -64,6 +44,7 @@ from kwire.tests.raw_client import RawClient
 
 from . import brokers, groups
 from .brokers import Broker
+from .raw_groups import commit, delete_offset, fetch, listed, subscription, transactional_commit
 from .raw_text import unquoted
 from .topic_ids import topic_id
 from .waiting import eventually
@@ -367,16 +348,18 @@ def test_what_a_member_has_still_to_give_up_is_described_as_its_own(client: RawC
     kept = assigned(heartbeat(client, group, "a", FIRST_EPOCH)) or []
     assert len(kept) == 2
 
-    def of_first() -> tuple[list[int], list[int]]:
-        """What it has, and what it is to have."""
-        member = next(it for it in described(client, group).members if it.member_id == "a")
+    def of(name: str) -> tuple[list[int], list[int]]:
+        """What a member has, and what it is to have."""
+        member = next(it for it in described(client, group).members if it.member_id == name)
         both = (member.assignment.topic_partitions, member.target_assignment.topic_partitions)
         has, target = ([partition for it in parts for partition in it.partitions] for parts in both)
         return sorted(has), sorted(target)
 
-    assert of_first() == ([0, 1, 2], kept)
+    other = sorted({0, 1, 2}.difference(kept))
+    assert (of("a"), of("b")) == (([0, 1, 2], kept), ([], other))
     heartbeat(client, group, "a", FIRST_EPOCH, topic_partitions=owned(ref, *kept))
-    assert of_first() == (kept, kept)
+    heartbeat(client, group, "b", FIRST_EPOCH + 1)
+    assert (of("a"), of("b")) == ((kept, kept), (other, other))
 
 
 def test_a_regular_expression_and_names_are_one_subscription(
@@ -443,16 +426,6 @@ def test_a_static_member_whose_join_was_not_answered_joins_again(client: RawClie
 # Offsets
 
 
-def commit(client: RawClient, version: int, group: str, member: str, epoch: int, topic: str) -> ErrorCode:
-    wanted = OffsetCommitRequestTopic(partitions=[OffsetCommitRequestPartition(0, 5)])
-    if version >= 10:
-        wanted.topic_id = topic_id(client, topic)
-    else:
-        wanted.name = topic
-    request = OffsetCommitRequest(group, epoch, member, topics=[wanted])
-    return ErrorCode(client.call(request, version).topics[0].partitions[0].error_code)
-
-
 @pytest.mark.parametrize("version", range(2, 11))
 def test_a_commit_is_of_a_member_in_its_epoch(client: RawClient, group: str, topic: str, version: int) -> None:
     epoch = join(client, group, "m", topic).member_epoch
@@ -466,18 +439,6 @@ def test_a_commit_is_of_a_member_in_its_epoch(client: RawClient, group: str, top
     heartbeat(client, group, "m", LEAVES)
     assert commit(client, version, group, "m", epoch, topic) == E.UNKNOWN_MEMBER_ID
     assert commit(client, version, group, "", -1, topic) == E.NONE  # nobody is in it
-
-
-def fetch(client: RawClient, version: int, group: str, member: str | None, epoch: int, topic: str) -> tuple[int, int]:
-    """Error and offset."""
-    wanted = OffsetFetchRequestTopics(partition_indexes=[0])
-    if version >= 10:
-        wanted.topic_id = topic_id(client, topic)
-    else:
-        wanted.name = topic
-    asked = OffsetFetchRequestGroup(group, member, epoch, [wanted])
-    (answer,) = client.call(OffsetFetchRequest(groups=[asked]), version).groups
-    return answer.error_code, answer.topics[0].partitions[0].committed_offset if answer.topics else -1
 
 
 @pytest.mark.parametrize("version", [9, 10])
@@ -499,21 +460,7 @@ def test_offsets_are_told_to_members_in_their_epoch_and_to_those_who_name_none(
 def test_a_transaction_takes_offsets_of_a_member_in_its_epoch(
     client: RawClient, group: str, topic: str, transactional_id: str, version: int
 ) -> None:
-    def producer() -> Any:
-        answer = client.call(InitProducerIdRequest(transactional_id, 60_000), 4)
-        return None if answer.error_code else answer
-
-    who = eventually(producer, "a producer id")
-    ids = (transactional_id, who.producer_id, who.producer_epoch, group)
-    eventually(lambda: client.call(AddOffsetsToTxnRequest(*ids), 3).error_code == E.NONE, "the group is added")
-
-    def commit(member: str, epoch: int) -> ErrorCode:
-        wanted = TxnOffsetCommitRequestTopic(topic, partitions=[TxnOffsetCommitRequestPartition(0, 5)])
-        request = TxnOffsetCommitRequest(transactional_id, group, who.producer_id, who.producer_epoch, topics=[wanted])
-        if version >= 3:
-            request.member_id, request.generation_id_or_member_epoch = member, epoch
-        return ErrorCode(client.call(request, version).topics[0].partitions[0].error_code)
-
+    commit = transactional_commit(client, version, transactional_id, group, topic)
     epoch = join(client, group, "m", topic).member_epoch
     assert commit("", -1) == E.NONE
     if version >= 3:
@@ -525,13 +472,6 @@ def test_a_transaction_takes_offsets_of_a_member_in_its_epoch(
 
 
 # The classic protocol's requests, to a consumer group
-
-
-def subscription(*topics: str) -> bytes:
-    w = Writer()
-    w.int16(1)
-    ConsumerProtocolSubscription([*topics]).write(w, 1)
-    return bytes(w.getvalue())
 
 
 def classic_join(client: RawClient, version: int, group: str, topic: str, **more: Any) -> JoinGroupResponse:
@@ -561,23 +501,6 @@ def test_a_classic_member_joins_at_once_and_is_not_the_leader(
     assert [it.member_type for it in described(client, group, 0).members] == [-1, -1]
 
 
-@pytest.mark.parametrize("version", [0, 4, 9])
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        pytest.param({"protocol_type": "connect"}, E.INCONSISTENT_GROUP_PROTOCOL, id="type"),
-        pytest.param({"protocols": []}, E.INCONSISTENT_GROUP_PROTOCOL, id="no protocols"),
-        pytest.param({"session_timeout_ms": 1}, E.INVALID_SESSION_TIMEOUT, id="session"),
-        pytest.param({"group_id": ""}, E.INVALID_GROUP_ID, id="no group"),
-    ],
-)
-def test_a_wrong_classic_join_is_refused(
-    client: RawClient, group: str, topic: str, version: int, wrong: dict[str, Any], error: ErrorCode
-) -> None:
-    join(client, group, "m", topic)
-    assert classic_join(client, version, group, topic, **wrong).error_code == error
-
-
 @pytest.mark.parametrize("version", [0, 9])
 def test_a_garbled_subscription_is_refused(client: RawClient, group: str, topic: str, version: int) -> None:
     join(client, group, "m", topic)
@@ -605,32 +528,19 @@ def test_leave_group_removes_members_of_either_protocol(
     client: RawClient, group: str, topic: str, version: int
 ) -> None:
     join(client, group, "m", topic)
+    join(client, group, "s", topic, instance_id="i")
+    classic = classic_join(client, 3, group, topic).member_id
 
-    def left(member: str) -> ErrorCode:
+    def left(member: str, instance: str | None = None) -> ErrorCode:
         if version < 3:
             return ErrorCode(client.call(LeaveGroupRequest(group, member), version).error_code)
-        (answer,) = client.call(LeaveGroupRequest(group, members=[MemberIdentity(member)]), version).members
+        (answer,) = client.call(LeaveGroupRequest(group, members=[MemberIdentity(member, instance)]), version).members
         return ErrorCode(answer.error_code)
 
-    assert [left("x"), left(""), left("m"), left("m")] == [
-        E.UNKNOWN_MEMBER_ID,
-        E.UNKNOWN_MEMBER_ID,
-        E.NONE,
-        E.UNKNOWN_MEMBER_ID,
-    ]
-    assert described(client, group).members == []
-
-
-def test_an_administrator_removes_a_static_member_by_its_instance(client: RawClient, group: str, topic: str) -> None:
-    join(client, group, "s", topic, instance_id="i")
-
-    def removed(member: str, instance: str) -> ErrorCode:
-        (answer,) = client.call(LeaveGroupRequest(group, members=[MemberIdentity(member, instance)]), 5).members
-        return ErrorCode(answer.error_code)
-
-    assert removed("", "nobody") == E.UNKNOWN_MEMBER_ID
-    assert removed("x", "i") == E.FENCED_INSTANCE_ID
-    assert removed("", "i") == E.NONE
+    assert left("x") == left("") == E.UNKNOWN_MEMBER_ID
+    for member in ("m", classic):
+        assert (left(member), left(member)) == (E.NONE, E.UNKNOWN_MEMBER_ID)
+    assert (left("s") if version < 3 else left("", "i")) == E.NONE
     assert described(client, group).members == []
 
 
@@ -643,13 +553,6 @@ def full(client: RawClient, group: str, topic: str) -> str:
     epoch = join(client, group, "m", topic).member_epoch
     assert commit(client, 9, group, "m", epoch, topic) == E.NONE
     return group
-
-
-def listed(client: RawClient, group: str, version: int, *states: str, types: tuple[str, ...] = ()) -> list[str]:
-    """State and type of the group, if it is listed."""
-    answer = client.call(ListGroupsRequest([*states], [*types]), version)
-    assert answer.error_code == E.NONE
-    return [part for it in answer.groups if it.group_id == group for part in (it.group_state, it.group_type)]
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -718,16 +621,11 @@ def test_offsets_of_a_topic_that_is_subscribed_to_are_not_deleted(
     epoch = FIRST_EPOCH
     assert commit(client, 9, full, "m", epoch, other) == E.NONE
 
-    def deleted(name: str) -> tuple[int, list[int]]:
-        wanted = OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(0)])
-        answer = client.call(OffsetDeleteRequest(full, [wanted]), 0)
-        return answer.error_code, [part.error_code for it in answer.topics for part in it.partitions]
-
-    assert deleted(topic) == (E.NONE, [E.GROUP_SUBSCRIBED_TO_TOPIC])
-    assert deleted(other) == (E.NONE, [E.NONE])
+    assert delete_offset(client, full, topic) == (E.NONE, [E.GROUP_SUBSCRIBED_TO_TOPIC])
+    assert delete_offset(client, full, other) == (E.NONE, [E.NONE])
     assert fetch(client, 9, full, None, -1, other) == (E.NONE, -1)
     heartbeat(client, full, "m", LEAVES)
-    assert deleted(topic) == (E.NONE, [E.NONE])
+    assert delete_offset(client, full, topic) == (E.NONE, [E.NONE])
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -793,12 +691,13 @@ def test_a_broker_refuses_members_beyond_its_limit_other_assignors_and_migration
     }
     with brokers.restartable_broker(**more) as broker, RawClient(broker.bootstrap) as client:
         groups.wait_until_served(broker.bootstrap)
-        assert code(join(client, "g", "a")) == E.NONE
+        epoch = join(client, "g", "a").member_epoch
         second = join(client, "g", "b")
         assert (code(second), second.error_message) == (
             E.GROUP_MAX_SIZE_REACHED,
             "The consumer group has reached its maximum capacity of 1 members.",
         )
+        assert code(heartbeat(client, "g", "a", epoch)) == E.NONE
         assert code(join(client, "other", "b", server_assignor="uniform")) == E.UNSUPPORTED_ASSIGNOR
         assert described(client, "g").assignor_name == "range"
         assert classic_join(client, 3, "g", "t").error_code == E.INCONSISTENT_GROUP_PROTOCOL

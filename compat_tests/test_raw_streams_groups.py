@@ -15,24 +15,15 @@ from typing import Any
 
 import pytest
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
 from kwire_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kwire_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
 from kwire_protocol.messages.describe_groups import DescribeGroupsRequest
 from kwire_protocol.messages.heartbeat import HeartbeatRequest
-from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kwire_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kwire_protocol.messages.list_groups import ListGroupsRequest
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kwire_protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
-from kwire_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kwire_protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire_protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
@@ -44,18 +35,13 @@ from kwire_protocol.messages.streams_group_heartbeat import (
     Topology,
 )
 from kwire_protocol.messages.sync_group import SyncGroupRequest
-from kwire_protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 from kwire.tests.raw_client import RawClient
 
 from . import brokers, configs, groups, topics
 from .brokers import Broker, RestartableBroker
-from .raw_commits import commit
+from .raw_groups import commit, delete_offset, fetch, listed, transactional_commit
 from .raw_text import unquoted
 from .streams_members import (
     DELAYED,
@@ -82,7 +68,6 @@ from .streams_members import (
     topology,
     wait_until_coordinators_know,
 )
-from .topic_ids import topic_id
 from .waiting import eventually
 
 E = ErrorCode
@@ -911,15 +896,6 @@ def test_a_streams_group_is_described_with_everything(
     assert client.call(StreamsGroupDescribeRequest([]), VERSION).groups == []
 
 
-def listed(client: RawClient, group: str, version: int, *states: str, types: tuple[str, ...] = ()) -> list[str]:
-    """State and type of the group, if it is listed."""
-    answer = client.call(ListGroupsRequest([*states], [*types]), version)
-    assert answer.error_code == E.NONE
-    found = [it for it in answer.groups if it.group_id == group]
-    assert all(it.protocol_type == "streams" for it in found)
-    return [part for it in found for part in (it.group_state, it.group_type)]
-
-
 @pytest.mark.parametrize("version", range(6))
 def test_a_streams_group_is_listed_with_its_state_and_type(
     client: RawClient, joined: Member, version: int, new_group: Callable[[str], str]
@@ -968,18 +944,6 @@ def test_a_group_without_members_is_deleted_with_its_offsets_and_its_topology(
 
 
 # Offsets
-
-
-def fetch(client: RawClient, version: int, group: str, member: str | None, epoch: int, topic: str) -> tuple[int, int]:
-    """Error and offset."""
-    wanted = OffsetFetchRequestTopics(partition_indexes=[0])
-    if version >= 10:
-        wanted.topic_id = topic_id(client, topic)
-    else:
-        wanted.name = topic
-    asked = OffsetFetchRequestGroup(group, member, epoch, [wanted])
-    (answer,) = client.call(OffsetFetchRequest(groups=[asked]), version).groups
-    return answer.error_code, answer.topics[0].partitions[0].committed_offset if answer.topics else -1
 
 
 @pytest.mark.parametrize("version", [2, 5, 8, 9, 10])
@@ -1040,21 +1004,7 @@ def test_a_transaction_takes_offsets_of_a_member_in_its_epoch(
 ) -> None:
     group, epoch = joined.group, joined.epoch
 
-    def producer() -> Any:
-        answer = client.call(InitProducerIdRequest(transactional_id, 60_000), 4)
-        return None if answer.error_code else answer
-
-    who = eventually(producer, "a producer id")
-    ids = (transactional_id, who.producer_id, who.producer_epoch, group)
-    eventually(lambda: client.call(AddOffsetsToTxnRequest(*ids), 3).error_code == E.NONE, "the group is added")
-
-    def commit(member: str, epoch: int) -> ErrorCode:
-        wanted = TxnOffsetCommitRequestTopic(topic, partitions=[TxnOffsetCommitRequestPartition(0, 5)])
-        request = TxnOffsetCommitRequest(transactional_id, group, who.producer_id, who.producer_epoch, topics=[wanted])
-        if version >= 3:
-            request.member_id, request.generation_id_or_member_epoch = member, epoch
-        return ErrorCode(client.call(request, version).topics[0].partitions[0].error_code)
-
+    commit = transactional_commit(client, version, transactional_id, group, topic)
     assert commit("", -1) == E.NONE
     if version >= 3:
         assert commit("a", epoch) == E.NONE
@@ -1070,16 +1020,11 @@ def test_offsets_of_a_topic_that_the_topology_reads_are_not_deleted(
     group, other = joined.group, new_topic()
     assert commit(client, 9, group, "a", joined.epoch, other) == E.NONE
 
-    def deleted(name: str) -> tuple[int, list[int]]:
-        wanted = OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(0)])
-        answer = client.call(OffsetDeleteRequest(group, [wanted]), 0)
-        return answer.error_code, [part.error_code for it in answer.topics for part in it.partitions]
-
-    assert deleted(topic) == (E.NONE, [E.GROUP_SUBSCRIBED_TO_TOPIC])
-    assert deleted(other) == (E.NONE, [E.NONE])
+    assert delete_offset(client, group, topic) == (E.NONE, [E.GROUP_SUBSCRIBED_TO_TOPIC])
+    assert delete_offset(client, group, other) == (E.NONE, [E.NONE])
     assert fetch(client, 9, group, None, -1, other) == (E.NONE, -1)
     joined.leave()
-    assert deleted(topic) == (E.NONE, [E.NONE])
+    assert delete_offset(client, group, topic) == (E.NONE, [E.NONE])
 
 
 # Groups of other kinds

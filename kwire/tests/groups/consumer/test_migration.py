@@ -171,13 +171,3 @@ def test_a_static_member_comes_back_with_the_other_protocol(driver: ShardDriver)
     assert isinstance(group, ConsumerGroup)
     has = group.current[response.member_id]
     assert {(topic, partition) for topic, of_topic in has.assigned.items() for partition in of_topic} == had
-
-
-def test_an_administrator_removes_members_of_both_protocols(driver: ShardDriver) -> None:
-    old, new = ClassicClient(driver, "x"), Client(driver, "a")
-    settle_all(old)
-    settle_all(old, new)
-    answer = driver.leave(old.member_id, "a", "nobody")
-    assert [member.error_code for member in answer.members] == [0, 0, ErrorCode.UNKNOWN_MEMBER_ID]
-    group = driver.shard.groups[GROUP]
-    assert group.is_empty
