@@ -86,9 +86,9 @@ class Sharing:
             client=self.client(),
         )
 
-    def produce(self, *values: bytes) -> None:
-        now_ms = int(time.time() * 1000)
-        batch = build_batch([Record(timestamp=now_ms, value=value) for value in values])
+    def produce(self, *values: bytes, age_s: int = 0) -> None:
+        timestamp = int(time.time() - age_s) * 1000
+        batch = build_batch([Record(timestamp=timestamp, value=value) for value in values])
         data = TopicProduceData(self.topic, NULL_UUID, [PartitionProduceData(0, batch)])
         (answer,) = self.client().call(ProduceRequest(None, -1, 10_000, [data]), 9).responses[0].partition_responses
         assert answer.error_code == E.NONE
@@ -135,18 +135,37 @@ def test_the_versions_are_kafkas(broker: Broker) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_records_are_acquired_and_acknowledged(sharing: Sharing, version: int) -> None:
-    sharing.produce(b"a", b"b", b"c", b"d")
+    sharing.produce(b"a", b"b")
+    sharing.produce(b"c", b"d")
     member = sharing.member(version=version)
     answer = member.fetch(max_wait_ms=5_000)
     assert answer.error_code == E.NONE
     assert answer.acquisition_lock_timeout_ms == 30_000
     assert acquired(answer) == [(0, 3, 1)]
-    assert batches_in(answer) == [(0, 3)]
+    assert batches_in(answer) == [(0, 1), (2, 3)]
     answer = member.acknowledge((0, 3, [ACCEPT, RELEASE, REJECT, GAP]))
     assert answer.error_code == partition_of(answer).error_code == E.NONE
     assert answer.acquisition_lock_timeout_ms == (30_000 if version == 2 else 0)
-    assert [it[:3] for it in sharing.state.batches()] == [(0, 0, 2), (1, 1, 0), (2, 3, 4)]
+    assert sharing.state.batches() == [(0, 0, 2, 1), (1, 1, 0, 1), (2, 3, 4, 1)]
     assert member.get() == [(1, 1, 2)]
+
+
+def test_a_record_that_a_member_has_is_nobody_elses(sharing: Sharing) -> None:
+    sharing.produce(b"a")
+    first, second = sharing.member("a"), sharing.member("b")
+    assert first.get() == [(0, 0, 1)]
+    assert second.get(max_wait_ms=0) == []
+    assert second.ack((0, 0, ACCEPT)) == E.INVALID_RECORD_STATE
+    assert first.ack((0, 0, ACCEPT)) == E.NONE
+
+
+@pytest.mark.parametrize("wrong", [(1, 0, [ACCEPT]), (0, 1, [ACCEPT] * 3), (0, 1, []), (0, 1, [9])])
+def test_an_acknowledgement_that_contradicts_itself_is_refused(sharing: Sharing, wrong: Acked) -> None:
+    sharing.produce(b"a", b"b")
+    member = sharing.member()
+    assert member.get() == [(0, 1, 1)]
+    assert member.ack(wrong) == E.INVALID_REQUEST
+    assert member.ack((0, 1, ACCEPT)) == E.NONE
 
 
 def test_only_batches_with_acquired_records_come(sharing: Sharing) -> None:
@@ -190,6 +209,7 @@ def test_acknowledgements_come_with_a_fetch(sharing: Sharing) -> None:
     assert member.get(max_records=1) == [(0, 0, 1)]
     answer = member.fetch(acks=[(0, 0, ACCEPT)], max_wait_ms=2_000)
     assert (partition_of(answer).acknowledge_error_code, acquired(answer)) == (E.NONE, [(1, 1, 1)])
+    assert sharing.state.batches() == [(0, 0, 2, 1)]
     answer = member.fetch(acks=[(0, 0, ACCEPT), (5, 5, ACCEPT)])
     assert partition_of(answer).acknowledge_error_code in (E.INVALID_REQUEST, E.INVALID_RECORD_STATE)
     answer = member.fetch(acks=[(1, 1, 9)])
@@ -215,6 +235,7 @@ def test_a_group_may_forbid_renewals(sharing: Sharing) -> None:
     member = sharing.member()
     assert member.get() == [(0, 0, 1)]
     eventually(lambda: member.ack((0, 0, RENEW), is_renewal=True) == E.INVALID_RECORD_STATE, "it is forbidden")
+    assert member.ack((0, 0, ACCEPT), is_renewal=True) == E.NONE
 
 
 def test_sessions_have_epochs(sharing: Sharing) -> None:
@@ -244,7 +265,8 @@ def test_members_need_ids(sharing: Sharing) -> None:
 
 def test_errors_of_partitions(sharing: Sharing) -> None:
     member = sharing.member()
-    assert partition_of(member.fetch(0, 7, max_wait_ms=500), 7).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    answer = member.fetch(0, 7, max_wait_ms=500)
+    assert [partition_of(answer, it).error_code for it in (0, 7)] == [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
     other = sharing.member("b")
     other.topic_id = b"\x07" * 16
     answer = other.fetch()
@@ -274,6 +296,8 @@ def test_the_last_request_releases_what_is_left(sharing: Sharing) -> None:
     assert first.get() == [(0, 1, 1)]
     first.epoch = -1
     assert first.ack((0, 0, ACCEPT)) == E.NONE
+    first.epoch = 1
+    assert first.acknowledge((0, 0, ACCEPT)).error_code == E.SHARE_SESSION_NOT_FOUND
     assert second.get() == [(1, 1, 2)]
     second.epoch = -1
     answer = second.fetch(acks=[(1, 1, RELEASE)])
@@ -289,13 +313,14 @@ def test_a_lost_connection_releases_too(sharing: Sharing) -> None:
     assert second.get(max_wait_ms=10_000) == [(0, 0, 2)]
 
 
-@pytest.mark.parametrize(("reset", "expected"), [("earliest", 0), ("latest", 1), ("by_duration:PT1H", 0)])
+@pytest.mark.parametrize(("reset", "expected"), [("earliest", 0), ("latest", 2), ("by_duration:PT1H", 1)])
 def test_a_group_without_an_offset_begins_where_it_is_told(unprepared: Sharing, reset: str, expected: int) -> None:
     sharing = unprepared
     sharing.configure(share_auto_offset_reset=reset)
     assert sharing.state.initialize(start_offset=-1) == E.NONE
-    sharing.produce(b"a")
+    sharing.produce(b"a", age_s=7_200)
+    sharing.produce(b"b", age_s=1_800)
     member = sharing.member()
     before = member.get(max_wait_ms=1_000)
-    sharing.produce(b"b")
+    sharing.produce(b"c")
     assert [*before, *member.get()][0][0] == expected

@@ -11,25 +11,10 @@ from kwire_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from kwire_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kwire_protocol.messages.delete_groups import DeleteGroupsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kwire_protocol.messages.describe_groups import DescribeGroupsRequest
-from kwire_protocol.messages.list_groups import ListGroupsRequest
-from kwire_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kwire_protocol.messages.read_share_group_state_summary import (
-    PartitionData,
-    ReadShareGroupStateSummaryRequest,
-    ReadStateSummaryData,
-)
 from kwire_protocol.messages.share_group_describe import DescribedGroup, ShareGroupDescribeRequest
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.internal_topic import LoggedRecord
 from kwire.groups.config import GroupConfig
@@ -90,18 +75,6 @@ def test_a_group_begins_in_epoch_one_over_a_restart_too(driver: ShardDriver) -> 
     for _ in range(2):
         assert (share_group(driver).epoch, share_group(driver).assignment_epoch, client.epoch) == (2, 2, 2)
         driver.restart()
-
-
-def test_more_members_than_partitions_share_them(driver: ShardDriver) -> None:
-    clients, keeper = [Client(driver, f"m{number}", frozenset({"u"})) for number in range(3)], Keeper(driver)
-    for _ in range(2):
-        for client in clients:
-            client.heartbeat()
-        keeper.answer_all()
-        driver.advance(5_000)
-    for client in clients:
-        client.heartbeat()
-    assert all(len(client.assigned) == 1 for client in clients)
 
 
 def test_a_failure_of_the_share_coordinator_is_tried_again(driver: ShardDriver) -> None:
@@ -266,50 +239,6 @@ async def described(kwire: InTrio) -> DescribedGroup:
     return group
 
 
-async def state_epoch(kwire: InTrio, topic_id: Uuid) -> int:
-    """Of the first partition's state with the share coordinator."""
-    request = ReadShareGroupStateSummaryRequest("g", [ReadStateSummaryData(topic_id, [PartitionData(0, 0)])])
-    epoch: int = (await kwire.call(request, 0)).results[0].partitions[0].state_epoch
-    return epoch
-
-
-def test_a_member_joins_and_gets_initialized_partitions() -> None:
-    async def scenario(kwire: InTrio) -> None:
-        topic_id = kwire.create_topic("t")
-        answer = await settled(kwire, "t")
-        assert answer.assignment is not None
-        (assigned,) = answer.assignment.topic_partitions
-        assert (assigned.topic_id, assigned.partitions) == (topic_id, [0, 1])
-        group = await described(kwire)
-        assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 3, 3)
-        assert group.assignor_name == "simple"
-        (member,) = group.members
-        assert (member.member_id, member.member_epoch, member.client_host) == ("m", 3, "/127.0.0.1")
-        assert [(it.topic_name, it.partitions) for it in member.assignment.topic_partitions] == [("t", [0, 1])]
-        listed = (await kwire.call(ListGroupsRequest([], ["share"]), 5)).groups
-        assert [(it.group_id, it.protocol_type, it.group_type) for it in listed] == [("g", "share", "share")]
-
-    with_broker(scenario)
-
-
-def test_a_deleted_group_leaves_no_states() -> None:
-    async def scenario(kwire: InTrio) -> None:
-        topic_id = kwire.create_topic("t")
-        await settled(kwire, "t")
-        assert await state_epoch(kwire, topic_id) == 2
-        delete = DeleteGroupsRequest(["g"])
-        assert (await kwire.call(delete, 2)).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
-        left = await say(kwire, "m", -1)
-        assert (left.error_code, left.member_epoch) == (ErrorCode.NONE, -1)
-        assert (await described(kwire)).group_state == "Empty"
-        assert (await kwire.call(delete, 2)).results[0].error_code == ErrorCode.NONE
-        assert (await described(kwire)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert await state_epoch(kwire, topic_id) == 0
-        assert (await kwire.call(delete, 2)).results[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
-
-    with_broker(scenario)
-
-
 def test_a_group_is_there_again_after_a_restart() -> None:
     async def first(kwire: InTrio) -> None:
         kwire.create_topic("t")
@@ -341,50 +270,6 @@ def test_a_topic_that_is_made_again_is_another_topic() -> None:
             assert answer.assignment is not None
             assigned = [(it.topic_id, it.partitions) for it in answer.assignment.topic_partitions]
         assert assigned == [(again, [0])]
-
-    with_broker(scenario)
-
-
-@pytest.mark.parametrize(
-    ("member_id", "epoch", "topics", "message"),
-    [
-        ("", 0, ["t"], "Invalid member id in the request."),
-        ("m" * 37, 0, ["t"], "Invalid member id in the request."),
-        (" ", 0, ["t"], "MemberId can't be empty."),
-        ("m", 0, None, "SubscribedTopicNames must be set in first request."),
-        ("m", 0, [], "SubscribedTopicNames must be set in first request."),
-        ("m", -2, None, "MemberEpoch is invalid."),
-    ],
-)
-def test_requests_that_contradict_themselves_are_refused(
-    member_id: str, epoch: int, topics: list[str] | None, message: str
-) -> None:
-    async def scenario(kwire: InTrio) -> None:
-        answer = await say(kwire, member_id, epoch, topics)
-        assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, message)
-
-    with_broker(scenario)
-
-
-def test_other_apis_do_not_know_a_share_group_and_share_groups_no_others() -> None:
-    async def scenario(kwire: InTrio) -> None:
-        kwire.create_topic("t")
-        await settled(kwire, "t")
-        consumer = ConsumerGroupHeartbeatRequest("g", "c", 0, None, None, 60_000, ["t"], None, None, [])
-        assert (await kwire.call(consumer, 1)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        classic = (await kwire.call(DescribeGroupsRequest(["g"]), 6)).groups[0]
-        assert classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-        commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic("t", partitions=[partition])])
-        committed = (await kwire.call(commit, 9)).topics[0].partitions[0]
-        assert committed.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        consumer = ConsumerGroupHeartbeatRequest("c", "c", 0, None, None, 60_000, ["t"], None, None, [])
-        assert (await kwire.call(consumer, 1)).error_code == ErrorCode.NONE
-        (other,) = (await kwire.call(ShareGroupDescribeRequest(["c"]), 1)).groups
-        assert (other.error_code, other.error_message) == (
-            ErrorCode.GROUP_ID_NOT_FOUND,
-            "Group 'c' is not a share group.",
-        )
 
     with_broker(scenario)
 

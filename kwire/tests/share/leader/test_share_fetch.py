@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import trio
 import trio.testing
 from kwire_protocol.errors import ErrorCode as E
@@ -11,49 +10,7 @@ from kwire.share.coordinator.state import ShareState, StateBatch
 from kwire.share.leader.states import ACKNOWLEDGED, ARCHIVED
 from kwire.tests.replicas.late_log import LateLog
 from kwire.tests.share.leader.members import ShareGroup, create_topic, initialize, set_group_config, with_group
-from kwire.tests.share.leader.share_requests import ACCEPT, RELEASE, RENEW, acquired, batches_in, partition_of
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_member_gets_whole_batches_and_what_of_them_it_has(version: int) -> None:
-    async def story(group: ShareGroup) -> None:
-        await group.produce(b"a", b"b")
-        await group.produce(b"c")
-        member = await group.member()
-        member.version = version
-        answer = await member.fetch()
-        assert answer.error_code == 0
-        assert answer.acquisition_lock_timeout_ms == 30_000
-        assert acquired(answer) == [(0, 2, 1)]
-        assert batches_in(answer) == [(0, 1), (2, 2)]
-
-    with_group(story)
-
-
-def test_two_members_get_different_records() -> None:
-    async def story(group: ShareGroup) -> None:
-        await group.produce(b"a")
-        first, second = await group.member("a"), await group.member("b")
-        assert await first.get() == [(0, 0, 1)]
-        assert await second.get() == []
-        await group.produce(b"b")
-        assert await second.get() == [(1, 1, 1)]
-
-    with_group(story)
-
-
-def test_records_come_only_of_the_batches_with_acquired_offsets() -> None:
-    async def story(group: ShareGroup) -> None:
-        for value in (b"a", b"b", b"c"):
-            await group.produce(value)
-        first, second = await group.member("a"), await group.member("b")
-        assert await first.get(batch_size=1) == [(0, 0, 1), (1, 1, 1), (2, 2, 1)]
-        assert await first.ack((1, 1, RELEASE)) == E.NONE
-        answer = await second.fetch()
-        assert acquired(answer) == [(1, 1, 2)]
-        assert batches_in(answer) == [(1, 1)]
-
-    with_group(story)
+from kwire.tests.share.leader.share_requests import ACCEPT, RELEASE, RENEW, acquired, partition_of
 
 
 def test_a_record_that_came_back_is_kept_for_a_while_and_longer_each_time() -> None:
@@ -71,16 +28,6 @@ def test_a_record_that_came_back_is_kept_for_a_while_and_longer_each_time() -> N
             assert await member.ack((0, 1, RELEASE)) == E.NONE
         assert await member.get(max_wait_ms=1000) == []
         assert waited == [0, 2, 3]
-
-    with_group(story)
-
-
-def test_a_record_limit_is_exact_if_the_member_wants_that() -> None:
-    async def story(group: ShareGroup) -> None:
-        await group.produce(b"a", b"b", b"c")
-        first, second = await group.member("a"), await group.member("b")
-        assert await first.get(max_records=2, mode=1) == [(0, 1, 1)]
-        assert await second.get(max_records=2, mode=1) == [(2, 2, 1)]
 
     with_group(story)
 
@@ -110,15 +57,6 @@ def test_each_request_begins_with_another_partition() -> None:
         assert acquired(await first.fetch([0, 1, 2], max_records=0)) == []
         answer = await first.fetch(max_records=1)  # in epoch 1
         assert [acquired(answer, index) for index in (0, 1, 2)] == [[], [(0, 0, 1)], []]
-
-    with_group(story)
-
-
-def test_a_batch_that_is_larger_than_all_limits_comes_all_the_same() -> None:
-    async def story(group: ShareGroup) -> None:
-        await group.produce(b"x" * 5000)
-        await group.produce(b"y")
-        assert await (await group.member()).get(max_bytes=1) == [(0, 0, 1)]
 
     with_group(story)
 
@@ -208,17 +146,6 @@ def test_a_fetch_that_waits_in_vain_is_answered_at_its_time() -> None:
     with_group(story)
 
 
-def test_a_fetch_waits_for_min_bytes_and_takes_what_is_there_at_its_time() -> None:
-    async def story(group: ShareGroup) -> None:
-        await group.produce(b"a")
-        member = await group.member()
-        before = trio.current_time()
-        assert await member.get(max_wait_ms=700, min_bytes=10_000) == [(0, 0, 1)]
-        assert trio.current_time() - before > 0.69
-
-    with_group(story)
-
-
 def test_what_another_member_got_during_the_wait_is_not_acquired_again() -> None:
     async def story(group: ShareGroup) -> None:
         await group.produce(b"a")
@@ -270,20 +197,6 @@ def test_a_fetch_ends_with_the_next_request_of_its_connection() -> None:
     with_group(story)
 
 
-def test_acknowledgements_that_come_with_a_fetch_are_persisted() -> None:
-    async def story(group: ShareGroup) -> None:
-        await group.produce(b"a")
-        await group.produce(b"b")
-        member = await group.member()
-        assert await member.get(max_records=1) == [(0, 0, 1)]
-        answer = await member.fetch(acks=[(0, 0, ACCEPT)])
-        assert partition_of(answer).acknowledge_error_code == E.NONE
-        assert acquired(answer) == [(1, 1, 1)]
-        assert (await group.stored()).batches == (StateBatch(0, 0, ACKNOWLEDGED, 1),)
-
-    with_group(story)
-
-
 def test_an_acknowledgement_of_what_nobody_has_is_an_error_of_the_partition() -> None:
     async def story(group: ShareGroup) -> None:
         await group.produce(b"a")
@@ -326,19 +239,9 @@ def test_a_session_goes_on_with_its_partitions_and_forgets_them() -> None:
     with_group(story)
 
 
-def test_wrong_epochs_and_unknown_sessions_are_refused() -> None:
+def test_a_way_to_acquire_that_there_is_not_is_refused() -> None:
     async def story(group: ShareGroup) -> None:
-        member = await group.member()
-        member.epoch = 3
-        assert (await member.fetch()).error_code == E.SHARE_SESSION_NOT_FOUND
-        member.epoch = 0
-        await member.fetch()
-        member.epoch = 3
-        assert (await member.fetch()).error_code == E.INVALID_SHARE_SESSION_EPOCH
-        member.epoch, member.name = 0, "x" * 37
-        assert (await member.fetch()).error_code == E.INVALID_REQUEST
-        member.epoch, member.name = 0, "a"
-        assert (await member.fetch(mode=7)).error_code == E.INVALID_REQUEST
+        assert (await (await group.member()).fetch(mode=7)).error_code == E.INVALID_REQUEST
 
     with_group(story)
 
@@ -352,20 +255,6 @@ def test_a_member_without_room_for_a_session_waits_before_it_is_told() -> None:
         assert trio.current_time() - before > 0.49
 
     with_group(story, settings=("group.share.max.share.sessions=1", "group.share.max.size=1"))
-
-
-def test_the_last_request_releases_what_the_member_has() -> None:
-    async def story(group: ShareGroup) -> None:
-        await group.produce(b"a")
-        await group.produce(b"b")
-        first, second = await group.member("a"), await group.member("b")
-        assert await first.get() == [(0, 1, 1)]
-        first.epoch = -1
-        answer = await first.fetch(acks=[(0, 0, ACCEPT)])
-        assert partition_of(answer).acknowledge_error_code == E.NONE
-        assert await second.get() == [(1, 1, 2)]
-
-    with_group(story)
 
 
 def test_a_lost_connection_releases_what_the_member_has() -> None:
@@ -396,37 +285,14 @@ def test_a_group_without_sessions_has_no_share_partitions() -> None:
     with_group(story)
 
 
-def test_unknown_topics_and_partitions_and_states_are_errors_of_the_partition() -> None:
+def test_a_partition_whose_state_is_not_initialized_is_not_kept() -> None:
     async def story(group: ShareGroup) -> None:
         await create_topic(group.broker, "other", 1)
-        member = await group.member()
-        answer = await member.fetch([0, 7])
-        assert partition_of(answer, 7).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
-        assert partition_of(answer, 0).error_code == E.NONE
-        member.epoch, member.topic_id = 0, b"\x07" * 16
-        assert partition_of(await member.fetch()).error_code == E.UNKNOWN_TOPIC_ID
         other = await group.member("b", topic="other")
-        # Its state was never initialized.
         assert partition_of(await other.fetch(max_wait_ms=60_000)).error_code == E.UNKNOWN_SERVER_ERROR
-        assert len(group.broker.sharing) == 1
+        assert len(group.broker.sharing) == 0
 
     with_group(story)
-
-
-@pytest.mark.parametrize(
-    ("reset", "expected"), [("earliest", [(0, 3, 1)]), ("latest", [(3, 3, 1)]), ("by_duration:PT1H", [(2, 3, 1)])]
-)
-def test_a_group_begins_where_its_auto_offset_reset_says(reset: str, expected: list[tuple[int, int, int]]) -> None:
-    async def story(group: ShareGroup) -> None:
-        await group.produce(b"a", b"b", age_ms=7_200_000)
-        await group.produce(b"c", age_ms=1_800_000)
-        await set_group_config(group.producer, share_auto_offset_reset=reset)
-        member = await group.member()
-        await member.get(max_records=0)
-        await group.produce(b"d")
-        assert await member.get() == expected
-
-    with_group(story, start_offset=-1)
 
 
 def test_what_is_deleted_from_the_log_is_not_delivered() -> None:
