@@ -111,11 +111,13 @@ def test_a_downgrade_goes_down_to_nothing_and_not_up(client: RawClient, kind: in
     assert update(client, (TRANSACTION, 2, kind)).error_code == E.NONE
     assert update(client, (TRANSACTION, 1, kind), validate_only=True).error_code == E.NONE
     epoch = ask(client, 4).finalized_features_epoch
+    others = {name: levels for name, levels in finalized(client, 4).items() if name != TRANSACTION}
     for level in (1, 0):
         assert update(client, (TRANSACTION, level, kind)).error_code == E.NONE
         wait_for_level(client, level)
+        assert finalized(client, 4) == others | ({TRANSACTION: (level, level)} if level else {})
     assert ask(client, 4).finalized_features_epoch > epoch
-    assert supported(client, 4)[TRANSACTION] == (0, 2)
+    assert (finalized(client, 3), supported(client, 4)[TRANSACTION]) == (others, (0, 2))
     assert update(client, (TRANSACTION, 1, kind)).error_code == E.INVALID_UPDATE_VERSION
     assert update(client, (TRANSACTION, 1, UPGRADE)).error_code == E.NONE
     wait_for_level(client, 1)
@@ -133,7 +135,8 @@ def test_of_two_updates_of_a_feature_the_last_counts(client: RawClient) -> None:
 
 
 def test_no_updates_are_no_error(client: RawClient) -> None:
-    assert update(client).error_code == E.NONE
+    answer = update(client)
+    assert (answer.error_code, answer.error_message) == (E.NONE, None)
 
 
 def test_levels_outlive_a_restart_and_a_kill(restartable_broker: RestartableBroker) -> None:

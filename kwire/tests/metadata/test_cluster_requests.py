@@ -108,16 +108,6 @@ def test_duplicates_are_answered_once() -> None:
     assert len(ask(with_topics(CreatableTopic("t", 1, 1)), ["t", "t"]).topics) == 1
 
 
-def test_a_topic_that_the_request_creates_is_there_when_it_is_asked_again() -> None:
-    opened = with_topics(num_partitions="3")
-    (topic,) = ask(opened, ["new"], create=True).topics
-    assert (topic.error_code, topic.partitions) == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
-    (topic,) = ask(opened, ["new"], create=True).topics
-    assert (topic.error_code, len(topic.partitions), topic.partitions[0].leader_id) == (E.NONE, 3, 1)
-    (topic,) = ask(opened, ["a/b"], create=True).topics
-    assert topic.error_code == E.INVALID_TOPIC_EXCEPTION
-
-
 def test_a_topic_that_cannot_be_created_is_tried_each_time_and_the_reason_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -153,22 +143,10 @@ def test_refused_topics_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyP
     assert list(broker.auto_topic_creation._refused) == ["b", "c"]
 
 
-def test_the_metadata_log_is_no_topic_that_is_created() -> None:
-    opened = with_topics()
-    assert ask(opened, ["__cluster_metadata"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
-    assert opened.image.topics == {}
-
-
 def test_topics_are_not_created_where_that_is_off() -> None:
     opened = with_topics(auto_create_topics_enable="false")
     assert ask(opened, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert opened.image.topics == {}
-
-
-def test_before_version_4_every_request_creates() -> None:
-    opened = with_topics()
-    ask(opened, ["new"], version=3, create=True)
-    assert list(opened.image.topics) == ["new"]
 
 
 def test_topics_by_id() -> None:

@@ -61,25 +61,6 @@ def finalized(response: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
     return {it.name: (it.min_version_level, it.max_version_level) for it in response.finalized_features}
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_an_update_is_applied_and_answered(version: int) -> None:
-    opened = service()
-    assert opened.transaction_version == 2
-    record(opened, FeatureLevelRecord(TRANSACTION, 1))
-    response = update(opened, (TRANSACTION, 2, UPGRADE), version=version)
-    assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
-    assert [(it.feature, it.error_code) for it in response.results] == ([(TRANSACTION, 0)] if version < 2 else [])
-    assert opened.transaction_version == 2
-
-
-@pytest.mark.parametrize("kind", [SAFE, UNSAFE])
-@pytest.mark.parametrize("level", [1, 0])
-def test_a_downgrade_is_made_where_it_is_asked_for_as_one(kind: int, level: int) -> None:
-    opened = service()
-    assert update(opened, (TRANSACTION, level, kind)).error_code == ErrorCode.NONE
-    assert opened.transaction_version == level
-
-
 @pytest.mark.parametrize("kind", [UPGRADE, SAFE, UNSAFE])
 def test_the_level_that_a_feature_has_is_no_change(kind: int) -> None:
     opened = service()
@@ -147,15 +128,6 @@ def test_a_downgrade_that_goes_up_is_refused() -> None:
     assert opened.transaction_version == 0
 
 
-def test_a_downgrade_takes_version_1_of_the_request() -> None:
-    opened = service()
-    request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(TRANSACTION, 1, allow_downgrade=True)])
-    broker: Any = FakeBroker(opened)
-    response = answered(bound(update_features.handle, broker)(request, context(0)))
-    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert opened.transaction_version == 2
-
-
 def test_validating_changes_nothing() -> None:
     opened = service()
     end = opened.log.end_offset
@@ -163,18 +135,6 @@ def test_validating_changes_nothing() -> None:
     refused = update(opened, (TRANSACTION, 1, UPGRADE), validate_only=True)
     assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert (opened.transaction_version, opened.log.end_offset) == (2, end)
-
-
-def test_of_two_updates_of_a_feature_the_last_counts() -> None:
-    opened = service()
-    response = update(opened, (TRANSACTION, 7, UPGRADE), (TRANSACTION, 1, SAFE), version=1)
-    assert [(it.feature, it.error_code) for it in response.results] == [(TRANSACTION, ErrorCode.NONE)] * 2
-    assert opened.transaction_version == 1
-
-
-def test_no_updates_are_no_error() -> None:
-    response = update(service())
-    assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
 
 
 def test_a_broker_that_cannot_do_a_level_keeps_the_cluster_from_it() -> None:
@@ -257,33 +217,3 @@ def test_clients_are_told_what_is_supported_and_what_is_finalized() -> None:
             STREAMS: (1, 1),
         }
         assert response.finalized_features_epoch == opened.image.offset
-
-
-def test_a_change_of_a_level_raises_the_epoch_that_clients_are_told() -> None:
-    opened = service()
-    before = told(opened, 4)
-    update(opened, (TRANSACTION, 1, SAFE))
-    after = told(opened, 4)
-    assert finalized(after) == {
-        METADATA: (30, 30),
-        TRANSACTION: (1, 1),
-        ELR: (1, 1),
-        GROUP: (1, 1),
-        SHARE: (1, 1),
-        STREAMS: (1, 1),
-    }
-    assert after.finalized_features_epoch > before.finalized_features_epoch
-
-
-def test_a_feature_that_is_off_is_supported_and_not_finalized() -> None:
-    opened = service()
-    update(opened, (TRANSACTION, 0, SAFE))
-    for version in (3, 4, 5):
-        assert finalized(told(opened, version)) == {
-            METADATA: (30, 30),
-            ELR: (1, 1),
-            GROUP: (1, 1),
-            SHARE: (1, 1),
-            STREAMS: (1, 1),
-        }
-    assert supported(told(opened, 4))[TRANSACTION] == (0, 2)
