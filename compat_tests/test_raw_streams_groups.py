@@ -728,6 +728,9 @@ def test_internal_topics_are_created_with_their_configs(
     member.settle(8)
     assert member.active == {"0": [0, 1, 2], "1": [0, 1], "2": [0, 1, 2]}
     assert member.epoch > FIRST_EPOCH
+    found = described(client, group).topology
+    assert found is not None
+    assert [it.partitions for it in (found.subtopologies or [])[1].state_changelog_topics] == [2]
     everywhere = len(brokers.NODES)
     assert partitions_and_replicas(client, changelog) == (2, 1)
     assert partitions_and_replicas(client, joined_with) == (2, everywhere)

@@ -1,4 +1,4 @@
-"""Streams groups by example: the machine alone, and a broker that creates internal topics."""
+"""Streams groups by example: the machine alone, and a client that may not create internal topics."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from typing import Any
 
 import attrs
 import pytest
-import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages import streams_group_heartbeat as wire
 from kwire_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from kwire_protocol.messages.streams_group_describe import DescribedGroup, StreamsGroupDescribeRequest
 from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
-from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 from kwire.groups.config import GroupConfig, StreamsGroupSettings
 from kwire.groups.streams.group import GroupState, StreamsGroup
@@ -209,12 +206,6 @@ def test_an_empty_classic_group_becomes_a_streams_group_and_back(driver: ShardDr
     assert Client(driver, "b", "b").heartbeat() is ErrorCode.GROUP_ID_NOT_FOUND, "it has members"
 
 
-def test_a_classic_member_does_not_join_an_application(driver: ShardDriver) -> None:
-    Client(driver, "a", "a").heartbeat()
-    token = driver.join(version=3)
-    assert driver.joined(token).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-
 def test_offsets_are_committed_for_tasks_that_the_member_has(driver: ShardDriver) -> None:
     a = Client(driver, "a", "a")
     a.heartbeat()
@@ -312,20 +303,14 @@ def test_so_many_failures_are_remembered() -> None:
 # A broker
 
 
-def joining(name: str, **changelog: Any) -> StreamsGroupHeartbeatRequest:
+def joining(name: str) -> StreamsGroupHeartbeatRequest:
     request = StreamsGroupHeartbeatRequest(
         "g", name, 0, rebalance_timeout_ms=60_000, topology=topology(), process_id=name
     )
     request.active_tasks, request.standby_tasks, request.warmup_tasks = [], [], []
     assert request.topology is not None
-    request.topology.subtopologies[1].state_changelog_topics = [wire.TopicInfo("c", **changelog)]
+    request.topology.subtopologies[1].state_changelog_topics = [wire.TopicInfo("c")]
     return request
-
-
-async def described(kwire: InTrio) -> DescribedGroup:
-    (group,) = (await kwire.call(StreamsGroupDescribeRequest(["g"]), 0)).groups
-    assert isinstance(group, DescribedGroup)
-    return group
 
 
 async def missing(kwire: InTrio, request: StreamsGroupHeartbeatRequest) -> str | None:
@@ -337,38 +322,6 @@ async def missing(kwire: InTrio, request: StreamsGroupHeartbeatRequest) -> str |
 
 
 SOON = ("group.streams.initial.rebalance.delay.ms=0", "group.streams.assignment.interval.ms=0")
-
-
-def test_the_broker_creates_internal_topics_as_the_topology_has_them() -> None:
-    async def scenario(kwire: InTrio) -> None:
-        kwire.create_topic("t", 3)
-        configs = [wire.KeyValue("cleanup.policy", "compact")]
-        assert await missing(kwire, joining("a", topic_configs=configs)) == "Internal topics are missing: c, r"
-        await trio.testing.wait_all_tasks_blocked()
-        assert await missing(kwire, joining("a", topic_configs=configs)) is None
-        topics = kwire.broker.metadata.image.topics
-        assert [len(topics[name].partitions) for name in ("c", "r")] == [3, 3]
-        assert kwire.broker.metadata.topic_values("c")["cleanup.policy"] == ("compact",)
-        group = await described(kwire)
-        assert group.group_state == "Stable"
-        assert group.topology is not None
-        assert group.topology.subtopologies is not None
-        assert [it.partitions for it in group.topology.subtopologies[1].state_changelog_topics] == [3]
-
-    with_broker(scenario, settings=SOON)
-
-
-def test_members_are_told_why_a_topic_is_not_created() -> None:
-    async def scenario(kwire: InTrio) -> None:
-        kwire.create_topic("t")
-        wrong = joining("a", topic_configs=[wire.KeyValue("cleanup.policy", "no such policy")])
-        await missing(kwire, wrong)
-        told = await missing(kwire, wrong)
-        assert told is not None
-        assert told.startswith("Internal topics are missing: c; Creation failed: c (")
-        assert "no such policy" in told
-
-    with_broker(scenario, settings=SOON)
 
 
 def test_who_may_not_create_topics_is_told_so() -> None:
@@ -388,46 +341,3 @@ def test_who_may_not_create_topics_is_told_so() -> None:
         assert "r" not in kwire.broker.metadata.image.topics
 
     with_broker(scenario, settings=SOON)
-
-
-def test_without_the_feature_there_are_no_streams_groups() -> None:
-    async def scenario(kwire: InTrio) -> None:
-        kwire.create_topic("t")
-        await missing(kwire, joining("a"))
-        for level, kind, error in ((0, 2, ErrorCode.UNSUPPORTED_VERSION), (1, 1, ErrorCode.NONE)):
-            update = FeatureUpdateKey("streams.version", level, upgrade_type=kind)
-            assert (await kwire.call(UpdateFeaturesRequest(feature_updates=[update]), 1)).error_code == ErrorCode.NONE
-            assert (await kwire.call(joining("a"), 0)).error_code == error
-            assert (await described(kwire)).error_code == error
-
-    with_broker(scenario, settings=SOON)
-
-
-def test_a_broker_may_be_told_not_to_serve_streams_groups() -> None:
-    async def scenario(kwire: InTrio) -> None:
-        assert (await kwire.call(joining("a"), 0)).error_code == ErrorCode.UNSUPPORTED_VERSION
-
-    with_broker(scenario, settings=["group.coordinator.rebalance.protocols=classic,consumer"])
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"instance_id": "i"}, "Static membership is not yet supported."),
-        ({"task_offsets": []}, "TaskOffsets are not supported yet."),
-        ({"member_id": " "}, "MemberId can't be empty."),
-        ({"rack_id": ""}, "RackId can't be empty."),
-        ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs must be provided in first request."),
-        ({"active_tasks": None}, "ActiveTasks must be empty when (re-)joining."),
-        ({"topology": None}, "Topology must be non-null when (re-)joining."),
-        ({"member_epoch": -3}, "MemberEpoch is -3, but must be greater than or equal to -2."),
-        ({"member_epoch": 2, "standby_tasks": None}, "If one task-type is non-null, all must be non-null."),
-        ({"member_epoch": 2}, "Topology can only be provided when (re-)joining."),
-    ],
-)
-def test_requests_that_contradict_themselves_are_refused(fields: dict[str, Any], message: str) -> None:
-    async def scenario(kwire: InTrio) -> None:
-        response = await kwire.call(joining("a").replace(**fields), 0)
-        assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, message)
-
-    with_broker(scenario)
