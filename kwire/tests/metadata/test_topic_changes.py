@@ -138,23 +138,9 @@ def test_added_partitions_have_as_many_replicas_as_the_others() -> None:
         (
             "t",
             3,
-            [[2]],
-            E.INVALID_REPLICA_ASSIGNMENT,
-            ("broker 2",),
-        ),
-        (
-            "t",
-            3,
             [[1, 1]],
             E.INVALID_REPLICA_ASSIGNMENT,
             ("broker 1 more than once",),
-        ),
-        (
-            "t",
-            3,
-            [[]],
-            E.INVALID_REPLICA_ASSIGNMENT,
-            ("empty replica list",),
         ),
         ("t", 10_003, None, E.UNKNOWN_SERVER_ERROR, ("new partitions per request: 10001", "10000")),
         ("t", 2**31 - 1, None, E.UNKNOWN_SERVER_ERROR, ("new partitions per request: 2147483645", "10000")),
