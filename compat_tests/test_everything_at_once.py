@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from .brokers import IS_KAFKA
-from .everything_at_once import mistakes
+from .everything_at_once.races import RACES
 from .everything_at_once.run import Account, Conductor, folder_of_a_run, run
 from .everything_at_once.vanishing import Acknowledged
 from .everything_at_once.worker import Complaint, Message, Reporter, Work, Worker
 from .java_host import JavaHost
+from .mistakes_of_processes import parameters, parameters_of
 from .sigkill.ledger import Mark
 from .waiting import eventually
 
@@ -37,10 +38,10 @@ def test_everything_at_once_loses_nothing_and_leaves_nothing(java: JavaHost) -> 
     assert account.counts["answers with metrics"] > SECONDS
 
 
-@pytest.mark.parametrize("name", mistakes.MISTAKES)
+@pytest.mark.parametrize("name", RACES)
 def test_each_mistake_has_a_place_in_the_broker(name: str) -> None:
-    for place, function in mistakes.MISTAKES[name].places.items():
-        assert mistakes.parameters_of(place) == mistakes.parameters(function)
+    for place, function in RACES[name].places.items():
+        assert parameters_of(place) == parameters(function)
 
 
 def test_a_record_that_is_acknowledged_in_the_place_of_another_is_found_at_once(tmp_path: Path, java: JavaHost) -> None:

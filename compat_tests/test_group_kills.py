@@ -15,10 +15,10 @@ import click
 import pytest
 
 from .brokers import IS_KAFKA, KwireServe, restartable_broker
-from .everything_at_once.mistakes import parameters, parameters_of
 from .group_kills.mistakes import MISTAKES, command
 from .group_kills.run import Ledger, run
 from .group_kills.share_ledger import Letter, ShareLedger
+from .mistakes_of_processes import parameters, parameters_of
 from .share_consumers import ACCEPT, REJECT, RELEASE
 
 # Apache Kafka takes ten times as long to come back.

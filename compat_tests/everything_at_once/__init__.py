@@ -9,8 +9,8 @@
     vanishing.py      producers and members that are killed in the midst of it
     passers_by.py     connections that come and go, more of them than the broker may have
     tinker.py         moves between log dirs, and configurations, of topics that others write to
-    judging.py        files, memory and descriptors, from outside
-    mistakes.py       races that are put in on purpose; watched.py starts a broker with one, or with a guard
+    races.py          races that are put in on purpose; watched.py starts a broker with one, or with a guard;
+                      mistakes.py makes one after the other, and tells which are found
 
 What the ledger promises is bounded by what was asked for: see `story.py`.
 """

@@ -25,17 +25,18 @@ from kwire.tests.raw_client import ConnectionClosed, RawClient
 from kwire.tests.simple_requests import produce
 from kwire.tests.small_tmpfs import NoTmpfs, SmallTmpfs
 
-from .. import topics
+from .. import judging, topics
 from ..brokers import SETTINGS
 from ..java_host import JavaHost
+from ..judging import Usage
 from ..sigkill.ledger import Ledger, Mark, Spot
 from ..transactions.asking import end_offset, group_offset, is_stable, open_transactions
 from ..waiting import eventually
-from . import judging, keeper, kept, passers_by, scraper, tinker, transactor, vanishing
+from . import keeper, kept, passers_by, scraper, tinker, transactor, vanishing
 from .admin import EARLIEST, LATEST, Admin
 from .reading import read
 from .transactions import Began, Ended, Transactions
-from .under_test import BrokerUnderTest, Usage
+from .under_test import BrokerUnderTest
 from .worker import Complaint, Counted, MakeWork, Message, Worker
 
 KEEPERS, TOPICS_OF_A_KEEPER = 3, 3

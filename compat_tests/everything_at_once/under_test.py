@@ -1,4 +1,4 @@
-"""The broker under test: all its clocks at their fastest, several log dirs, and a look from outside at what it uses.
+"""The broker under test: all its clocks at their fastest, several log dirs.
 
 `log.roll.ms` and the others are the defaults of topics; the internal topics get segments so small that their compaction
 never ends.
@@ -6,19 +6,16 @@ never ends.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import attrs
-
 from devtools.ports import free_port
 
 from ..brokers import SETTINGS, KwireServe
-from .mistakes import VARIABLE
+from ..mistakes_of_processes import VARIABLE
 
 FAST = SETTINGS | {
     # A producer that still has records for a deleted topic would make it again.
@@ -85,7 +82,7 @@ class BrokerUnderTest(KwireServe):
         """The number of log lines about connections that wait for descriptors."""
 
     def make(self, mistake: str) -> None:
-        """A mistake of `mistakes.MISTAKES`, from the next start on."""
+        """One of `races.RACES`, from the next start on."""
         self.kwire = ("env", f"{VARIABLE}={mistake}", *_WATCHED)
 
     def check_log(self) -> None:
@@ -109,27 +106,3 @@ class BrokerUnderTest(KwireServe):
                 self._complain("the broker said:\n" + "\n".join(lines[max(0, number - 1) : number + 400]))
             elif "Error" in line and "warning" not in line.lower() and not line.startswith(" "):
                 self._complain(f"the broker said: {line}")
-
-
-@attrs.frozen
-class Usage:
-    """What a process has."""
-
-    resident_bytes: int
-    descriptors: Counter[str]
-    """What they stand for: a file's path, or `socket`, or another kind of thing without its number."""
-
-    @classmethod
-    def of(cls, pid: int) -> Usage:
-        status = Path(f"/proc/{pid}/status").read_text()
-        found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
-        assert found is not None
-        folder = Path(f"/proc/{pid}/fd")
-        descriptors: Counter[str] = Counter()
-        for descriptor in folder.iterdir():
-            try:
-                target = os.readlink(descriptor)  # noqa: PTH115 - it may have been closed since
-            except FileNotFoundError:
-                continue
-            descriptors[re.sub(r":\[\d+\]$", "", target)] += 1
-        return cls(int(found[1]) << 10, descriptors)

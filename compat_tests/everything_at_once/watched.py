@@ -7,11 +7,12 @@ import os
 from kwire.cli import main
 from kwire.tests import ownership_guard
 
-from .mistakes import MISTAKES, VARIABLE
+from ..mistakes_of_processes import VARIABLE
+from .races import RACES
 
 mistake = os.environ.get(VARIABLE)
 if mistake is None:
     ownership_guard.install()
 else:
-    MISTAKES[mistake].make()
+    RACES[mistake].make()
 main(prog_name="kwire")

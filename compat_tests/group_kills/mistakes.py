@@ -19,7 +19,7 @@ from kwire.share.leader.dead_letters import DeadLetters
 from kwire.share.leader.effects import DeadLetter, Effect
 from kwire.share.leader.share_partition import SharePartition
 
-from ..everything_at_once.mistakes import VARIABLE, Mistake
+from ..mistakes_of_processes import VARIABLE, Mistake
 
 _copy = DeadLetters.copy
 _dead_lettered = SharePartition.dead_lettered

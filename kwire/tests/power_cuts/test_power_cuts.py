@@ -14,7 +14,8 @@ from kwire.metadata.service import MetadataService
 from kwire.tests.power_cuts.broker_traces import BROKER_TRACES, broker_trace
 from kwire.tests.power_cuts.transaction_traces import TRANSACTION_TRACES, transaction_trace
 from kwire.tests.replay_mistakes import MARKERS_ABORT, PENDING_OFFSETS_COUNT, REPLAY, RESUME
-from storage.tests.power_cuts.mutants import Mutant, always, at_large, expect_caught, expect_made, instead, without
+from storage.tests.power_cuts.caught import expect_caught, expect_made
+from storage.tests.power_cuts.mutants import Mutant, always, at_large, instead, without
 from storage.tests.power_cuts.sweep import Bounds, Trace, sweep
 
 BOUNDS = Bounds(states=20, states_again=2, lives=200)

@@ -13,13 +13,12 @@ from kwire_storage.log import durability
 from kwire_storage.log.log import Log
 
 from storage.tests.power_cuts import mutants
+from storage.tests.power_cuts.caught import expect_caught, expect_made
 from storage.tests.power_cuts.mutants import (
     Function,
     Mutant,
     always,
     at_large,
-    expect_caught,
-    expect_made,
     instead,
     without,
 )

@@ -11,8 +11,8 @@ from typing import Final
 import attrs
 
 from compat_tests.dumps import assert_kafka_is_content
-from compat_tests.everything_at_once.judging import check_logs
 from compat_tests.java_host import JavaHost
+from compat_tests.judging import check_logs
 from kwire.client.cluster import TopicPartition
 from kwire.client.errors import ClientError
 from kwire.tests.cluster.faults.forms import Form, form_of

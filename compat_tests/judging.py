@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sysconfig
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ..dumps import assert_kafka_is_content, topic_of
-from ..java_host import JavaHost
-from .under_test import Usage
+import attrs
+
+from .dumps import assert_kafka_is_content, topic_of
+from .java_host import JavaHost
 
 MOST_GROWN_BYTES = 96 << 20
 """A broker that had much to do keeps some memory for the next time."""
@@ -21,6 +23,30 @@ CHECKED_WITHIN_S = 300.0
 _LEFT_OVER = re.compile(r"\.(deleted|cleaned|swap|tmp)$|-(delete|stray|future)$")
 
 Complain = Callable[[str], None]
+
+
+@attrs.frozen
+class Usage:
+    """What a process has."""
+
+    resident_bytes: int
+    descriptors: Counter[str]
+    """What they stand for: a file's path, or `socket`, or another kind of thing without its number."""
+
+    @classmethod
+    def of(cls, pid: int) -> Usage:
+        status = Path(f"/proc/{pid}/status").read_text()
+        found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+        assert found is not None
+        folder = Path(f"/proc/{pid}/fd")
+        descriptors: Counter[str] = Counter()
+        for descriptor in folder.iterdir():
+            try:
+                target = os.readlink(descriptor)  # noqa: PTH115 - it may have been closed since
+            except FileNotFoundError:
+                continue
+            descriptors[re.sub(r":\[\d+\]$", "", target)] += 1
+        return cls(int(found[1]) << 10, descriptors)
 
 
 def check_logs(folders: Sequence[Path], complain: Complain) -> int:

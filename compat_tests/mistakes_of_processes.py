@@ -1,0 +1,51 @@
+"""Deliberate mistakes of a broker in a process of its own, which reads from the environment which of them to make.
+
+Each takes the place of a function that is found by its name: where there is none of that name any more, the broker
+does not start.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+VARIABLE = "KWIRE_MISTAKE"
+"""Of the environment, by which the broker's process learns which mistake to make."""
+
+
+@attrs.frozen
+class Mistake:
+    """`places` are `module:name` or `module:Class.name`, with what takes the place of the function there."""
+
+    name: str
+    what: str
+    places: Mapping[str, Callable[..., Any]]
+
+    def make(self) -> None:
+        """Raises AttributeError where there is no such function."""
+        for place, function in self.places.items():
+            owner, name = _find(place)
+            getattr(owner, name)
+            setattr(owner, name, function)
+
+
+def _find(place: str) -> tuple[object, str]:
+    module, _, path = place.partition(":")
+    *owners, name = path.split(".")
+    owner: object = importlib.import_module(module)
+    for it in owners:
+        owner = getattr(owner, it)
+    return owner, name
+
+
+def parameters_of(place: str) -> list[str]:
+    """Names of what the function takes whose place it is. Raises AttributeError where there is none."""
+    return parameters(getattr(*_find(place)))
+
+
+def parameters(function: Callable[..., object]) -> list[str]:
+    return list(inspect.signature(function).parameters)
