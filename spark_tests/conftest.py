@@ -16,11 +16,7 @@ from pyspark.sql import SparkSession
 from compat_tests import brokers, topics
 
 from .session import spark_session
-from .tables import Tables
-
-# Spark asks for the end offsets behind a fetch that it sent before. kwire ends that fetch's waiting, and so the tests
-# leave the waiting as it is; Apache Kafka lets the question wait, half a second for each partition and micro-batch.
-READER_DEFAULTS = {"kafka.fetch.max.wait.ms": 50} if brokers.IS_KAFKA else {}
+from .tables import READER_DEFAULTS, Tables
 
 _numbers = itertools.count(1)
 

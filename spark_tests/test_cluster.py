@@ -8,9 +8,8 @@ from pyspark.sql import SparkSession
 
 from compat_tests.brokers import three_nodes
 
-from .conftest import READER_DEFAULTS
 from .records import numbered, produce
-from .tables import Tables, collecting, until
+from .tables import READER_DEFAULTS, Tables, collecting, until
 
 TOPIC = "t"
 PARTITIONS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]

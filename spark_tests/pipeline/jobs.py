@@ -13,7 +13,6 @@ import pyarrow as pa
 from pyiceberg.table import Table as IcebergTable
 from pyspark.sql import SparkSession
 
-from compat_tests import brokers
 from compat_tests.waiting import eventually
 from kwire.pipeline.index.fields import parse_fields
 from kwire.pipeline.index.layout import open_index
@@ -29,8 +28,7 @@ from kwire.pipeline.tables.verify import Report, verify
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, index_table_name
 
-# Apache Kafka lets Spark's question for the ends wait for a fetch that was sent before (spark_tests/conftest.py).
-_READER_DEFAULTS = {"kafka.fetch.max.wait.ms": "50"} if brokers.IS_KAFKA else {}
+from ..tables import READER_DEFAULTS
 
 _numbers = itertools.count(1)
 R = TypeVar("R", bound=Run)
@@ -56,7 +54,7 @@ class Jobs:
     bootstrap: str
     warehouse: Warehouse
     topics: Topics
-    source_options: Mapping[str, str] = attrs.field(factory=lambda: _READER_DEFAULTS)
+    source_options: Mapping[str, str] = attrs.field(factory=lambda: READER_DEFAULTS)
 
     def plan(self, topic: str, **options: Any) -> TablePlan:
         table = table_of(topic, options.pop("table", None))

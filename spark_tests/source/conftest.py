@@ -8,8 +8,7 @@ from pyspark.sql import SparkSession
 from compat_tests import brokers
 from kwire.pipeline.spark_source import register
 
-from ..conftest import READER_DEFAULTS
-from ..tables import Tables
+from ..tables import READER_DEFAULTS, Tables
 from .both import Both
 
 
