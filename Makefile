@@ -54,39 +54,39 @@ soak-examples: # forty times the examples of make test
 		$$(grep -rlE --include='test_*.py' 'examples\([0-9]+\)' protocol storage kwire)
 
 soak-everything-at-once:
-	@$(BIN)/python -m compat_tests.everything_at_once --minutes 60 --seeds 20
+	@$(BIN)/python -m testkit.everything_at_once --minutes 60 --seeds 20
 
 soak-mistakes: # five injected races, each of which must be found within a minute
-	@$(BIN)/python -m compat_tests.everything_at_once.mistakes
+	@$(BIN)/python -m testkit.everything_at_once.mistakes
 
 soak-checks: # each check of security is broken, and a test has to notice
-	@$(BIN)/python -m kwire.tests.security.checks
+	@$(BIN)/python -m testkit.security.checks
 
 soak-kills:
-	@$(BIN)/python -m compat_tests.soak $(ARGS)
+	@$(BIN)/python -m testkit.kills.soak $(ARGS)
 
 soak-groups: # members of both protocols, of a share group, and their broker, 500 kills
-	@$(BIN)/python -m compat_tests.group_kills $(ARGS)
+	@$(BIN)/python -m testkit.kills.group_kills $(ARGS)
 
 soak-bank: # a bank's transactions, 300 kills
-	@$(BIN)/python -m compat_tests.bank $(ARGS)
+	@$(BIN)/python -m testkit.kills.bank $(ARGS)
 
 soak-cluster: # 500 faults of clusters of three nodes
-	@$(BIN)/python -m kwire.tests.cluster.faults
+	@$(BIN)/python -m testkit.kills.cluster_faults
 
 soak-cluster-bank: # the bank over three nodes, 70 kills in each form
-	@$(BIN)/python -m compat_tests.bank --cluster local --kills 70
-	@$(BIN)/python -m compat_tests.bank --cluster zookeeper --kills 70
+	@$(BIN)/python -m testkit.kills.bank --cluster local --kills 70
+	@$(BIN)/python -m testkit.kills.bank --cluster zookeeper --kills 70
 
 soak-streams: # 20 kills with each protocol
-	@$(BIN)/python -m compat_tests.streams --protocol classic
-	@$(BIN)/python -m compat_tests.streams --protocol streams
+	@$(BIN)/python -m testkit.kills.streams --protocol classic
+	@$(BIN)/python -m testkit.kills.streams --protocol streams
 
 soak-jobs: # the pipeline's jobs and their broker, 200 kills
-	@$(BIN)/python -m spark_tests.pipeline.kills $(ARGS)
+	@$(BIN)/python -m testkit.kills.jobs $(ARGS)
 
 soak-partitions: # 10,000 on 1,024 descriptors
-	@$(BIN)/python -m kwire.tests.logs.many_partitions
+	@$(BIN)/python -m testkit.servers.many_partitions
 
 soak-kafka-python: # version 2.2
 	PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py

@@ -36,7 +36,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    sweeping = sys.modules.get("storage.tests.power_cuts.sweep")
+    sweeping = sys.modules.get("testkit.worlds.power_cuts.sweep")
     output = getattr(session.config, "workeroutput", None)
     if sweeping is not None and output is not None:
         output["power_cuts"] = dict(sweeping.TALLY.states)
@@ -49,7 +49,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How many states the power cuts of this run left, where they ran."""
-    sweeping = sys.modules.get("storage.tests.power_cuts.sweep")
+    sweeping = sys.modules.get("testkit.worlds.power_cuts.sweep")
     states = _power_cuts + Counter(sweeping.TALLY.states if sweeping is not None else {})
     if not states:
         return

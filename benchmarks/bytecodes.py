@@ -34,7 +34,7 @@ from kwire.config.tables.access import STANDARD_AUTHORIZER
 from kwire.security.acls.acl import PatternType, Permission
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.testing import Broker
-from kwire.tests.raw_client import RawClient
+from testkit.raw.client import RawClient
 
 ROUNDS = 100
 _CONNECTION = kwire.network.connection.Connection

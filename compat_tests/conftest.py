@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import brokers, groups, java_host, nodes, topics
+from testkit.java import java_host
+from testkit.raw import groups, nodes, topics
+from testkit.servers import brokers
 
 if TYPE_CHECKING:
     # Clients must be imported when the warnings about them are known.
-    from .secured import Secured
-    from .secured_clients import Client, Java
+    from testkit.security.secured import Secured
+    from testkit.security.secured_clients import Client, Java
 
 # Warnings are errors here; these are about the clients' own code, which is not ours to change.
 _WARNINGS_OF_IMPORTING_CLIENTS = (
@@ -40,7 +42,7 @@ _ONE_NODE = "asks_one_node"
 # The tests that are left out where there are three brokers, and why.
 _NOT_ON_A_CLUSTER = {
     "test_kills_under_load_lose_repeat_and_reorder_nothing": (
-        "kills the only broker, and asks it by raw requests; for clusters there is kwire/tests/cluster/faults"
+        "kills the only broker, and asks it by raw requests; for clusters there is testkit/kills/cluster_faults"
     ),
     "test_each_start_begins_a_leader_epoch_and_ends_those_before": (
         "restarts the only broker, and asks it by raw requests; in a cluster another one leads meanwhile"
@@ -122,7 +124,7 @@ def java() -> Iterator[java_host.JavaHost]:
 @pytest.fixture(scope="package")
 def secured() -> Iterator[Secured]:
     """The broker with secured listeners. Shared, as `broker` is."""
-    from .secured import secured_broker
+    from testkit.security.secured import secured_broker
 
     with secured_broker() as running:
         yield running
@@ -131,7 +133,7 @@ def secured() -> Iterator[Secured]:
 @pytest.fixture(scope="package")
 def java_at_listeners(java: java_host.JavaHost, tmp_path_factory: pytest.TempPathFactory) -> Java:
     """Kafka's own clients, at secured listeners."""
-    from .secured_clients import Java
+    from testkit.security.secured_clients import Java
 
     return Java(java, tmp_path_factory.mktemp("java"))
 
@@ -139,7 +141,7 @@ def java_at_listeners(java: java_host.JavaHost, tmp_path_factory: pytest.TempPat
 @pytest.fixture
 def open_topic(secured: Secured, unique: Callable[[str], str]) -> str:
     """A topic of one partition at that broker, which is open to everybody."""
-    from .secured import OPEN
+    from testkit.security.secured import OPEN
 
     return secured.create_topic(OPEN + unique("topic"))
 
@@ -153,7 +155,7 @@ def client_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def client(request: pytest.FixtureRequest) -> Client:
     """One of secured_clients.CLIENTS, by its name."""
-    from .secured_clients import client
+    from testkit.security.secured_clients import client
 
     return client(request.param, lambda: request.getfixturevalue("java_at_listeners"))
 

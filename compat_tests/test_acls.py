@@ -42,13 +42,12 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID, Uuid
 
-from kwire.tests.raw_client import ConnectionClosed, RawClient
-
-from . import brokers
-from . import java_host as tools
-from .brokers import RestartableBroker
-from .java_host import JavaHost
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.raw.client import ConnectionClosed, RawClient
+from testkit.servers import brokers
+from testkit.servers.brokers import RestartableBroker
 
 E = ErrorCode
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

@@ -10,11 +10,12 @@ import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
-from . import aio, confluent, kafka_python, topics
-from .brokers import RestartableBroker
-from .confluent import CALL_TIMEOUT_S, consuming, offsets_of, producing, read_all, send_all, values_of
-from .groups import CONSUMER
-from .values import numbered
+from testkit.basics.values import numbered
+from testkit.clients import aio, confluent, kafka_python
+from testkit.clients.confluent import CALL_TIMEOUT_S, consuming, offsets_of, producing, read_all, send_all, values_of
+from testkit.raw import topics
+from testkit.raw.groups import CONSUMER
+from testkit.servers.brokers import RestartableBroker
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 BEGAN_MS = 1_700_000_000_000

@@ -14,12 +14,12 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from . import nodes, topics
-from .aio import administering, consuming, eventually, fill, in_a_loop, reading, take, values_of
-from .brokers import NODES, Broker
-from .members import member_process, shared_out
-from .nodes import NODE
-from .values import numbered
+from testkit.basics.values import numbered
+from testkit.clients.aio import administering, consuming, eventually, fill, in_a_loop, reading, take, values_of
+from testkit.clients.members import member_process, shared_out
+from testkit.raw import nodes, topics
+from testkit.raw.nodes import NODE
+from testkit.servers.brokers import NODES, Broker
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from aiokafka import TopicPartition
 
-from .aio import fill, in_a_loop, producing, read_all, reading, send_all, take, values_of
-from .brokers import Broker
-from .values import numbered
-from .waiting import Deadline
+from testkit.basics.values import numbered
+from testkit.basics.waiting import Deadline
+from testkit.clients.aio import fill, in_a_loop, producing, read_all, reading, send_all, take, values_of
+from testkit.servers.brokers import Broker
 
 
 @in_a_loop

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 
-from . import aio
-from .records.aiokafka_client import Aiokafka
-from .records.client import Client
-from .records.scenes import ProduceScenes, ReadScenes
+from testkit.clients import aio
+from testkit.clients.records.aiokafka_client import Aiokafka
+from testkit.clients.records.client import Client
+from testkit.clients.records.scenes import ProduceScenes, ReadScenes
 
 _loop = aio.LoopInThread()
 

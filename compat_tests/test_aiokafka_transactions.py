@@ -11,12 +11,12 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, ProducerFenced
 
-from . import aio
-from .transactions.asking import end_offset
-from .transactions.client import Client, Producer, Source, Spot, Taken
-from .transactions.restarts import RestartScenes
-from .transactions.scenes import TransactionScenes
-from .waiting import Deadline
+from testkit.basics.waiting import Deadline
+from testkit.clients import aio
+from testkit.clients.transactions.asking import end_offset
+from testkit.clients.transactions.client import Client, Producer, Source, Spot, Taken
+from testkit.clients.transactions.restarts import RestartScenes
+from testkit.clients.transactions.scenes import TransactionScenes
 
 _loop = aio.LoopInThread()
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import click
 import pytest
 
-from .bank import bank, cluster
-from .bank.books import Books, Half, Order
-from .brokers import IS_CLUSTER, KIND, restartable_broker
+from testkit.kills.bank import bank, cluster
+from testkit.kills.bank.books import Books, Half, Order
+from testkit.servers.brokers import IS_CLUSTER, KIND, restartable_broker
 
 FEW = ("a teller that is not dead", "a node in good order", "a node that stands still", "a teller and a node")
 FEW_ORDERS = 20, 40

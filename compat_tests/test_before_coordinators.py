@@ -58,12 +58,12 @@ from kwire_protocol.wire import ApiMessage
 
 from kwire.share.coordinator.kinds import DELETE, INITIALIZE, READ, SUMMARIZE, WRITE, Kind
 from kwire.share.coordinator.state import SharePartitionKey
-from kwire.tests.error_codes import error_codes
-from kwire.tests.raw_client import RawClient
-
-from . import brokers, nodes, topics
-from .share_states import SHARE
-from .waiting import eventually
+from testkit.basics.error_codes import error_codes
+from testkit.basics.waiting import eventually
+from testkit.raw import nodes, topics
+from testkit.raw.client import RawClient
+from testkit.raw.share_states import SHARE
+from testkit.servers import brokers
 
 E = ErrorCode
 TOPIC = "t"

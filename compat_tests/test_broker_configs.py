@@ -11,13 +11,13 @@ from kwire_protocol.messages.describe_producers import DescribeProducersRequest,
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch
 
-from kwire.tests.raw_client import RawClient
-
-from . import brokers, topics
-from .brokers import RestartableBroker
-from .configs import ALL_BROKERS, BROKER, altered, change
-from .nodes import NODE
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.raw import topics
+from testkit.raw.client import RawClient
+from testkit.raw.configs import ALL_BROKERS, BROKER, altered, change
+from testkit.raw.nodes import NODE
+from testkit.servers import brokers
+from testkit.servers.brokers import RestartableBroker
 
 CHECK_INTERVAL_MS = 100
 EXPIRATION = "producer.id.expiration.ms"

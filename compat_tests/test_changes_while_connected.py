@@ -23,12 +23,11 @@ from kwire_protocol.messages.alter_client_quotas import (
     OpData,
 )
 
-from kwire.tests.raw_client import RawClient
-
-from . import confluent, kafka_python
-from .secured import OPEN, SCRAM_256, Secured, Way
-from .secured_clients import CLIENTS, GROUP, REFUSED_CERTIFICATE, Client, Confluent, KafkaPython
-from .waiting import Deadline, eventually
+from testkit.basics.waiting import Deadline, eventually
+from testkit.clients import confluent, kafka_python
+from testkit.raw.client import RawClient
+from testkit.security.secured import OPEN, SCRAM_256, Secured, Way
+from testkit.security.secured_clients import CLIENTS, GROUP, REFUSED_CERTIFICATE, Client, Confluent, KafkaPython
 
 QUOTA_BYTES_PER_S = 20_000
 NOT_FATAL = {"enable_idempotence": False}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from . import aio, confluent, kafka_python
-from .brokers import Broker
+from testkit.clients import aio, confluent, kafka_python
+from testkit.servers.brokers import Broker
 
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes]], int]
 

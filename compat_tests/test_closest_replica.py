@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from .brokers import Cluster, three_nodes
-from .confluent import reading
-from .java_host import JavaHost
-from .waiting import Deadline, eventually
+from testkit.basics.waiting import Deadline, eventually
+from testkit.clients.confluent import reading
+from testkit.java.java_host import JavaHost
+from testkit.servers.brokers import Cluster, three_nodes
 
 TOPIC = "t"
 SETTINGS = {

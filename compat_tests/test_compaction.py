@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from . import topics
-from .brokers import Broker, RestartableBroker
-from .brokers import restartable_broker as new_broker
-from .compacted_tables import CONFIG, SEGMENT_MS, Table, frequent_cleanings
-from .confluent import CALL_TIMEOUT_S, Acknowledgements, consuming, producing, reading, send_all, take
-from .dumps import assert_kafka_is_content, dump
-from .java_host import JavaHost
-from .nodes import NODE
-from .waiting import Deadline
+from testkit.basics.waiting import Deadline
+from testkit.clients.compacted_tables import CONFIG, SEGMENT_MS, Table, frequent_cleanings
+from testkit.clients.confluent import CALL_TIMEOUT_S, Acknowledgements, consuming, producing, reading, send_all, take
+from testkit.java.dumps import assert_kafka_is_content, dump
+from testkit.java.java_host import JavaHost
+from testkit.raw import topics
+from testkit.raw.nodes import NODE
+from testkit.servers.brokers import Broker, RestartableBroker
+from testkit.servers.brokers import restartable_broker as new_broker
 
 
 @pytest.fixture

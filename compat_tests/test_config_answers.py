@@ -8,10 +8,9 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
-from kwire.tests.raw_client import RawClient
-
-from .brokers import Broker
-from .configs import ALL_BROKERS, BROKER, GROUP, METRICS, SET, THIS_BROKER, TOPIC, altered, change, described
+from testkit.raw.client import RawClient
+from testkit.raw.configs import ALL_BROKERS, BROKER, GROUP, METRICS, SET, THIS_BROKER, TOPIC, altered, change, described
+from testkit.servers.brokers import Broker
 
 E = ErrorCode
 DEFAULT_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, GROUP_CONFIG = 5, 3, 8

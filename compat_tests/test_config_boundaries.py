@@ -11,11 +11,11 @@ from collections.abc import Iterable
 import attrs
 import pytest
 
-from kwire.tests.raw_client import RawClient
-
-from . import boundaries, brokers, topics
-from .boundaries import START, Change
-from .brokers import Broker
+from testkit.raw import topics
+from testkit.raw.client import RawClient
+from testkit.servers import boundaries, brokers
+from testkit.servers.boundaries import START, Change
+from testkit.servers.brokers import Broker
 
 
 @attrs.frozen

@@ -32,12 +32,21 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from . import nodes, topics
-from .brokers import NODES, Broker
-from .confluent import CALL_TIMEOUT_S, consuming, error_of, fill, group_of, producing, read_all, values_of
-from .nodes import NODE
-from .values import numbered
-from .waiting import Deadline, eventually
+from testkit.basics.values import numbered
+from testkit.basics.waiting import Deadline, eventually
+from testkit.clients.confluent import (
+    CALL_TIMEOUT_S,
+    consuming,
+    error_of,
+    fill,
+    group_of,
+    producing,
+    read_all,
+    values_of,
+)
+from testkit.raw import nodes, topics
+from testkit.raw.nodes import NODE
+from testkit.servers.brokers import NODES, Broker
 
 TIMEOUT = {"request_timeout": CALL_TIMEOUT_S}
 BEGAN_MS = 1_700_000_000_000

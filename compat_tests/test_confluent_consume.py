@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, TopicPartition
 
-from . import topics
-from .brokers import Broker
-from .confluent import (
+from testkit.basics.values import numbered
+from testkit.basics.waiting import Deadline
+from testkit.clients.confluent import (
     CALL_TIMEOUT_S,
     consuming,
     error_of_reading,
@@ -23,8 +23,8 @@ from .confluent import (
     take,
     values_of,
 )
-from .values import numbered
-from .waiting import Deadline
+from testkit.raw import topics
+from testkit.servers.brokers import Broker
 
 BEGAN_MS = 1_700_000_000_000
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, TopicPartition
 
-from . import groups, topics
-from .brokers import Broker
-from .confluent import (
+from testkit.basics.values import numbered
+from testkit.basics.waiting import Deadline, eventually
+from testkit.clients.confluent import (
     CALL_TIMEOUT_S,
     consuming,
     error_of,
@@ -23,10 +23,10 @@ from .confluent import (
     take,
     values_of,
 )
-from .confluent_groups import Moves, settle
-from .members import member_process
-from .values import numbered
-from .waiting import Deadline, eventually
+from testkit.clients.confluent_groups import Moves, settle
+from testkit.clients.members import member_process
+from testkit.raw import groups, topics
+from testkit.servers.brokers import Broker
 
 STRATEGIES = ["range", "roundrobin", "cooperative-sticky"]
 ASSIGNORS = ["uniform", "range"]

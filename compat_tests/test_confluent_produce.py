@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError
 
-from . import topics
-from .brokers import Broker
-from .confluent import error_of, fill, offsets_of, producing, read_all, refusal_of, send_all, values_of
-from .values import numbered
+from testkit.basics.values import numbered
+from testkit.clients.confluent import error_of, fill, offsets_of, producing, read_all, refusal_of, send_all, values_of
+from testkit.raw import topics
+from testkit.servers.brokers import Broker
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 MESSAGE_MAX_BYTES = 1_048_588

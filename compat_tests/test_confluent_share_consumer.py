@@ -9,10 +9,10 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import IllegalStateException, KafkaError, KafkaException, Message, TopicPartition
 
-from . import brokers, topics
-from .brokers import Broker, RestartableBroker
-from .confluent import fill, producing, read_all, send_all, values_of
-from .share_consumers import (
+from testkit.basics.values import numbered
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import fill, producing, read_all, send_all, values_of
+from testkit.clients.share_consumers import (
     ACCEPT,
     IMPLICIT,
     REJECT,
@@ -28,9 +28,10 @@ from .share_consumers import (
     polled,
     sharing,
 )
-from .transactions.asking import end_offset
-from .values import numbered
-from .waiting import eventually
+from testkit.clients.transactions.asking import end_offset
+from testkit.raw import topics
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker, RestartableBroker
 
 SINCE_4_4 = pytest.mark.skipif(not brokers.IS_4_4, reason="Apache Kafka 4.3.1 has no dead-letter topics (KIP-1191)")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .groups import CONSUMER
-from .transactions.client import Client
-from .transactions.librdkafka import Confluent
-from .transactions.restarts import RestartScenes
-from .transactions.scenes import OffsetScenes, TransactionScenes
+from testkit.clients.transactions.client import Client
+from testkit.clients.transactions.librdkafka import Confluent
+from testkit.clients.transactions.restarts import RestartScenes
+from testkit.clients.transactions.scenes import OffsetScenes, TransactionScenes
+from testkit.raw.groups import CONSUMER
 
 
 class TestTransactions(TransactionScenes):

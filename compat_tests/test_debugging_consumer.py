@@ -21,11 +21,10 @@ from kwire_protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-from kwire.tests.raw_client import RawClient
-
-from .brokers import three_nodes
-from .nodes import wait_until_led
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.raw.client import RawClient
+from testkit.raw.nodes import wait_until_led
+from testkit.servers.brokers import three_nodes
 
 E = ErrorCode
 TOPIC = "t"

@@ -27,10 +27,9 @@ from kwire_protocol.messages.renew_delegation_token import RenewDelegationTokenR
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 
-from kwire.tests.raw_client import RawClient
-
-from .secured import PASSWORDS, PLAIN, Secured
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.raw.client import RawClient
+from testkit.security.secured import PASSWORDS, PLAIN, Secured
 
 E = ErrorCode
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

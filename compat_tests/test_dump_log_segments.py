@@ -11,13 +11,13 @@ import attrs
 import pytest
 from confluent_kafka import TopicPartition
 
-from . import topics
-from .brokers import RestartableBroker
-from .confluent import consuming, producing, take_until
-from .dumps import assert_kafka_is_content, dump
-from .groups import CONSUMER
-from .java_host import JavaHost
-from .values import numbered
+from testkit.basics.values import numbered
+from testkit.clients.confluent import consuming, producing, take_until
+from testkit.java.dumps import assert_kafka_is_content, dump
+from testkit.java.java_host import JavaHost
+from testkit.raw import topics
+from testkit.raw.groups import CONSUMER
+from testkit.servers.brokers import RestartableBroker
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 ONE_MIB = 1 << 20

@@ -13,12 +13,11 @@ from functools import cache
 import attrs
 import pytest
 
-from kwire.tests.security import requests as handlers
-from kwire.tests.security.permissions import Permission, Row, page_name, refusals, rows
-
-from . import brokers
-from .denials import OWNER, Case, Request, Scene, acls, denying_broker, requests_of
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.security import requests as handlers
+from testkit.security.denials import OWNER, Case, Request, Scene, acls, denying_broker, requests_of
+from testkit.security.permissions import Permission, Row, page_name, refusals, rows
+from testkit.servers import brokers
 
 NOT_SERVED = {
     "alter_partition": "Apache Kafka serves it at its controllers' listener only",

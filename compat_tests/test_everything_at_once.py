@@ -1,6 +1,6 @@
 """Everything at once, for a short time; `make soak` does it for an hour, and with deliberate mistakes.
 
-By hand: python -m compat_tests.everything_at_once --seconds 60 --seed 7
+By hand: python -m testkit.everything_at_once --seconds 60 --seed 7
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from .brokers import IS_KAFKA
-from .everything_at_once.races import RACES
-from .everything_at_once.run import Account, Conductor, folder_of_a_run, run
-from .everything_at_once.vanishing import Acknowledged
-from .everything_at_once.worker import Complaint, Message, Reporter, Work, Worker
-from .java_host import JavaHost
-from .mistakes_of_processes import parameters, parameters_of
-from .sigkill.ledger import Mark
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.everything_at_once.races import RACES
+from testkit.everything_at_once.run import Account, Conductor, folder_of_a_run, run
+from testkit.everything_at_once.vanishing import Acknowledged
+from testkit.everything_at_once.worker import Complaint, Message, Reporter, Work, Worker
+from testkit.java.java_host import JavaHost
+from testkit.kills.sigkill.ledger import Mark
+from testkit.mutants.processes import parameters, parameters_of
+from testkit.servers.brokers import IS_KAFKA
 
 SECONDS, SEED = 10.0, 643
 """Of load, in which by this seed each kind of trouble comes; to judge takes as long again."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from .everything_at_once.story import CHECKPOINTED_WITHIN_S, Seen, Sent, Story
-from .everything_at_once.transactions import Began, Ended, Transactions
-from .sigkill.ledger import Mark, Spot
+from testkit.everything_at_once.story import CHECKPOINTED_WITHIN_S, Seen, Sent, Story
+from testkit.everything_at_once.transactions import Began, Ended, Transactions
+from testkit.kills.sigkill.ledger import Mark, Spot
 
 SPOT = ("t", 0)
 

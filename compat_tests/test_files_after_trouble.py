@@ -18,22 +18,21 @@ from kwire_storage.disk.files import RealDisk
 
 from kwire.node.running import BrokerEnded
 from kwire.testing import Broker
-from kwire.tests.broker_process import BrokerProcess
-from kwire.tests.failing_disk import FailingDisk
-from kwire.tests.folder_scene import failing
-from kwire.tests.logs import full_tmpfs_scene as full
-from kwire.tests.raw_client import RawClient
-from kwire.tests.simple_requests import find_coordinator
-from kwire.tests.small_tmpfs import SmallTmpfs
-from storage.tests.inspection.inspected import repair_folder, write_folder, wrong
-from storage.tests.inspection.plantings import ALL
-
-from . import topics
-from .brokers import KIND
-from .confluent import FLUSH_TIMEOUT_S, Acknowledgements, consuming, quiet
-from .dumps import assert_kafka_is_content
-from .java_host import JavaHost
-from .waiting import Deadline, eventually
+from testkit.basics.small_tmpfs import SmallTmpfs
+from testkit.basics.waiting import Deadline, eventually
+from testkit.clients.confluent import FLUSH_TIMEOUT_S, Acknowledgements, consuming, quiet
+from testkit.java.dumps import assert_kafka_is_content
+from testkit.java.java_host import JavaHost
+from testkit.raw import topics
+from testkit.raw.client import RawClient
+from testkit.raw.simple_requests import find_coordinator
+from testkit.scenes.folder_scene import failing
+from testkit.servers import full_tmpfs_scene as full
+from testkit.servers.broker_process import BrokerProcess
+from testkit.servers.brokers import KIND
+from testkit.storage.failing_disk import FailingDisk
+from testkit.storage.inspected import repair_folder, write_folder, wrong
+from testkit.storage.plantings import ALL
 
 # A disk that is small or fails under it alone, a command of ours: Apache Kafka has no part in this but as the judge.
 pytestmark = pytest.mark.skipif(KIND != "kwire", reason="is about kwire alone, whatever KWIRE_COMPAT says")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from . import topics
-from .brokers import RestartableBroker
-from .confluent import producing
-from .dumps import dump
-from .java_host import JavaHost
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import producing
+from testkit.java.dumps import dump
+from testkit.java.java_host import JavaHost
+from testkit.raw import topics
+from testkit.servers.brokers import RestartableBroker
 
 
 def _files(folder: Path, ending: str) -> list[Path]:

@@ -14,12 +14,12 @@ import random
 import click
 import pytest
 
-from .brokers import IS_KAFKA, KwireServe, restartable_broker
-from .group_kills.mistakes import MISTAKES, command
-from .group_kills.run import Ledger, run
-from .group_kills.share_ledger import Letter, ShareLedger
-from .mistakes_of_processes import parameters, parameters_of
-from .share_consumers import ACCEPT, REJECT, RELEASE
+from testkit.clients.share_consumers import ACCEPT, REJECT, RELEASE
+from testkit.kills.group_kills.mistakes import MISTAKES, command
+from testkit.kills.group_kills.run import Ledger, run
+from testkit.kills.group_kills.share_ledger import Letter, ShareLedger
+from testkit.mutants.processes import parameters, parameters_of
+from testkit.servers.brokers import IS_KAFKA, KwireServe, restartable_broker
 
 # Apache Kafka takes ten times as long to come back.
 KILLS = int(os.environ.get("KWIRE_GROUPS_KILLS", "6" if IS_KAFKA else "20"))

@@ -10,13 +10,14 @@ import attrs
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupType, KafkaError, KafkaException, Producer, TopicPartition
 
-from . import confluent, topics
-from .brokers import Broker
-from .confluent_groups import settle
-from .groups import CLASSIC, CONSUMER
-from .java_host import JavaHost
-from .members import shared_out
-from .waiting import Deadline
+from testkit.basics.waiting import Deadline
+from testkit.clients import confluent
+from testkit.clients.confluent_groups import settle
+from testkit.clients.members import shared_out
+from testkit.java.java_host import JavaHost
+from testkit.raw import topics
+from testkit.raw.groups import CLASSIC, CONSUMER
+from testkit.servers.brokers import Broker
 
 MEMBERS = [pytest.param(3, id="3 members"), pytest.param(10, id="10 members", marks=pytest.mark.soak)]
 STRATEGIES = ["range", "roundrobin"]

@@ -18,18 +18,18 @@ from confluent_kafka import Consumer, TopicPartition
 from kwire_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
 from devtools.apache_kafka import ApacheKafka
-from kwire.tests.raw_client import RawClient
-
-from . import confluent, topics
-from .brokers import KIND, SETTINGS, KwireServe
-from .checkpoint_files import CHECKPOINTS, rows_of
-from .confluent import consuming
-from .confluent_groups import Moves
-from .dumps import assert_kafka_is_content
-from .groups import CONSUMER, wait_until_served
-from .java_host import JavaHost
-from .members import shared_out
-from .waiting import Deadline, eventually
+from testkit.basics.waiting import Deadline, eventually
+from testkit.clients import confluent
+from testkit.clients.confluent import consuming
+from testkit.clients.confluent_groups import Moves
+from testkit.clients.members import shared_out
+from testkit.java.dumps import assert_kafka_is_content
+from testkit.java.java_host import JavaHost
+from testkit.raw import topics
+from testkit.raw.client import RawClient
+from testkit.raw.groups import CONSUMER, wait_until_served
+from testkit.servers.brokers import KIND, SETTINGS, KwireServe
+from testkit.storage.checkpoint_files import CHECKPOINTS, rows_of
 
 # Both brokers are in every test here: once is enough.
 pytestmark = pytest.mark.skipif(KIND != "kwire", reason="runs kwire and Apache Kafka, whatever KWIRE_COMPAT says")

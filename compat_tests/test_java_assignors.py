@@ -7,11 +7,10 @@ from collections.abc import Mapping
 
 from devtools.suite.tiers import small_and_full
 from kwire.groups.assignors.assignor import Assignment, GroupSpec
-from kwire.tests.groups.assignors import laws
-from kwire.tests.groups.assignors.letters import group, member
-
-from .assignor_oracle import asked, kafkas, lives
-from .java_host import JavaHost
+from testkit.groups.assignors import laws
+from testkit.groups.assignors.letters import group, member
+from testkit.groups.assignors.oracle import asked, kafkas, lives
+from testkit.java.java_host import JavaHost
 
 SMALL, FULL = 48, 2_000
 

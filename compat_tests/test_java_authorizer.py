@@ -12,8 +12,7 @@ from kwire.security.acls.acl import ALL, Acl, PatternType, Permission
 from kwire.security.acls.standard_authorizer import StandardAuthorizer
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Principal, Requester, parse_principals
-
-from .java_host import JavaHost
+from testkit.java.java_host import JavaHost
 
 ORACLE = "AuthorizerOracle"
 SMALL, FULL = 20, 600

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from . import groups
-from .brokers import Broker
-from .java_host import JavaHost
+from testkit.java.java_host import JavaHost
+from testkit.raw import groups
+from testkit.servers.brokers import Broker
 
 SCENARIOS = {
     "ClientScenarios": [

@@ -12,8 +12,7 @@ from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord
 from devtools.suite.tiers import small_and_full
 from kwire.metadata.controller.partitions.placement import Placer
 from kwire.metadata.image import MetadataImage
-
-from .java_host import JavaHost
+from testkit.java.java_host import JavaHost
 
 SMALL, FULL = 100, 2_000
 TOPICS = 6

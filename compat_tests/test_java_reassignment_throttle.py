@@ -9,10 +9,10 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from . import java_host as tools
-from .brokers import Cluster, three_nodes
-from .java_host import JavaHost
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.servers.brokers import Cluster, three_nodes
 
 TOPIC = "t"
 LITTLE, MUCH = "1000", "1000000000"

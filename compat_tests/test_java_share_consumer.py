@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from . import topics
-from .brokers import Broker, RestartableBroker
-from .java_host import JavaHost
-from .share_consumers import ended, make
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients.share_consumers import ended, make
+from testkit.java.java_host import JavaHost
+from testkit.raw import topics
+from testkit.servers.brokers import Broker, RestartableBroker
 
 PROGRAM = "ShareScenarios"
 

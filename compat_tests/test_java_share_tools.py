@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from . import java_host as tools
-from .brokers import Broker
-from .confluent import fill
-from .java_host import JavaHost
-from .share_consumers import commit, ended, get, make, sharing
-from .values import numbered
-from .waiting import eventually
+from testkit.basics.values import numbered
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import fill
+from testkit.clients.share_consumers import commit, ended, get, make, sharing
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.servers.brokers import Broker
 
 SHOWN = ("--formatter-property", "print.offset=true", "--formatter-property", "print.delivery=true")
 PATIENT = ("--timeout-ms", "20000")

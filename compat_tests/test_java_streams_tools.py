@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from kwire_protocol.errors import ErrorCode
 
-from . import java_host as tools
-from . import topics
-from .brokers import Broker
-from .confluent import fill
-from .java_host import JavaHost
-from .raw_groups import commit
-from .streams_members import JOINS, Member, coordinator, endpoint, internal, topology
-from .values import numbered
-from .waiting import eventually
+from testkit.basics.values import numbered
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import fill
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.raw import topics
+from testkit.raw.group_requests import commit
+from testkit.raw.streams_members import JOINS, Member, coordinator, endpoint, internal, topology
+from testkit.servers.brokers import Broker
 
 Said = Callable[..., list[list[str]]]
 

@@ -9,10 +9,9 @@ import attrs
 from devtools.suite.tiers import small_and_full
 from kwire.groups.streams.assignor import StickyTaskAssignor
 from kwire.groups.streams.tasks import TaskGroup, TaskIds, Tasks, task_ids_of, tasks_by_subtopology
-from kwire.tests.groups.streams import task_laws
-from kwire.tests.groups.streams.task_lives import TaskLife
-
-from .java_host import JavaHost
+from testkit.groups.streams import task_laws
+from testkit.groups.streams.task_lives import TaskLife
+from testkit.java.java_host import JavaHost
 
 ORACLE = "TaskAssignorOracle"
 SMALL, FULL = 48, 2_000

@@ -11,15 +11,15 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from devtools.apache_kafka import run_tool
-
-from . import brokers, nodes
-from . import java_host as tools
-from .brokers import Broker
-from .confluent import consuming, error_of_reading, fill, offsets_of, read_all, take, values_of
-from .groups import CONSUMER
-from .java_host import JavaHost
-from .values import numbered
-from .waiting import eventually
+from testkit.basics.values import numbered
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import consuming, error_of_reading, fill, offsets_of, read_all, take, values_of
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.raw import nodes
+from testkit.raw.groups import CONSUMER
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker
 
 QUICK = ("--command-property", "fetch.max.wait.ms=50")
 

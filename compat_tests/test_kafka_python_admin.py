@@ -20,12 +20,12 @@ from kafka.admin import (
     ResourceType,
 )
 
-from . import nodes
-from .brokers import NODES, Broker
-from .kafka_python import administering, consuming, fill, read_all, reading, take, values_of
-from .nodes import NODE
-from .values import numbered
-from .waiting import eventually
+from testkit.basics.values import numbered
+from testkit.basics.waiting import eventually
+from testkit.clients.kafka_python import administering, consuming, fill, read_all, reading, take, values_of
+from testkit.raw import nodes
+from testkit.raw.nodes import NODE
+from testkit.servers.brokers import NODES, Broker
 
 DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 3, 4, 5
 _SOURCES = {

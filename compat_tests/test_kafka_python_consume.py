@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kafka import TopicPartition, errors
 
-from . import topics
-from .brokers import Broker
-from .kafka_python import (
+from testkit.basics.values import numbered
+from testkit.basics.waiting import Deadline, eventually
+from testkit.clients.kafka_python import (
     consuming,
     fill,
     poll_for_ever,
@@ -21,8 +21,8 @@ from .kafka_python import (
     take,
     values_of,
 )
-from .values import numbered
-from .waiting import Deadline, eventually
+from testkit.raw import topics
+from testkit.servers.brokers import Broker
 
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", [0, 1, 2, 3]), ("latest", [3])])

@@ -12,13 +12,13 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from . import topics
-from .brokers import Broker
-from .kafka_python import consuming, fill, poll_for_ever, reading, take, take_until, values_of
-from .kafka_python_groups import JOIN_WITHIN_MS, settle
-from .members import member_process
-from .values import numbered
-from .waiting import Deadline
+from testkit.basics.values import numbered
+from testkit.basics.waiting import Deadline
+from testkit.clients.kafka_python import consuming, fill, poll_for_ever, reading, take, take_until, values_of
+from testkit.clients.kafka_python_groups import JOIN_WITHIN_MS, settle
+from testkit.clients.members import member_process
+from testkit.raw import topics
+from testkit.servers.brokers import Broker
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .brokers import Broker
-from .kafka_python import SEND_TIMEOUT_S, producing, read_all, send_all, values_of
+from testkit.clients.kafka_python import SEND_TIMEOUT_S, producing, read_all, send_all, values_of
+from testkit.servers.brokers import Broker
 
 
 def test_records_go_to_the_partition_that_the_sender_chose(broker: Broker, new_topic: Callable[..., str]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .records.client import Client
-from .records.kafka_python import KafkaPython
-from .records.scenes import ProduceScenes, ReadScenes
+from testkit.clients.records.client import Client
+from testkit.clients.records.kafka_python import KafkaPython
+from testkit.clients.records.scenes import ProduceScenes, ReadScenes
 
 
 class TestProducing(ProduceScenes):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .kafka_python_transactions import KafkaPython
-from .transactions.client import Client
-from .transactions.scenes import TransactionScenes
+from testkit.clients.kafka_python_transactions import KafkaPython
+from testkit.clients.transactions.client import Client
+from testkit.clients.transactions.scenes import TransactionScenes
 
 
 class TestTransactions(TransactionScenes):

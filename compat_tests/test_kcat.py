@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from .brokers import NODES, Broker
-from .confluent import fill, read_all
-from .kcat import KCAT
-from .nodes import NODE
-from .values import numbered
+from testkit.basics.values import numbered
+from testkit.clients.confluent import fill, read_all
+from testkit.clients.kcat import KCAT
+from testkit.raw.nodes import NODE
+from testkit.servers.brokers import NODES, Broker
 
 pytestmark = pytest.mark.skipif(
     KCAT is None, reason="MISSING TEST: kcat is not installed, so nothing is known of it here"

@@ -28,10 +28,11 @@ from kwire.client.topics import (
     describe_topic_configs,
     topic_overrides,
 )
-
-from . import brokers, confluent, topics
-from .transactions.hanging import leave_hanging
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients import confluent
+from testkit.clients.transactions.hanging import leave_hanging
+from testkit.raw import topics
+from testkit.servers import brokers
 
 TIMEOUT_S = 60.0
 

@@ -19,14 +19,13 @@ from kwire.admin.dead_letters.letters import Span, read_span
 from kwire.admin.dead_letters.redriving import COUNT_HEADER
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.offsets import LATEST, IsolationLevel, list_offsets
-from kwire.tests.admin.letter_scene import letter_headers
-from kwire.tests.log_dirs import kwire
-
-from . import topics
-from .brokers import Broker, RestartableBroker
-from .confluent import fill, producing, read_all, send_all
-from .values import numbered
-from .waiting import eventually
+from testkit.basics.values import numbered
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import fill, producing, read_all, send_all
+from testkit.fakes.letter_scene import letter_headers
+from testkit.raw import topics
+from testkit.servers.brokers import Broker, RestartableBroker
+from testkit.storage.log_dirs import kwire
 
 COUNT = 400
 

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kwire.tests.log_dirs import kwire
-
-from . import java_host as tools
-from . import streams_members
-from .brokers import NODES, Broker
-from .confluent import fill, quiet, take
-from .java_host import JavaHost
-from .values import numbered
-from .waiting import eventually
+from testkit.basics.values import numbered
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import fill, quiet, take
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.raw import streams_members
+from testkit.servers.brokers import NODES, Broker
+from testkit.storage.log_dirs import kwire
 
 PARTITIONS = 3
 SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from kwire.tests.log_dirs import kwire
-
-from . import confluent
-from . import java_host as tools
-from .brokers import NODES, Broker
-from .confluent import CALL_TIMEOUT_S
-from .java_host import JavaHost
-from .transactions.asking import end_offset, is_stable
-from .transactions.hanging import PRODUCER_ID, an_hour_ago_ms, leave_hanging
-from .transactions.librdkafka import Confluent
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients import confluent
+from testkit.clients.confluent import CALL_TIMEOUT_S
+from testkit.clients.transactions.asking import end_offset, is_stable
+from testkit.clients.transactions.hanging import PRODUCER_ID, an_hour_ago_ms, leave_hanging
+from testkit.clients.transactions.librdkafka import Confluent
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.servers.brokers import NODES, Broker
+from testkit.storage.log_dirs import kwire
 
 HANGING, ONGOING, NOTHING = 0, 1, 2
 """Partitions: one in which a transaction hangs, one with an old one that its coordinator knows, one without any."""

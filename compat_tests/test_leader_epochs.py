@@ -18,12 +18,11 @@ from kwire_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
-from kwire.tests.raw_client import RawClient
-
-from . import topics
-from .brokers import RestartableBroker
-from .confluent import consuming, fill
-from .waiting import Deadline, eventually
+from testkit.basics.waiting import Deadline, eventually
+from testkit.clients.confluent import consuming, fill
+from testkit.raw import topics
+from testkit.raw.client import RawClient
+from testkit.servers.brokers import RestartableBroker
 
 E = ErrorCode
 LATEST = -1

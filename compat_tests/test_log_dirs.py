@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from kafka import TopicPartitionReplica, errors
 
-from . import brokers, topics
-from . import java_host as tools
-from .brokers import RestartableBroker
-from .dumps import assert_kafka_is_content
-from .java_host import JavaHost
-from .kafka_python import administering, fill, producing, read_all, send_all, values_of
-from .nodes import NODE
-from .values import numbered
-from .waiting import eventually
+from testkit.basics.values import numbered
+from testkit.basics.waiting import eventually
+from testkit.clients.kafka_python import administering, fill, producing, read_all, send_all, values_of
+from testkit.java import java_host as tools
+from testkit.java.dumps import assert_kafka_is_content
+from testkit.java.java_host import JavaHost
+from testkit.raw import topics
+from testkit.raw.nodes import NODE
+from testkit.servers import brokers
+from testkit.servers.brokers import RestartableBroker
 
 
 @pytest.fixture(scope="module")

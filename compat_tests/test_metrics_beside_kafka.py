@@ -33,12 +33,11 @@ from devtools.ports import free_port
 from kwire.metrics.metric import Metric
 from kwire.metrics.reading import METRICS
 from kwire.testing import Broker
-from kwire.tests.metrics.scrapes import scrape
-from kwire.tests.raw_client import RawClient
-from kwire.tests.share.leader.share_requests import ACCEPT, RELEASE, ShareRequests, acquired
-from kwire.tests.simple_requests import produce
-
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.raw.client import RawClient
+from testkit.raw.scrapes import scrape
+from testkit.raw.share_requests import ACCEPT, RELEASE, ShareRequests, acquired
+from testkit.raw.simple_requests import produce
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",

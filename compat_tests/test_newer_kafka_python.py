@@ -14,12 +14,12 @@ from kafka import IsolationLevel, OffsetAndMetadata, OffsetSpec, TopicPartition,
 from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove, UpdateFeatureType
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from . import nodes
-from .brokers import NODES, Broker
-from .kafka_python import administering, consuming, fill, producing, send_all
-from .kafka_python_groups import partitions_of, settle
-from .values import numbered
-from .waiting import eventually
+from testkit.basics.values import numbered
+from testkit.basics.waiting import eventually
+from testkit.clients.kafka_python import administering, consuming, fill, producing, send_all
+from testkit.clients.kafka_python_groups import partitions_of, settle
+from testkit.raw import nodes
+from testkit.servers.brokers import NODES, Broker
 
 BEGAN_MS = 1_700_000_000_000
 

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Message, Producer, TopicPartition
 
-from . import aio, confluent, groups, kafka_python, topics
-from .brokers import RestartableBroker
-from .confluent import Acknowledgements, consuming, group_of, offsets_of, producing, read_all, values_of
-from .confluent_groups import Moves, settle
-from .waiting import Deadline, eventually
+from testkit.basics.waiting import Deadline, eventually
+from testkit.clients import aio, confluent, kafka_python
+from testkit.clients.confluent import Acknowledgements, consuming, group_of, offsets_of, producing, read_all, values_of
+from testkit.clients.confluent_groups import Moves, settle
+from testkit.raw import groups, topics
+from testkit.servers.brokers import RestartableBroker
 
 WAYS = ["stop", "kill"]
 

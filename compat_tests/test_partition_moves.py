@@ -29,16 +29,15 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 
 from devtools.apache_kafka import ApacheKafka
-from kwire.tests.raw_client import RawClient
-
-from . import java_host as tools
-from . import topics
-from .brokers import KIND, SETTINGS, KwireServe
-from .checkpoint_files import CHECKPOINTS, rows_of
-from .confluent import Acknowledgements, consuming, producing, reading, send_all
-from .dumps import assert_kafka_is_content
-from .java_host import JavaHost
-from .waiting import Deadline, eventually
+from testkit.basics.waiting import Deadline, eventually
+from testkit.clients.confluent import Acknowledgements, consuming, producing, reading, send_all
+from testkit.java import java_host as tools
+from testkit.java.dumps import assert_kafka_is_content
+from testkit.java.java_host import JavaHost
+from testkit.raw import topics
+from testkit.raw.client import RawClient
+from testkit.servers.brokers import KIND, SETTINGS, KwireServe
+from testkit.storage.checkpoint_files import CHECKPOINTS, rows_of
 
 # Both brokers are in every test here: once is enough.
 pytestmark = [

@@ -26,13 +26,12 @@ from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch
 
-from kwire.tests.raw_client import RawClient, request_frame
-
-from . import java_host as tools
-from .brokers import IS_KAFKA, Broker
-from .confluent import producing
-from .java_host import JavaHost
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import producing
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.raw.client import RawClient, request_frame
+from testkit.servers.brokers import IS_KAFKA, Broker
 
 E = ErrorCode
 Pairs = list[tuple[str, str | None]]

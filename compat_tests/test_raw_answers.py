@@ -27,13 +27,13 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from devtools.suite.cases import naming
-from kwire.tests.raw_client import RawClient
-
-from . import confluent, topics
-from .brokers import Broker
-from .nodes import NODE
-from .topic_ids import topic_id
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients import confluent
+from testkit.raw import topics
+from testkit.raw.client import RawClient
+from testkit.raw.nodes import NODE
+from testkit.raw.topic_ids import topic_id
+from testkit.servers.brokers import Broker
 
 E = ErrorCode
 LATEST = -1

@@ -33,13 +33,13 @@ from kwire_protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-from kwire.tests.raw_client import RawClient
-
-from . import brokers, groups
-from .brokers import Broker
-from .raw_groups import commit, subscription
-from .raw_text import unquoted
-from .waiting import eventually
+from testkit.basics.message_text import unquoted
+from testkit.basics.waiting import eventually
+from testkit.raw import groups
+from testkit.raw.client import RawClient
+from testkit.raw.group_requests import commit, subscription
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker
 
 E = ErrorCode
 JOINS, LEAVES = 0, -1

@@ -13,11 +13,11 @@ from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch
 
-from kwire.tests.raw_client import RawClient, request_frame
-
-from . import brokers, topics
-from .brokers import Broker
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.raw import topics
+from testkit.raw.client import RawClient, request_frame
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker
 
 LATEST = -1
 TIMES = 20

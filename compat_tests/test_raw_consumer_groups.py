@@ -40,14 +40,14 @@ from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupReques
 from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kwire_protocol.wire import Uuid, Writer
 
-from kwire.tests.raw_client import RawClient
-
-from . import brokers, groups
-from .brokers import Broker
-from .raw_groups import commit, delete_offset, fetch, listed, subscription, transactional_commit
-from .raw_text import unquoted
-from .topic_ids import topic_id
-from .waiting import eventually
+from testkit.basics.message_text import unquoted
+from testkit.basics.waiting import eventually
+from testkit.raw import groups
+from testkit.raw.client import RawClient
+from testkit.raw.group_requests import commit, delete_offset, fetch, listed, subscription, transactional_commit
+from testkit.raw.topic_ids import topic_id
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker
 
 E = ErrorCode
 LEAVES, STATIC_LEAVES, JOINS = -1, -2, 0

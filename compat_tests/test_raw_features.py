@@ -9,10 +9,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 
-from kwire.tests.raw_client import RawClient
-
-from .brokers import Broker, RestartableBroker
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.raw.client import RawClient
+from testkit.servers.brokers import Broker, RestartableBroker
 
 E = ErrorCode
 TRANSACTION, METADATA = "transaction.version", "metadata.version"

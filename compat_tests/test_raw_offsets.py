@@ -34,12 +34,12 @@ from kwire_protocol.messages.txn_offset_commit import (
 )
 from kwire_protocol.wire import Uuid
 
-from kwire.tests.raw_client import RawClient
-
-from . import brokers, groups
-from .brokers import Broker
-from .topic_ids import topic_id
-from .transactions.raw import CLASSIC_END, NEWEST_END, RawProducer
+from testkit.clients.transactions.raw import CLASSIC_END, NEWEST_END, RawProducer
+from testkit.raw import groups
+from testkit.raw.client import RawClient
+from testkit.raw.topic_ids import topic_id
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker
 
 E = ErrorCode
 NO_SUCH_TOPIC = "there-is-no-such-topic"

@@ -31,11 +31,10 @@ from kwire_protocol.messages.write_txn_markers import (
 )
 from kwire_protocol.records import Record, build_batch
 
-from kwire.tests.raw_client import RawClient
-
-from .brokers import Broker
-from .transactions.raw import RawProducer
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients.transactions.raw import RawProducer
+from testkit.raw.client import RawClient
+from testkit.servers.brokers import Broker
 
 LATEST = -1
 TOPIC_CONFIGS = 2

@@ -16,8 +16,9 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID
 
-from kwire.tests.raw_client import RawClient
-from kwire.tests.share.leader.share_requests import (
+from testkit.basics.waiting import eventually
+from testkit.raw.client import RawClient
+from testkit.raw.share_requests import (
     ACCEPT,
     GAP,
     REJECT,
@@ -30,11 +31,9 @@ from kwire.tests.share.leader.share_requests import (
     batches_in,
     partition_of,
 )
-
-from . import brokers
-from .brokers import Broker
-from .share_states import SharePartition, leader, share_partition
-from .waiting import eventually
+from testkit.raw.share_states import SharePartition, leader, share_partition
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker
 
 GROUP_RESOURCE = 32
 

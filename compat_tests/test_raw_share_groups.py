@@ -38,13 +38,14 @@ from kwire_protocol.messages.share_group_describe import DescribedGroup, ShareGr
 from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kwire_protocol.wire import NULL_UUID
 
-from kwire.tests.raw_client import RawClient
-
-from . import brokers, confluent, topics
-from .brokers import Broker
-from .raw_text import unquoted
-from .share_states import share_partition, topic_id
-from .waiting import eventually
+from testkit.basics.message_text import unquoted
+from testkit.basics.waiting import eventually
+from testkit.clients import confluent
+from testkit.raw import topics
+from testkit.raw.client import RawClient
+from testkit.raw.share_states import share_partition, topic_id
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker
 
 pytestmark = pytest.mark.asks_one_node
 

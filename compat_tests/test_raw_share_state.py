@@ -21,12 +21,12 @@ from kwire_protocol.messages.write_share_group_state import (
 )
 from kwire_protocol.wire import NULL_UUID, uuid_to_text
 
-from kwire.tests.raw_client import RawClient, request_frame
-
-from . import brokers, topics
-from .brokers import Broker
-from .share_states import SHARE, Batch, SharePartition, find, share_partition, topic_id
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.raw import topics
+from testkit.raw.client import RawClient, request_frame
+from testkit.raw.share_states import SHARE, Batch, SharePartition, find, share_partition, topic_id
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 TOPIC_RESOURCE, DYNAMIC_TOPIC_CONFIG = 2, 1

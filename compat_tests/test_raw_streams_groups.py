@@ -37,13 +37,12 @@ from kwire_protocol.messages.streams_group_heartbeat import (
 from kwire_protocol.messages.sync_group import SyncGroupRequest
 from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
-from kwire.tests.raw_client import RawClient
-
-from . import brokers, configs, groups, topics
-from .brokers import Broker, RestartableBroker
-from .raw_groups import commit, delete_offset, fetch, listed, transactional_commit
-from .raw_text import unquoted
-from .streams_members import (
+from testkit.basics.message_text import unquoted
+from testkit.basics.waiting import eventually
+from testkit.raw import configs, groups, topics
+from testkit.raw.client import RawClient
+from testkit.raw.group_requests import commit, delete_offset, fetch, listed, transactional_commit
+from testkit.raw.streams_members import (
     DELAYED,
     FIRST_EPOCH,
     JOINS,
@@ -68,7 +67,8 @@ from .streams_members import (
     topology,
     wait_until_coordinators_know,
 )
-from .waiting import eventually
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker, RestartableBroker
 
 E = ErrorCode
 HEARTBEAT, DESCRIBE = 88, 89

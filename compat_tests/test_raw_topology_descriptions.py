@@ -29,13 +29,13 @@ from kwire_protocol.messages.streams_group_topology_description_update import (
 )
 
 from kwire.groups.records import read_head
-from kwire.tests.raw_client import RawClient
-
-from . import brokers, topics
-from .brokers import Broker, RestartableBroker
-from .confluent import reading, take_until
-from .raw_topologies import AVAILABLE, NOT_REQUESTED, NOT_STORED, PLUGIN, VERSION, described
-from .streams_members import STALE, Member, coordinator, error, topology
+from testkit.clients.confluent import reading, take_until
+from testkit.raw import topics
+from testkit.raw.client import RawClient
+from testkit.raw.streams_members import STALE, Member, coordinator, error, topology
+from testkit.raw.topologies import AVAILABLE, NOT_REQUESTED, NOT_STORED, PLUGIN, VERSION, described
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker, RestartableBroker
 
 E = ErrorCode
 HEARTBEAT, DESCRIBE, UPDATE = 88, 89, 93

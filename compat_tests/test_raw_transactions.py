@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from kwire_protocol.errors import ErrorCode as E
 
-from kwire.tests.raw_client import RawClient
-
-from . import topics
-from .brokers import Broker
-from .transactions.asking import end_offset, is_stable
-from .transactions.client import Spot
-from .transactions.raw import CLASSIC_END, NEWEST_END, RawProducer
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients.transactions.asking import end_offset, is_stable
+from testkit.clients.transactions.client import Spot
+from testkit.clients.transactions.raw import CLASSIC_END, NEWEST_END, RawProducer
+from testkit.raw import topics
+from testkit.raw.client import RawClient
+from testkit.servers.brokers import Broker
 
 LAST_USABLE_EPOCH = 32_766
 ADDING_PRODUCE = 12

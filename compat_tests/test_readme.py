@@ -19,10 +19,9 @@ import pytest
 from devtools.markdown import fenced_blocks
 from devtools.places import REPOSITORY
 from kwire.testing import Broker
-
-from .confluent import read_all
-from .kcat import KCAT
-from .readme_blocks import PRINTED_ADDRESS, README, block_with
+from testkit.clients.confluent import read_all
+from testkit.clients.kcat import KCAT
+from testkit.pages.readme_blocks import PRINTED_ADDRESS, README, block_with
 
 ENDS_WITHIN_S = 120
 

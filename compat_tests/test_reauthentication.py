@@ -20,11 +20,10 @@ from kwire_protocol.messages.metadata import MetadataRequest
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 
-from kwire.tests.raw_client import ConnectionClosed, RawClient
-
-from . import aio, confluent, kafka_python
-from .secured import BRIEF_MS, OAUTHBEARER, PASSWORDS, PLAIN, SCRAM_256, Secured
-from .secured_clients import GROUP, Aiokafka, Confluent, Java, KafkaPython
+from testkit.clients import aio, confluent, kafka_python
+from testkit.raw.client import ConnectionClosed, RawClient
+from testkit.security.secured import BRIEF_MS, OAUTHBEARER, PASSWORDS, PLAIN, SCRAM_256, Secured
+from testkit.security.secured_clients import GROUP, Aiokafka, Confluent, Java, KafkaPython
 
 STAYS_FOR_S = 4.0 * BRIEF_MS / 1000
 TWO_TIMES = 2

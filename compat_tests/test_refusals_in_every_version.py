@@ -17,11 +17,10 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from kwire.handlers.apis import APIS, Api
-from kwire.tests.answers.requests import TOPIC, Named, usual
-from kwire.tests.answers.walk import NOT_REFUSED, NOTHING_SAYS_SO
-from kwire.tests.error_codes import error_codes
-
-from .denials import Scene, denying_broker
+from testkit.basics.error_codes import error_codes
+from testkit.scenes.answers.requests import TOPIC, Named, usual
+from testkit.scenes.answers.walk import NOT_REFUSED, NOTHING_SAYS_SO
+from testkit.security.denials import Scene, denying_broker
 
 E = ErrorCode
 

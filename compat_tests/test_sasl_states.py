@@ -19,9 +19,8 @@ from kwire_protocol.messages.metadata import MetadataRequest
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 
-from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame
-
-from .secured import PASSWORDS, PLAIN, Secured
+from testkit.raw.client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame
+from testkit.security.secured import PASSWORDS, PLAIN, Secured
 
 E = ErrorCode
 AT_ONCE: Final = 24

@@ -13,10 +13,9 @@ from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire_protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 from kwire.security.sasl.scram import SCRAM_MECHANISMS
-from kwire.tests.raw_client import RawClient
-
-from .secured import OAUTHBEARER, OPEN, PASSWORDS, PLAIN, SCRAM_256, SCRAM_512, Secured
-from .secured_clients import CLIENTS, REFUSED_CERTIFICATE, Client
+from testkit.raw.client import RawClient
+from testkit.security.secured import OAUTHBEARER, OPEN, PASSWORDS, PLAIN, SCRAM_256, SCRAM_512, Secured
+from testkit.security.secured_clients import CLIENTS, REFUSED_CERTIFICATE, Client
 
 E = ErrorCode
 # kafka-python reads the broker's last response only if it does not hear of the end of the connection with it.

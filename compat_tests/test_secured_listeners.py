@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from . import confluent
-from .secured import LISTENERS, MECHANISMS, OAUTHBEARER, PLAIN, SCRAM_256, SCRAM_512, Secured, Way
-from .secured_clients import CLIENTS, Client, Confluent
+from testkit.clients import confluent
+from testkit.security.secured import LISTENERS, MECHANISMS, OAUTHBEARER, PLAIN, SCRAM_256, SCRAM_512, Secured, Way
+from testkit.security.secured_clients import CLIENTS, Client, Confluent
 
 WITHOUT_SASL = ("PLAINTEXT", "SSL", "SSL with a certificate", "MUTUAL with a certificate")
 CALL_TIMEOUT_S = 20.0

@@ -8,11 +8,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from . import java_host as tools
-from .java_host import JavaHost
-from .secured import PLAIN, SCRAM_256, SCRAM_512, Secured
-from .secured_clients import Confluent, Java
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.security.secured import PLAIN, SCRAM_256, SCRAM_512, Secured
+from testkit.security.secured_clients import Confluent, Java
 
 
 @attrs.frozen

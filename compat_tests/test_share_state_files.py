@@ -18,12 +18,11 @@ from kwire.share.coordinator.config import ShareStateConfig
 from kwire.share.coordinator.records import Change, Snapshot, Update, read_record
 from kwire.share.coordinator.shard import ShareStateShard
 from kwire.share.coordinator.state import SharePartitionKey
-
-from . import topics
-from .brokers import RestartableBroker
-from .dumps import dump
-from .java_host import JavaHost
-from .share_states import Batch, SharePartition, share_partition
+from testkit.java.dumps import dump
+from testkit.java.java_host import JavaHost
+from testkit.raw import topics
+from testkit.raw.share_states import Batch, SharePartition, share_partition
+from testkit.servers.brokers import RestartableBroker
 
 Answers = dict[SharePartitionKey, tuple[int, int, list[Batch]]]
 """State epoch, start offset and batches."""

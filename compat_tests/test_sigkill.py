@@ -12,9 +12,9 @@ import random
 import click
 import pytest
 
-from .brokers import IS_KAFKA, restartable_broker
-from .java_host import JavaHost
-from .sigkill import laps
+from testkit.java.java_host import JavaHost
+from testkit.kills.sigkill import laps
+from testkit.servers.brokers import IS_KAFKA, restartable_broker
 
 # Apache Kafka takes ten times as long to come back.
 KILLS = int(os.environ.get("KWIRE_SIGKILL_KILLS", "6" if IS_KAFKA else "10"))

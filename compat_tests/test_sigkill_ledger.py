@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from .sigkill.ledger import Ledger, Mark
+from testkit.kills.sigkill.ledger import Ledger, Mark
 
 SPOT = ("t", 0)
 

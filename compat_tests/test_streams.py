@@ -14,8 +14,9 @@ from pathlib import Path
 import click
 import pytest
 
-from .brokers import RestartableBroker
-from .streams import PROTOCOLS, counting
+from testkit.clients.streams import PROTOCOLS
+from testkit.kills.streams import counting
+from testkit.servers.brokers import RestartableBroker
 
 KILLS = int(os.environ.get("KWIRE_STREAMS_KILLS", "1"))
 

@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from kwire.tests.raw_client import RawClient
-
-from . import configs, groups, topics
-from .brokers import Broker
-from .confluent import fill
-from .streams import CLASSIC, STREAMS, Instances, changelog, repartition
-from .streams.counting import judge
-from .streams_members import coordinator, described
-from .transactions.librdkafka import Confluent
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import fill
+from testkit.clients.streams import CLASSIC, STREAMS, Instances, changelog, repartition
+from testkit.clients.transactions.librdkafka import Confluent
+from testkit.kills.streams.counting import judge
+from testkit.raw import configs, groups, topics
+from testkit.raw.client import RawClient
+from testkit.raw.streams_members import coordinator, described
+from testkit.servers.brokers import Broker
 
 PARTITIONS = 2
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")

@@ -10,13 +10,13 @@ from click.testing import CliRunner
 
 from devtools.apache_kafka import run_tool
 from kwire.cli import main
-
-from . import brokers, topics
-from .java_host import STREAMS_GROUPS
-from .raw_topologies import AVAILABLE, NOT_STORED, PLUGIN, described
-from .streams import STREAMS, WordCount, changelog, repartition
-from .streams_members import coordinator
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients.streams import STREAMS, WordCount, changelog, repartition
+from testkit.java.java_host import STREAMS_GROUPS
+from testkit.raw import topics
+from testkit.raw.streams_members import coordinator
+from testkit.raw.topologies import AVAILABLE, NOT_STORED, PLUGIN, described
+from testkit.servers import brokers
 
 VERSION = "4.4.0"
 

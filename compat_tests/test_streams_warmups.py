@@ -10,15 +10,15 @@ import pytest
 from click.testing import CliRunner
 
 from kwire.cli import main
-
-from . import brokers, groups, topics
-from .brokers import Broker
-from .confluent import fill
-from .streams import STREAMS, Instances
-from .streams.counting import judge
-from .streams_members import all_tasks, coordinator, count, described
-from .transactions.librdkafka import Confluent
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import fill
+from testkit.clients.streams import STREAMS, Instances
+from testkit.clients.transactions.librdkafka import Confluent
+from testkit.kills.streams.counting import judge
+from testkit.raw import groups, topics
+from testkit.raw.streams_members import all_tasks, coordinator, count, described
+from testkit.servers import brokers
+from testkit.servers.brokers import Broker
 
 VERSION = "4.4.0"
 PARTITIONS = 4

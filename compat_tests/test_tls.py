@@ -24,11 +24,10 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 from devtools.java import java
 from kwire.security.tls.dev_certificates import DevAuthority
 from kwire.testing import Broker
-
-from . import java_host as tools
-from .brokers import KIND
-from .confluent import consuming, producing, send_all, take
-from .java_host import JavaHost
+from testkit.clients.confluent import consuming, producing, send_all, take
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.servers.brokers import KIND
 
 pytestmark = pytest.mark.skipif(KIND != "kwire", reason="is about kwire alone, whatever KWIRE_COMPAT says")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from . import brokers
-from .secured import Secured
+from testkit.security.secured import Secured
+from testkit.servers import brokers
 
 TIMEOUT_S = 20.0
 

@@ -16,12 +16,11 @@ from kwire_protocol.messages.write_txn_markers import (
 )
 from kwire_protocol.records import Record, build_batch
 
-from kwire.tests.raw_client import RawClient
-
-from . import java_host as tools
-from .brokers import Broker
-from .java_host import JavaHost
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.raw.client import RawClient
+from testkit.servers.brokers import Broker
 
 pytestmark = pytest.mark.asks_one_node
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from . import confluent
-from . import java_host as tools
-from .brokers import Broker
-from .java_host import JavaHost
-from .transactions.asking import end_offset, is_stable
-from .transactions.hanging import PRODUCER_ID, leave_hanging
-from .transactions.librdkafka import Confluent
-from .waiting import eventually
+from testkit.basics.waiting import eventually
+from testkit.clients import confluent
+from testkit.clients.transactions.asking import end_offset, is_stable
+from testkit.clients.transactions.hanging import PRODUCER_ID, leave_hanging
+from testkit.clients.transactions.librdkafka import Confluent
+from testkit.java import java_host as tools
+from testkit.java.java_host import JavaHost
+from testkit.servers.brokers import Broker
 
 Rows = list[dict[str, str]]
 

@@ -26,9 +26,8 @@ from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeat
 from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import NULL_UUID, Uuid
 
-from kwire.tests.raw_client import RawClient
-
-from .brokers import NODES, Broker
+from testkit.raw.client import RawClient
+from testkit.servers.brokers import NODES, Broker
 
 E = ErrorCode
 TIMEOUT_MS = 10_000

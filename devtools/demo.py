@@ -22,7 +22,7 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from spark_tests.session import spark_session
+from devtools.spark_session import spark_session
 
 RECORDS = 1000
 PARTITIONS = 3

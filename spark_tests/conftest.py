@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from compat_tests import brokers, topics
-
-from .session import spark_session
-from .tables import READER_DEFAULTS, Tables
+from devtools.spark_session import spark_session
+from testkit.raw import topics
+from testkit.servers import brokers
+from testkit.spark.tables import READER_DEFAULTS, Tables
 
 _numbers = itertools.count(1)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from .records import an_hour_ago_ms, delete_records, numbered, produce, stamped
-from .tables import DATA_LOSS, Tables, by_partition, numbers, values
+from testkit.spark.records import an_hour_ago_ms, delete_records, numbered, produce, stamped
+from testkit.spark.tables import DATA_LOSS, Tables, by_partition, numbers, values
 
 pytestmark = pytest.mark.more
 

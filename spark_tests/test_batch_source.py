@@ -8,10 +8,9 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql.functions import expr
 
-from compat_tests.topics import admin
-
-from .records import Record, an_hour_ago_ms, numbered, produce
-from .tables import Tables, numbers, values
+from testkit.raw.topics import admin
+from testkit.spark.records import Record, an_hour_ago_ms, numbered, produce
+from testkit.spark.tables import Tables, numbers, values
 
 
 def test_a_row_has_every_part_of_its_record(tables: Tables, new_topic: Callable[..., str]) -> None:

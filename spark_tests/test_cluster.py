@@ -6,10 +6,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from compat_tests.brokers import three_nodes
-
-from .records import numbered, produce
-from .tables import READER_DEFAULTS, Tables, collecting, until
+from testkit.servers.brokers import three_nodes
+from testkit.spark.records import numbered, produce
+from testkit.spark.tables import READER_DEFAULTS, Tables, collecting, until
 
 TOPIC = "t"
 PARTITIONS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import Row
 
-from .records import Record, produce
-from .tables import Tables
+from testkit.spark.records import Record, produce
+from testkit.spark.tables import Tables
 
 pytestmark = pytest.mark.more
 

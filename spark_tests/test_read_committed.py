@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.transactions.asking import end_offset
-
-from .records import Record, numbered, produce
-from .tables import Tables, collecting, numbers
-from .transactions import _TIMEOUT_S, PARTITIONS, abort, commit, settle, transaction
+from testkit.clients.transactions.asking import end_offset
+from testkit.spark.records import Record, numbered, produce
+from testkit.spark.tables import Tables, collecting, numbers
+from testkit.spark.transactions import _TIMEOUT_S, PARTITIONS, abort, commit, settle, transaction
 
 pytestmark = pytest.mark.more
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from compat_tests.readme_blocks import PRINTED_ADDRESS, block_with
 from kwire.testing import Broker
-
-from .records import numbered, produce
+from testkit.pages.readme_blocks import PRINTED_ADDRESS, block_with
+from testkit.spark.records import numbered, produce
 
 
 def test_the_block_of_spark_reads_the_topic(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,11 +11,10 @@ from kwire_protocol.records import BatchHeader, iter_headers
 from pyspark.sql import Row
 from pyspark.sql.functions import col, expr
 
-from compat_tests import brokers
-from compat_tests.topics import admin
-
-from .records import consume, numbered, produce
-from .tables import Tables, numbers, running, until, until_it_ends
+from testkit.raw.topics import admin
+from testkit.servers import brokers
+from testkit.spark.records import consume, numbered, produce
+from testkit.spark.tables import Tables, numbers, running, until, until_it_ends
 
 pytestmark = pytest.mark.more
 

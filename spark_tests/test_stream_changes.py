@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.topics import admin
-
-from .records import add_partitions, delete_records, numbered, produce
-from .stream_changes import deleting_after_the_first_batch, last_end
-from .tables import DATA_LOSS, Tables, collecting, into_files, numbers, running, until, until_it_ends
+from testkit.raw.topics import admin
+from testkit.spark.records import add_partitions, delete_records, numbered, produce
+from testkit.spark.stream_changes import deleting_after_the_first_batch, last_end
+from testkit.spark.tables import DATA_LOSS, Tables, collecting, into_files, numbers, running, until, until_it_ends
 
 pytestmark = pytest.mark.more
 

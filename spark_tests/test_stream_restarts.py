@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests import brokers, topics
-
-from .records import consume, numbered, produce
-from .tables import Tables, by_partition, collecting, into_files, numbers, running, until
+from testkit.raw import topics
+from testkit.servers import brokers
+from testkit.spark.records import consume, numbered, produce
+from testkit.spark.tables import Tables, by_partition, collecting, into_files, numbers, running, until
 
 pytestmark = pytest.mark.more
 

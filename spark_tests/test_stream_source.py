@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import spark_partition_id
 
-from .records import Record, an_hour_ago_ms, delete_records, numbered, produce, stamped
-from .tables import Tables, by_partition, collecting, numbers, running, until, until_it_ends
+from testkit.spark.records import Record, an_hour_ago_ms, delete_records, numbered, produce, stamped
+from testkit.spark.tables import Tables, by_partition, collecting, numbers, running, until, until_it_ends
 
 pytestmark = pytest.mark.more
 

@@ -28,7 +28,7 @@ from benchmarks.load.connection import Connection
 from benchmarks.load.requests import produce, value_batch
 from benchmarks.machine import Meter, cpu_s
 from devtools.zookeeper import ZooKeeper
-from kwire.tests.raw_client import ConnectionClosed
+from testkit.raw.client import ConnectionClosed
 
 WHOLE_TIMEOUT_S = 180.0
 

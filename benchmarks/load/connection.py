@@ -26,7 +26,7 @@ from benchmarks.load.requests import VERSIONS, encode, produce
 from kwire.client.cluster import Cluster
 from kwire.client.errors import ClientError
 from kwire.client.topics import NewTopic, create_topics
-from kwire.tests.raw_client import ConnectionClosed, RawClient
+from testkit.raw.client import ConnectionClosed, RawClient
 
 LOOPBACK = "127.0.0.1"
 CREATE_TIMEOUT_S = 180.0

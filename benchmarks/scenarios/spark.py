@@ -27,8 +27,8 @@ from benchmarks.load.answers import BadAnswer, check_produce
 from benchmarks.load.connection import Connection
 from benchmarks.load.requests import produce, value_batch
 from benchmarks.scenarios import logs
+from devtools.spark_session import QUICK, spark_session
 from kwire.pipeline.spark_source import register
-from spark_tests.session import QUICK, spark_session
 
 CONNECTOR, OURS = "kafka", "kwire"
 BATCH_PART = 10  # of --table-records

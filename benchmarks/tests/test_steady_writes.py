@@ -22,7 +22,7 @@ from benchmarks.load.answers import BadAnswer
 from benchmarks.load.requests import VERSIONS
 from benchmarks.load.steady_writes import CONNECTIONS, SteadyWrites, partitions_of
 from benchmarks.scenarios.cluster import loads
-from compat_tests.waiting import eventually
+from testkit.basics.waiting import eventually
 
 PRODUCE, METADATA = 0, 3
 _API_KEY = Struct(">h")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from devtools.places import REPOSITORY
-
-from .apart import run_apart
+from testkit.pages.apart import run_apart
 
 TOUR = REPOSITORY / "docs" / "cluster-tour.md"
 

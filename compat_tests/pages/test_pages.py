@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .__main__ import BlockFailed, run_page
+from testkit.pages.__main__ import BlockFailed, run_page
 
 _WELL = """\
 ```sh

@@ -56,9 +56,7 @@ GROUPS = (
         110,
         ("spark_tests/", "spark_tests/pipeline/test_mirror", "spark_tests/pipeline/test_replay"),
     ),
-    Group(
-        "everything at once", Unit.MODULE, 8, 25, ("compat_tests/everything_at_once/", "compat_tests/test_everything")
-    ),
+    Group("everything at once", Unit.MODULE, 8, 25, ("compat_tests/test_everything",)),
     Group(
         "Apache Kafka",
         Unit.GROUP,

@@ -11,7 +11,7 @@ Four things keep the threads apart:
   been created again. The cleaner's process has no lease; the folder is lent to it, and is removed only after that
   cleaning.
 * Values. The input of a worker is copied from the log when its work begins, and the loop applies its result.
-* A guard in the tests (`kwire/tests/ownership_guard.py`): a worker's call that its duty does not list raises
+* A guard in the tests (`testkit/basics/ownership_guard.py`): a worker's call that its duty does not list raises
   OwnershipError.
 
 The threads are kwire's own, not trio's: four start before they are needed, and where no more can be started, work waits

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from kwire.node.broker import Broker
-from kwire.tests import folder_scene, log_dirs, ownership_guard
-from kwire.tests.folder_scene import Disks
+from testkit.basics import ownership_guard
+from testkit.scenes import folder_scene
+from testkit.scenes.folder_scene import Disks
+from testkit.storage import log_dirs
 
 ownership_guard.install()
 

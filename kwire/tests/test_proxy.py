@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from kwire.tests.proxy import Proxy
+from testkit.basics.proxy import Proxy
 
 SOON_S = 0.1
 """What does not come within this is taken not to come: only a test that should fail waits for less."""

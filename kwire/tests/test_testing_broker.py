@@ -18,7 +18,7 @@ from kwire.config.server import ConfigError
 from kwire.node.running import StartError
 from kwire.security.tls.dev_certificates import DevAuthority
 from kwire.testing import Broker
-from kwire.tests.raw_client import RawClient
+from testkit.raw.client import RawClient
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.filterwarnings(

@@ -22,14 +22,14 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from compat_tests.nodes import wait_until_led
-from compat_tests.share_consumers import get, make, sharing
-from compat_tests.waiting import eventually
 from kwire.client.connection import BrokerConnection as ClientConnection
 from kwire.client.errors import ClientError
 from kwire.client.transport import parse_addresses
 from kwire.node.running import StartError
 from kwire.testing import Cluster
+from testkit.basics.waiting import eventually
+from testkit.clients.share_consumers import get, make, sharing
+from testkit.raw.nodes import wait_until_led
 
 ONE_REPLICA = {
     "default.replication.factor": "1",

@@ -24,7 +24,7 @@ from kwire_protocol.compression import (
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.records import InvalidBatch, Record, build_batch, iter_records
 
-from protocol.tests.record_strategies import with_content
+from testkit.messages.record_strategies import with_content
 
 MIB = 1024 * 1024
 BOMB_BYTES = 256 * MIB

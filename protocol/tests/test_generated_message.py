@@ -10,7 +10,7 @@ from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire_protocol.messages.list_groups import ListGroupsRequest
 
-from protocol.tests.message_catalogue import ENTRIES
+from testkit.messages.catalogue import ENTRIES
 
 REQUEST = HeartbeatRequest("g", 7, member_id="m")
 

@@ -19,9 +19,9 @@ from kwire_protocol.messages import APIS
 from kwire_protocol.wire import Reader, Writer
 
 from devtools.suite.tiers import examples
-from protocol.tests.message_catalogue import Entry, messages, naming
-from protocol.tests.message_values import difference, least, most, values
-from protocol.tests.messages_judge import Judge, running_judge
+from testkit.messages.catalogue import Entry, messages, naming
+from testkit.messages.messages_judge import Judge, running_judge
+from testkit.messages.values import difference, least, most, values
 
 EXAMPLES_PER_VERSION = examples(1)
 OF_VOTERS = {52, 53, 54, 70, 80, 81, 82, 94}

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kwire_protocol.wire import ProtocolError, Reader, UnsupportedField, UnsupportedVersion, Writer
 
 from devtools.suite.tiers import examples
-from protocol.tests.message_catalogue import Entry, messages, naming
-from protocol.tests.message_values import difference, filled, least, most, values
+from testkit.messages.catalogue import Entry, messages, naming
+from testkit.messages.values import difference, filled, least, most, values
 
 EXAMPLES_PER_VERSION = examples(1)
 HUGE = (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff\xff", b"\xff\xff\xff\xff\xff", b"\x80\x80\x80\x80\x00")

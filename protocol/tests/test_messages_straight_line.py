@@ -14,8 +14,8 @@ from kwire_protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.wire import ProtocolError, Reader, Writer
 
-from protocol.tests.message_catalogue import Entry, messages
-from protocol.tests.message_values import most
+from testkit.messages.catalogue import Entry, messages
+from testkit.messages.values import most
 
 UUID = bytes(range(16))
 # One byte for a size or count, which is one more than what it counts; then two; and for records three.

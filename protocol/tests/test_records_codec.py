@@ -22,7 +22,7 @@ from kwire_protocol.records import (
 )
 
 from devtools.suite.tiers import examples
-from protocol.tests.record_strategies import CODECS, RECORD_LISTS, RECORDS, numbered, patched, with_content, with_crc
+from testkit.messages.record_strategies import CODECS, RECORD_LISTS, RECORDS, numbered, patched, with_content, with_crc
 
 
 @given(records=RECORD_LISTS, codec=CODECS, base_offset=st.integers(0, 2**62))

@@ -26,7 +26,7 @@ from kwire_protocol.records import (
 )
 
 from devtools.suite.cases import naming
-from protocol.tests.record_strategies import patched
+from testkit.messages.record_strategies import patched
 
 RECORDS = [Record(0, 1000, b"k", b"v"), Record(0, 990, None, b"w"), Record(0, 1010, b"", None)]
 BATCH = build_batch(RECORDS)

@@ -20,8 +20,8 @@ from kwire_protocol.records import (
     read_header,
 )
 
-from protocol.tests.record_strategies import numbered, patched, with_crc
-from protocol.tests.records_judge import Judge, record_texts, running_judge
+from testkit.messages.record_strategies import numbered, patched, with_crc
+from testkit.messages.records_judge import Judge, record_texts, running_judge
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from kwire_protocol.records import (
     validate_records,
 )
 
-from protocol.tests.record_strategies import patched, with_content
+from testkit.messages.record_strategies import patched, with_content
 
 NOW_MS = 1_700_000_000_000
 RECORDS = [Record(0, NOW_MS, b"k", b"v"), Record(0, NOW_MS + 1, None, b"w")]

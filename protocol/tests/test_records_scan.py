@@ -29,7 +29,7 @@ from kwire_protocol.records import (
 )
 
 from devtools.suite.tiers import examples
-from protocol.tests.record_strategies import CODECS, HEADERS, RECORD_LISTS, RECORDS, with_content
+from testkit.messages.record_strategies import CODECS, HEADERS, RECORD_LISTS, RECORDS, with_content
 
 # Sizes on both sides of where a varint gets another byte, and plain ones in between.
 SIZES = st.sampled_from([0, 1, 10, 50, 57, 58, 62, 63, 64, 65, 70, 120, 8180, 8189, 8190, 8191, 8192])

@@ -15,7 +15,7 @@ from kwire_protocol.records import (
     read_header,
 )
 
-from protocol.tests.record_strategies import CODECS
+from testkit.messages.record_strategies import CODECS
 
 
 def batch_of(timestamps: list[int], codec: int = 0) -> bytes:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from compat_tests import brokers
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import Warehouse, parse_warehouse
-
-from .jobs import Jobs
+from testkit.servers import brokers
+from testkit.spark.jobs import Jobs
 
 
 @pytest.fixture(scope="package")
@@ -34,7 +33,7 @@ def jobs(spark: SparkSession, broker: brokers.Broker, warehouse: Warehouse) -> I
 @pytest.fixture
 def sent(broker: brokers.Broker) -> Callable[..., None]:
     """Produces records into a topic of the shared broker: `sent(topic, [Record(...), ...])`."""
-    from ..records import produce
+    from testkit.spark.records import produce
 
     return lambda topic, records: produce(broker.bootstrap, topic, records)
 

@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from compat_tests.waiting import eventually
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables import writer
 from kwire.pipeline.tables.draft import Conflict, Table
 from kwire.pipeline.tables.position import LostRange
-
-from .. import records
-from ..records import Record, numbered
-from .jobs import Jobs, places
+from testkit.basics.waiting import eventually
+from testkit.spark import records
+from testkit.spark.jobs import Jobs, places
+from testkit.spark.records import Record, numbered
 
 pytestmark = pytest.mark.more
 
@@ -207,7 +206,7 @@ def test_records_that_are_gone_are_named_and_the_job_goes_on_behind_them_only_if
 
 
 def test_a_topic_that_was_made_again_is_refused(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
-    from compat_tests.topics import admin
+    from testkit.raw.topics import admin
 
     topic = new_topic()
     sent(topic, numbered(10))

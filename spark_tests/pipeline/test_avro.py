@@ -10,9 +10,8 @@ import pytest
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.values import AvroSchemas
-
-from ..records import Record
-from .jobs import Jobs
+from testkit.spark.jobs import Jobs
+from testkit.spark.records import Record
 
 pytestmark = pytest.mark.more
 

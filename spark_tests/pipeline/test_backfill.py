@@ -16,10 +16,9 @@ from kwire.pipeline.tables.preparing import grow_to, open_existing
 from kwire.pipeline.tables.status import statuses
 from kwire.pipeline.tables.writer import TableWriter
 from kwire.pipeline.topic_state import TopicState
-
-from .. import records
-from ..records import Record, numbered
-from .jobs import Jobs, places
+from testkit.spark import records
+from testkit.spark.jobs import Jobs, places
+from testkit.spark.records import Record, numbered
 
 pytestmark = pytest.mark.more
 

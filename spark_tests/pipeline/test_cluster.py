@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests import brokers
 from devtools.ports import LOOPBACK, free_port
 from kwire.pipeline.warehouse import NAMESPACE, parse_warehouse
-
-from ..records import Record, consume, numbered
-from .cluster import Cluster, standalone_cluster
-from .commands import jar_files, kwire, run
+from testkit.servers import brokers
+from testkit.spark.cluster import Cluster, standalone_cluster
+from testkit.spark.commands import jar_files, kwire, run
+from testkit.spark.records import Record, consume, numbered
 
 pytestmark = pytest.mark.soak  # master, worker, driver and executor are Java processes of their own
 

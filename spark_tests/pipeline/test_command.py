@@ -15,15 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.waiting import eventually
 from devtools.jars import jars
 from devtools.java import java_environment
 from devtools.ports import free_port
+from devtools.spark_session import QUICK
 from kwire.pipeline.tables.writer import AnotherJob
-
-from ..records import Record, numbered
-from ..session import QUICK
-from .jobs import Jobs
+from testkit.basics.waiting import eventually
+from testkit.spark.jobs import Jobs
+from testkit.spark.records import Record, numbered
 
 Sent = Callable[..., None]
 

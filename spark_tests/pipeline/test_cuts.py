@@ -17,9 +17,8 @@ from kwire.pipeline.tables import rows
 from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.position import PROPERTY, Position
 from kwire.pipeline.tables.writer import Counts, TableWriter
-
-from ..records import Record
-from .jobs import Jobs, places
+from testkit.spark.jobs import Jobs, places
+from testkit.spark.records import Record
 
 pytestmark = pytest.mark.more
 

@@ -17,10 +17,9 @@ from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.maintain import Upkeep, maintain
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.warehouse import index_table_name
-from kwire.tests.pipeline.index.field_values import NOT_INDEXED
-
-from ..records import Record, an_hour_ago_ms
-from .jobs import Jobs, places
+from testkit.spark.field_values import NOT_INDEXED
+from testkit.spark.jobs import Jobs, places
+from testkit.spark.records import Record, an_hour_ago_ms
 
 pytestmark = pytest.mark.more
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from kwire.pipeline.errors import PipelineError
-
-from ..records import Record
-from .jobs import Jobs, places
+from testkit.spark.jobs import Jobs, places
+from testkit.spark.records import Record
 
 pytestmark = pytest.mark.more
 

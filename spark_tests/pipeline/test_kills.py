@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .kills import Account, run, scene
+from testkit.kills.jobs import Account, run, scene
 
 
 @pytest.mark.soak  # each start of the job takes as much CPU as forty of its tests

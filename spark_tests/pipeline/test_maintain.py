@@ -9,9 +9,8 @@ import pytest
 
 from kwire.pipeline.job import Job
 from kwire.pipeline.tables.maintain import Upkeep, maintain
-
-from ..records import Record, numbered
-from .jobs import Jobs, Told
+from testkit.spark.jobs import Jobs, Told
+from testkit.spark.records import Record, numbered
 
 pytestmark = pytest.mark.more
 

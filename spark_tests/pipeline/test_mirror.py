@@ -12,8 +12,6 @@ import pytest
 from confluent_kafka import Producer as ConfluentProducer
 from pyspark.sql import SparkSession
 
-from compat_tests import brokers, confluent, topics
-from compat_tests.waiting import eventually
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.groups import commit_offsets, fetch_offsets
 from kwire.client.topics import topic_overrides
@@ -27,10 +25,13 @@ from kwire.pipeline.mirror.run import MirrorRun
 from kwire.pipeline.mirror.start import JobStart, job_start
 from kwire.pipeline.mirror.state import State
 from kwire.pipeline.tables.position import Gap, LostRange
-
-from .. import records
-from ..records import Record, Written, numbered
-from .jobs import Running, Told
+from testkit.basics.waiting import eventually
+from testkit.clients import confluent
+from testkit.raw import topics
+from testkit.servers import brokers
+from testkit.spark import records
+from testkit.spark.jobs import Running, Told
+from testkit.spark.records import Record, Written, numbered
 
 pytestmark = pytest.mark.more
 

@@ -8,10 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from kwire.pipeline.errors import PipelineError
-
-from .. import records
-from ..records import Record
-from .jobs import Jobs, places
+from testkit.spark import records
+from testkit.spark.jobs import Jobs, places
+from testkit.spark.records import Record
 
 pytestmark = pytest.mark.more
 

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Producer
 
-from compat_tests.compacted_tables import frequent_cleanings
-from compat_tests.waiting import eventually
 from kwire.pipeline.tables.position import LostRange
-
-from .. import records
-from ..records import Record, numbered
-from .jobs import Jobs, places
+from testkit.basics.waiting import eventually
+from testkit.clients.compacted_tables import frequent_cleanings
+from testkit.spark import records
+from testkit.spark.jobs import Jobs, places
+from testkit.spark.records import Record, numbered
 
 pytestmark = pytest.mark.more
 

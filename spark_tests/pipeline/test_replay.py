@@ -12,8 +12,6 @@ from typing import Any
 import attrs
 import pytest
 
-from compat_tests import topics
-from compat_tests.waiting import eventually
 from kwire.client.cluster import Cluster
 from kwire.pipeline.bounds import parse_bound
 from kwire.pipeline.errors import PipelineError
@@ -24,9 +22,10 @@ from kwire.pipeline.replay.plan import Range, ReplayPlan, TableSource, TopicSour
 from kwire.pipeline.replay.run import ReplayRun
 from kwire.pipeline.tables.maintain import Upkeep, maintain
 from kwire.pipeline.tables.values import AvroSchemas
-
-from ..records import Record, Written, an_hour_ago_ms, consume, numbered
-from .jobs import Jobs, Running, Told
+from testkit.basics.waiting import eventually
+from testkit.raw import topics
+from testkit.spark.jobs import Jobs, Running, Told
+from testkit.spark.records import Record, Written, an_hour_ago_ms, consume, numbered
 
 pytestmark = pytest.mark.more
 

@@ -13,15 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests import brokers
-from compat_tests.waiting import eventually
 from devtools.jars import classpath, compile_java
 from devtools.java import java
 from devtools.ports import LOOPBACK, free_port
 from kwire.pipeline.warehouse import NAMESPACE, parse_warehouse, table_name
-
-from ..records import Record
-from .commands import SPARK, jar_files, kwire, run
+from testkit.basics.waiting import eventually
+from testkit.servers import brokers
+from testkit.spark.commands import SPARK, jar_files, kwire, run
+from testkit.spark.records import Record
 
 pytestmark = pytest.mark.soak  # a server, and a Java process for each command
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from compat_tests import brokers, topics
-from compat_tests.waiting import eventually
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.draft import BRANCH_PREFIX, Table
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import Warehouse
-
-from .. import records
-from ..records import Record, numbered
-from .jobs import Jobs
+from testkit.basics.waiting import eventually
+from testkit.raw import topics
+from testkit.servers import brokers
+from testkit.spark import records
+from testkit.spark.jobs import Jobs
+from testkit.spark.records import Record, numbered
 
 pytestmark = pytest.mark.more
 

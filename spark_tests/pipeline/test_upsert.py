@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from kwire.pipeline.tables.draft import Table
-
-from .. import records
-from ..records import Record
-from .jobs import Jobs, Told, places
+from testkit.spark import records
+from testkit.spark.jobs import Jobs, Told, places
+from testkit.spark.records import Record
 
 NewTopic = Callable[..., str]
 Sent = Callable[..., None]

@@ -9,10 +9,9 @@ import pytest
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.verify import Finding, Report
-
-from .. import records
-from ..records import Record, numbered
-from .jobs import Jobs
+from testkit.spark import records
+from testkit.spark.jobs import Jobs
+from testkit.spark.records import Record, numbered
 
 pytestmark = pytest.mark.more
 

@@ -11,9 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.warehouse import errors_table_name
-
-from ..records import Record
-from .jobs import Jobs
+from testkit.spark.jobs import Jobs
+from testkit.spark.records import Record
 
 COUNT = 1_000_000
 PARTITIONS = 4

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from compat_tests import brokers
 from kwire.pipeline.spark_source import register
-
-from ..tables import READER_DEFAULTS, Tables
-from .both import Both
+from testkit.servers import brokers
+from testkit.spark.both import Both
+from testkit.spark.tables import READER_DEFAULTS, Tables
 
 
 @pytest.fixture(scope="package")

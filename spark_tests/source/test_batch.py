@@ -10,13 +10,12 @@ import attrs
 import pytest
 from pyspark.errors import PySparkException
 
-from compat_tests import topics
-from compat_tests.compacted_tables import CONFIG, Table, frequent_cleanings
-
-from ..records import Record, an_hour_ago_ms, delete_records, numbered, produce, stamped
-from ..tables import by_partition
-from ..transactions import abort, commit, transaction
-from .both import Both, failing
+from testkit.clients.compacted_tables import CONFIG, Table, frequent_cleanings
+from testkit.raw import topics
+from testkit.spark.both import Both, failing
+from testkit.spark.records import Record, an_hour_ago_ms, delete_records, numbered, produce, stamped
+from testkit.spark.tables import by_partition
+from testkit.spark.transactions import abort, commit, transaction
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 NewTopic = Callable[..., str]

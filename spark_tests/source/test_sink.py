@@ -12,13 +12,12 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from compat_tests import topics
-
-from ..records import consume, numbered, produce
-from ..tables import Tables, numbers, running, until_it_ends
-from . import dying_source
-from .both import Both
-from .dying_source import ORDER
+from testkit.raw import topics
+from testkit.spark import dying_source
+from testkit.spark.both import Both
+from testkit.spark.dying_source import ORDER
+from testkit.spark.records import consume, numbered, produce
+from testkit.spark.tables import Tables, numbers, running, until_it_ends
 
 pytestmark = pytest.mark.more
 

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests import topics
-
-from ..records import Record, add_partitions, delete_records, numbered, produce
-from ..stream_changes import deleting_after_the_first_batch, last_end
-from ..tables import Tables, by_partition, collecting, into_files, numbers, running, until, until_it_ends
-from ..transactions import abort, commit
-from .both import Both
+from testkit.raw import topics
+from testkit.spark.both import Both
+from testkit.spark.records import Record, add_partitions, delete_records, numbered, produce
+from testkit.spark.stream_changes import deleting_after_the_first_batch, last_end
+from testkit.spark.tables import Tables, by_partition, collecting, into_files, numbers, running, until, until_it_ends
+from testkit.spark.transactions import abort, commit
 
 LATEST, EARLIEST = -1, -2
 

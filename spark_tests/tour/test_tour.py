@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.pages.apart import run_apart
 from devtools.places import REPOSITORY
 from kwire.pipeline.warehouse import NAMESPACE, parse_warehouse
-
-from ..pipeline.commands import spark_environment
-from .local_maven import write_spark_conf
+from testkit.pages.apart import run_apart
+from testkit.pages.local_maven import write_spark_conf
+from testkit.spark.commands import spark_environment
 
 TOUR = REPOSITORY / "docs" / "tour.md"
 

@@ -41,8 +41,8 @@ from kwire.admin.reassignments import (
 )
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import ConnectionFailed
-from kwire.tests.admin.cluster_brokers import ClusterBrokers
-from kwire.tests.client.fakes import in_turn
+from testkit.fakes.brokers import in_turn
+from testkit.fakes.cluster_brokers import ClusterBrokers
 
 E = ErrorCode
 AT = TopicPartition("t", 0)

@@ -14,7 +14,7 @@ from kwire.admin.dead_letters.letters import Letter, Origin, Selection
 from kwire.admin.dead_letters.redriven import BLOCK, Redriven, kept_topic
 from kwire.client.cluster import TopicPartition
 from kwire.client.errors import ClientError
-from kwire.tests.admin.letter_scene import COUNTED, copy, letter_headers, reference
+from testkit.fakes.letter_scene import COUNTED, copy, letter_headers, reference
 
 ORDERS = TopicPartition("orders", 2)
 DLQ = TopicPartition("dlq.g", 0)

@@ -30,7 +30,7 @@ from kwire.admin.groups_reset import (
 )
 from kwire.client.cluster import TopicPartition
 from kwire.client.errors import ClientError, ConnectionFailed, UnknownTopic, VersionNotServed
-from kwire.tests.admin.group_brokers import Group, GroupBrokers, classic_member, consumer_member, share_member
+from testkit.fakes.group_brokers import Group, GroupBrokers, classic_member, consumer_member, share_member
 
 E = ErrorCode
 P0, P1, P2 = (TopicPartition("orders", index) for index in range(3))

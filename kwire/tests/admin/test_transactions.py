@@ -11,7 +11,7 @@ from kwire.admin.batches import MAX_BATCH
 from kwire.admin.hanging import find_hanging
 from kwire.admin.transactions import TransactionAdmin
 from kwire.client.errors import ClientError
-from kwire.tests.admin.txn_brokers import Coordinated, TxnBrokers
+from testkit.fakes.txn_brokers import Coordinated, TxnBrokers
 
 E = ErrorCode
 NOW_MS = 10_000_000

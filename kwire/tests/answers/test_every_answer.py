@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kwire.handlers.apis import APIS, Api
-from kwire.tests.answers.walk import NOT_REFUSED, NOT_SET, NOTHING_SAYS_SO, Walk, limited_fields
+from testkit.scenes.answers.walk import NOT_REFUSED, NOT_SET, NOTHING_SAYS_SO, Walk, limited_fields
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda it: it.name)

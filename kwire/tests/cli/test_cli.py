@@ -21,8 +21,8 @@ from kwire_protocol.messages.metadata import MetadataRequest
 import kwire
 from kwire.config.server import load_config
 from kwire.node.running import run_until_signalled
-from kwire.tests.raw_client import RawClient
-from kwire.tests.security.tls.certificates import issued
+from testkit.raw.client import RawClient
+from testkit.security.tls.certificates import issued
 
 KWIRE = [sys.executable, "-m", "kwire"]
 TIMEOUT_S = 60

@@ -30,9 +30,9 @@ from devtools.suite.snapshots import Snapshot
 from kwire.client.cluster import Cluster
 from kwire.security.acls.acl import Acl
 from kwire.security.acls.filters import AclFilter
-from kwire.tests.cli.json_page import check_all_keys
-from kwire.tests.cli.prompt import ClusterClient
-from kwire.tests.client.fakes import FakeBrokers
+from testkit.cli.json_page import check_all_keys
+from testkit.cli.prompt import ClusterClient
+from testkit.fakes.brokers import FakeBrokers
 
 
 def filter_of(it: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:

@@ -26,10 +26,10 @@ from kwire.cli import main
 from kwire.cli.cluster import moves, watching
 from kwire.cli.columns import size_text
 from kwire.client.cluster import Cluster, TopicPartition
-from kwire.tests.admin.cluster_brokers import ClusterBrokers
-from kwire.tests.cli.json_page import check_all_keys
-from kwire.tests.cli.prompt import ClusterClient, of_type
-from kwire.tests.client.fakes import FakeClock
+from testkit.cli.json_page import check_all_keys
+from testkit.cli.prompt import ClusterClient, of_type
+from testkit.fakes.brokers import FakeClock
+from testkit.fakes.cluster_brokers import ClusterBrokers
 
 E = ErrorCode
 MIB = 1 << 20

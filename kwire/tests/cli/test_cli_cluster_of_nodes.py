@@ -12,9 +12,9 @@ from kwire_protocol.messages.create_topics import CreatableReplicaAssignment, Cr
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch
 
-from compat_tests.waiting import eventually
-from kwire.tests.cluster.local_cluster import LocalCluster, local_cluster
-from kwire.tests.raw_client import RawClient
+from testkit.basics.waiting import eventually
+from testkit.cluster.local_cluster import LocalCluster, local_cluster
+from testkit.raw.client import RawClient
 
 
 def run(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -20,8 +20,6 @@ from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatReq
 from kwire_protocol.records import Record
 from kwire_protocol.wire import Buffer
 
-from compat_tests.share_states import share_partition
-from compat_tests.waiting import eventually
 from devtools.suite.snapshots import Snapshot
 from kwire.admin.dead_letters import originals, redriving, topics
 from kwire.admin.dead_letters.letters import Selection, Span, read_span
@@ -37,11 +35,13 @@ from kwire.client.transport import Address, Transport, connect_plain_text
 from kwire.metadata.image import ConfigResourceType
 from kwire.pipeline.delivery.partitioning import partition_of
 from kwire.testing import Broker
-from kwire.tests.admin.letter_scene import COUNTED, REJECTED, copy, reference
-from kwire.tests.cli.json_page import check_all_keys
-from kwire.tests.cli.prompt import Prompt, of_type
-from kwire.tests.raw_client import RawClient
-from kwire.tests.share.leader.share_requests import REJECT, ShareRequests, acquired
+from testkit.basics.waiting import eventually
+from testkit.cli.json_page import check_all_keys
+from testkit.cli.prompt import Prompt, of_type
+from testkit.fakes.letter_scene import COUNTED, REJECTED, copy, reference
+from testkit.raw.client import RawClient
+from testkit.raw.share_requests import REJECT, ShareRequests, acquired
+from testkit.raw.share_states import share_partition
 
 SETTINGS: Final = {
     "group.min.session.timeout.ms": "500",

@@ -24,9 +24,9 @@ from kwire.cli import main
 from kwire.cli.group import group, resetting
 from kwire.cli.group.arguments import parse_duration_ms, parse_scope
 from kwire.client.cluster import TopicPartition
-from kwire.tests.admin.group_brokers import Group, GroupBrokers, classic_member, consumer_member, share_member
-from kwire.tests.cli.json_page import check_all_keys
-from kwire.tests.cli.prompt import ClusterClient, of_type
+from testkit.cli.json_page import check_all_keys
+from testkit.cli.prompt import ClusterClient, of_type
+from testkit.fakes.group_brokers import Group, GroupBrokers, classic_member, consumer_member, share_member
 
 NOW_MS = 10_000_000
 P0, P1, P2 = (TopicPartition("orders", index) for index in range(3))

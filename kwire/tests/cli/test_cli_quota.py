@@ -21,9 +21,9 @@ from kwire_protocol.messages.describe_client_quotas import (
 from devtools.suite.snapshots import Snapshot
 from kwire.admin.quotas import Entity
 from kwire.client.cluster import Cluster
-from kwire.tests.cli.json_page import check_all_keys
-from kwire.tests.cli.prompt import ClusterClient
-from kwire.tests.client.fakes import FakeBrokers
+from testkit.cli.json_page import check_all_keys
+from testkit.cli.prompt import ClusterClient
+from testkit.fakes.brokers import FakeBrokers
 
 
 @attrs.define

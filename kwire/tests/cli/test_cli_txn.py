@@ -14,9 +14,9 @@ from devtools.suite.snapshots import Snapshot
 from kwire.admin.transactions import OpenTransaction
 from kwire.cli import main
 from kwire.cli.txn import commands
-from kwire.tests.admin.txn_brokers import Coordinated, TxnBrokers
-from kwire.tests.cli.json_page import check_all_keys
-from kwire.tests.cli.prompt import ClusterClient
+from testkit.cli.json_page import check_all_keys
+from testkit.cli.prompt import ClusterClient
+from testkit.fakes.txn_brokers import Coordinated, TxnBrokers
 
 E = ErrorCode
 NOW_MS = 10_000_000

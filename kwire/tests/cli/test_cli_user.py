@@ -26,9 +26,9 @@ from kwire.config.server import load_config
 from kwire.node.running import close_broker, open_broker
 from kwire.runtime.clock import SystemClock
 from kwire.security.sasl.scram import SCRAM_MECHANISMS, credential_of_password
-from kwire.tests.cli.json_page import check_all_keys
-from kwire.tests.cli.prompt import ClusterClient, Prompt
-from kwire.tests.client.fakes import FakeBrokers
+from testkit.cli.json_page import check_all_keys
+from testkit.cli.prompt import ClusterClient, Prompt
+from testkit.fakes.brokers import FakeBrokers
 
 BOTH = sorted(SCRAM_MECHANISMS)
 

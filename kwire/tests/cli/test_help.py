@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from devtools.suite.snapshots import Snapshot
 from kwire.cli import main
-from kwire.tests.cli.every_command import every_command
+from testkit.cli.every_command import every_command
 
 COLUMNS = 100
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kwire.tests.cli.every_command import every_command
-from kwire.tests.cli.json_page import check_all_keys, check_keys, page
+from testkit.cli.every_command import every_command
+from testkit.cli.json_page import check_all_keys, check_keys, page
 
 HERE = Path(__file__)
 TESTS = HERE.parents[1]

@@ -14,7 +14,7 @@ from devtools.markdown import fenced_blocks
 from devtools.places import REPOSITORY
 from kwire.cli import main
 from kwire.pipeline.session import PACKAGES
-from kwire.tests.cli.every_command import every_command
+from testkit.cli.every_command import every_command
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md")])
 

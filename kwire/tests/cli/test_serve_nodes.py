@@ -17,12 +17,12 @@ from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, Des
 from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.metadata import MetadataRequest
 
-from compat_tests.waiting import eventually
 from kwire.config.definition import ConfigSource
 from kwire.metadata.image import ConfigResourceType
 from kwire.names.topic_names import internal_replication_factors
 from kwire.share.coordinator.state import SharePartitionKey
-from kwire.tests.raw_client import RawClient
+from testkit.basics.waiting import eventually
+from testkit.raw.client import RawClient
 
 TIMEOUT_S = 60
 SERVE = [sys.executable, "-m", "kwire", "serve", "--listen", "127.0.0.1:0"]

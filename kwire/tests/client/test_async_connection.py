@@ -20,10 +20,10 @@ from kwire.client.async_connection import AsyncBrokerConnection
 from kwire.client.errors import ClientError, ConnectionFailed, NotABroker, VersionNotServed
 from kwire.client.transport import Address
 from kwire.peers.connecting import connect, over_streams
-from kwire.tests.client.async_scene import TIMEOUT_S, AsyncScene, ReceivingInto, fails, takes, with_brokers
-from kwire.tests.client.fakes import FakeBrokers, in_turn
-from kwire.tests.server_in_trio import ServerInTrio, with_server
-from kwire.tests.simple_requests import fetch, produce
+from testkit.fakes.async_scene import TIMEOUT_S, AsyncScene, ReceivingInto, fails, takes, with_brokers
+from testkit.fakes.brokers import FakeBrokers, in_turn
+from testkit.raw.simple_requests import fetch, produce
+from testkit.scenes.server_in_trio import ServerInTrio, with_server
 
 HALF_WAY = "a request to node:1 was cancelled half way"
 

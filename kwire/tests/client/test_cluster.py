@@ -31,7 +31,7 @@ from kwire.client.errors import (
 from kwire.client.exchange import MAX_REPLY_BYTES
 from kwire.client.transport import parse_addresses
 from kwire.testing import Broker
-from kwire.tests.client.fakes import FakeBrokers, in_turn
+from testkit.fakes.brokers import FakeBrokers, in_turn
 
 TIMEOUT_S = 10.0
 NEWEST = 5

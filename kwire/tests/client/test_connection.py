@@ -12,7 +12,7 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 
 from kwire.client.connection import BrokerConnection
 from kwire.client.errors import ConnectionFailed, NotABroker, VersionNotServed
-from kwire.tests.client.fakes import FakeBrokers, in_turn
+from testkit.fakes.brokers import FakeBrokers, in_turn
 
 
 def connected(brokers: FakeBrokers, timeout_s: float = 5.0) -> BrokerConnection:

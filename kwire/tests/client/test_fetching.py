@@ -24,8 +24,8 @@ from kwire.client.fetching import (
     TopicReplaced,
 )
 from kwire.client.offsets import IsolationLevel
-from kwire.tests.client.fakes import FakeBrokers
-from kwire.tests.client.fetched_log import Log
+from testkit.fakes.brokers import FakeBrokers
+from testkit.fakes.fetched_log import Log
 
 T0 = TopicPartition("t", 0)
 

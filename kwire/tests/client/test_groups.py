@@ -23,7 +23,7 @@ from kwire_protocol.messages.offset_fetch import (
 from kwire.client.cluster import TopicPartition
 from kwire.client.errors import Refused, UnknownTopic
 from kwire.client.groups import CommittedOffset, commit_offsets, fetch_offsets
-from kwire.tests.client.fakes import FakeBrokers, in_turn
+from testkit.fakes.brokers import FakeBrokers, in_turn
 
 T0 = TopicPartition("t", 0)
 

@@ -18,8 +18,8 @@ from kwire.client.cluster import Cluster
 from kwire.client.connection import BrokerConnection
 from kwire.client.errors import ClientError
 from kwire.client.login import MAX_STEPS, LoginFailed
-from kwire.tests.client.async_scene import AsyncScene, with_brokers
-from kwire.tests.client.fakes import FakeBrokers
+from testkit.fakes.async_scene import AsyncScene, with_brokers
+from testkit.fakes.brokers import FakeBrokers
 
 
 @attrs.define

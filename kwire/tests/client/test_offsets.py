@@ -13,8 +13,8 @@ from kwire_protocol.messages.metadata import MetadataRequest
 
 from kwire.client.errors import ConnectionFailed, Refused, UnknownTopic, VersionNotServed
 from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
-from kwire.tests.client.fakes import FakeBrokers
-from kwire.tests.client.listed_offsets import told
+from testkit.fakes.brokers import FakeBrokers
+from testkit.fakes.listed_offsets import told
 
 
 def leaders_answer(brokers: FakeBrokers, *, moved: int | None = None) -> None:

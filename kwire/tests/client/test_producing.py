@@ -38,7 +38,7 @@ from kwire.client.errors import ClientError, ConnectionFailed, Refused, UnknownT
 from kwire.client.groups import CommittedOffset
 from kwire.client.producer_state import Phase, WrongPhase
 from kwire.client.producing import Producer, ProducerFenced, TransactionAborted, split_records
-from kwire.tests.client.fakes import FakeBrokers
+from testkit.fakes.brokers import FakeBrokers
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 NOT_LEADER, UNKNOWN_TOPIC, TOO_LARGE, CONCURRENT, LOADING = 6, 3, 10, 51, 14

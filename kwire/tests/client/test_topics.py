@@ -11,8 +11,8 @@ from kwire_protocol.messages.metadata import MetadataRequest
 
 from kwire.client.errors import ConnectionFailed, Refused, TopicExists
 from kwire.client.topics import NewTopic, create_topics
-from kwire.tests.client.fakes import FakeBrokers, in_turn
-from kwire.tests.client.listed_offsets import told
+from testkit.fakes.brokers import FakeBrokers, in_turn
+from testkit.fakes.listed_offsets import told
 
 
 def created(**codes: int) -> CreateTopicsResponse:

@@ -6,7 +6,7 @@ import pytest
 
 from kwire.client.errors import ClientError, ConnectionFailed
 from kwire.client.waiting import SystemClock, until_done
-from kwire.tests.client.fakes import FakeClock
+from testkit.fakes.brokers import FakeClock
 
 
 def failing(times: int, error: ClientError) -> list[ClientError]:

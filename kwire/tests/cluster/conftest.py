@@ -11,8 +11,8 @@ from devtools.ports import free_port
 from devtools.zookeeper import ZooKeeper
 from kwire.cluster.zookeeper.session import Session
 from kwire.config.zookeeper import ZooKeeperConfig
-from kwire.tests.cluster.certificates import Certificates
-from kwire.tests.cluster.zookeeper.nodes import zookeeper_config
+from testkit.cluster.certificates import Certificates
+from testkit.cluster.zookeeper_nodes import zookeeper_config
 
 _paths = count(1)
 

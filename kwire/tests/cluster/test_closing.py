@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kwire.tests.cluster.told_cluster import create
-from kwire.tests.replication.world import World
+from testkit.cluster.told_cluster import create
+from testkit.worlds.replication.world import World
 
 
 def test_a_broker_that_closes_does_not_follow_what_others_decide_meanwhile() -> None:

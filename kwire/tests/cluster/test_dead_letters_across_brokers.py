@@ -25,12 +25,12 @@ from kwire_protocol.messages.share_fetch import ShareFetchRequest
 from kwire_protocol.records import Record, build_batch, iter_headers, iter_records
 from kwire_protocol.wire import Uuid
 
-from compat_tests.waiting import eventually
 from kwire.metadata.image import ConfigResourceType
 from kwire.share.leader.dead_letters import ENABLED
-from kwire.tests.cluster.open_cluster import SETTINGS, OpenCluster
-from kwire.tests.raw_client import RawClient
-from kwire.tests.share.leader.share_requests import REJECT
+from testkit.basics.waiting import eventually
+from testkit.cluster.open_cluster import SETTINGS, OpenCluster
+from testkit.raw.client import RawClient
+from testkit.raw.share_requests import REJECT
 
 DLQ = "dlq.g"
 NODES = (1, 2, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.tests.cluster.faults.ledgers import Acknowledged, Decided, Group
+from testkit.kills.cluster_faults.ledgers import Acknowledged, Decided, Group
 
 WROTE = [{0: b"0", 1: b"2"}, {0: b"1"}]
 """What two partitions have."""

@@ -10,9 +10,9 @@ from typing import Final
 import click
 import pytest
 
-from compat_tests.java_host import JavaHost, java_host
-from kwire.tests.cluster.faults.kinds import ALL, EVERYWHERE, GROWN, MORE, SHRUNK, ZOOKEEPER, Suffer, faults
-from kwire.tests.cluster.faults.proof import run
+from testkit.java.java_host import JavaHost, java_host
+from testkit.kills.cluster_faults.kinds import ALL, EVERYWHERE, GROWN, MORE, SHRUNK, ZOOKEEPER, Suffer, faults
+from testkit.kills.cluster_faults.proof import run
 
 SMALL: Final = {"local": EVERYWHERE, "zookeeper": {"SIGKILL": MORE["SIGKILL"], **ZOOKEEPER}}
 """Twenty in all: each kind once."""

@@ -22,8 +22,8 @@ from kwire.names.topic_names import INTERNAL_TOPICS, internal_replication_factor
 from kwire.runtime.futures import at_once
 from kwire.share.coordinator.state import SharePartitionKey
 from kwire.testing import Cluster
-from kwire.tests.cluster.told_cluster import ToldCluster
-from kwire.tests.raw_client import RawClient
+from testkit.cluster.told_cluster import ToldCluster
+from testkit.raw.client import RawClient
 
 KEYS = {0: "group", 1: "transactional id", 2: SharePartitionKey("group", b"t" * 16, 0).text}
 """By the kind of coordinator: what has one."""

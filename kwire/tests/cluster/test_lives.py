@@ -18,7 +18,7 @@ from kwire.cluster.local.lives import at_the_end_of, is_alive, live
 from kwire.cluster.local.news import News
 from kwire.cluster.local.node import LocalNode
 from kwire.cluster.membership import NodeIdTakenError
-from kwire.tests.futures import at_once
+from testkit.basics.futures import at_once
 
 LIVE = (
     "import sys; from kwire_storage.disk.files import RealDisk; from kwire.cluster.local.lives import live;"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kwire_protocol.wire import NULL_UUID
 
-from kwire.tests.cluster.told_cluster import ToldCluster, create
-from kwire.tests.folder_scene import EIO
+from testkit.cluster.told_cluster import ToldCluster, create
+from testkit.scenes.folder_scene import EIO
 
 
 def test_a_node_with_several_log_dirs_tells_where_replicas_are_that_another_one_has_placed() -> None:

@@ -24,9 +24,9 @@ from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.names.topic_names import TRANSACTION_STATE
 from kwire.replicas.partition import Partition
 from kwire.runtime.futures import Future
-from kwire.tests.cluster.asking_each_other import AskingCluster, answering, handled
-from kwire.tests.cluster.told_cluster import create
-from kwire.tests.futures import at_once
+from testkit.basics.futures import at_once
+from testkit.cluster.asking_each_other import AskingCluster, answering, handled
+from testkit.cluster.told_cluster import create
 
 SETTINGS = (
     "transaction.state.log.replication.factor=2",

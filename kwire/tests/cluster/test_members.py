@@ -17,14 +17,14 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 from kwire_storage.disk.files import RealDisk
 
-from compat_tests.waiting import eventually
 from kwire.cluster.local.file_systems import file_system_of
 from kwire.cluster.local.metadata_log import LOCK
 from kwire.node.running import StartError
 from kwire.testing import Broker
-from kwire.tests.broker_process import BrokerProcess
-from kwire.tests.cluster.local_cluster import ALONE, LocalCluster, local_cluster
-from kwire.tests.raw_client import RawClient
+from testkit.basics.waiting import eventually
+from testkit.cluster.local_cluster import ALONE, LocalCluster, local_cluster
+from testkit.raw.client import RawClient
+from testkit.servers.broker_process import BrokerProcess
 
 
 def create(cluster: LocalCluster, node_id: int, topic: str, partitions: int) -> None:

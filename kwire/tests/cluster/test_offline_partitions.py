@@ -9,7 +9,7 @@ from kwire.cluster.offline_partitions import OfflinePartitions
 from kwire.metadata.controller import brokers
 from kwire.metadata.controller.deciding import Records
 from kwire.metadata.image import Changes
-from kwire.tests.metadata.image_cluster import TOPIC_ID, Cluster
+from testkit.metadata.image_cluster import TOPIC_ID, Cluster
 
 
 def take(cluster: Cluster, offline: OfflinePartitions, records: Records, *, tells: bool = True) -> None:

@@ -24,11 +24,11 @@ from kwire.cluster.zookeeper.session import Session
 from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.loop import Loop
-from kwire.tests.futures import at_once
-from kwire.tests.metadata.distant_log import DistantLog
-from kwire.tests.simulation.calendar import Calendar
-from kwire.tests.simulation.keeper import Keeper, SimMembership, SimMetadataLog
-from kwire.tests.simulation.network import Network
+from testkit.basics.futures import at_once
+from testkit.metadata.distant_log import DistantLog
+from testkit.worlds.simulation.calendar import Calendar
+from testkit.worlds.simulation.keeper import Keeper, SimMembership, SimMetadataLog
+from testkit.worlds.simulation.network import Network
 
 NOW_MS = 1_700_000_000_000
 SEGMENT = f"{FOLDER}/00000000000000000000.log"
@@ -369,5 +369,5 @@ def test_processes_append_one_after_the_other_though_some_are_killed(tmp_path: P
 
 
 def start(folder: Path, node_id: int, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "kwire.tests.cluster.appending", str(folder), str(node_id), str(count)]
+    command = [sys.executable, "-m", "testkit.cluster.appending", str(folder), str(node_id), str(count)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

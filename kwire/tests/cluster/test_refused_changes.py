@@ -15,8 +15,8 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.cluster.service import RECORDED_LATER_S, record_later
 from kwire.metadata.service import MetadataService
 from kwire.node.broker import Broker
-from kwire.tests.cluster.told_cluster import ToldCluster, create
-from kwire.tests.folder_scene import EIO
+from testkit.cluster.told_cluster import ToldCluster, create
+from testkit.scenes.folder_scene import EIO
 
 
 @attrs.define

@@ -22,8 +22,8 @@ from kwire.node.broker import Broker
 from kwire.runtime.futures import Future, drive
 from kwire.runtime.loop import Loop
 from kwire.runtime.workers import Worker
-from kwire.tests.cluster.told_cluster import ToldCluster, create
-from kwire.tests.futures import at_once
+from testkit.basics.futures import at_once
+from testkit.cluster.told_cluster import ToldCluster, create
 
 T = TypeVar("T")
 

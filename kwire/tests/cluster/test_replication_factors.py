@@ -9,8 +9,8 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.names.topic_names import INTERNAL_TOPICS
 from kwire.runtime.futures import at_once
-from kwire.tests.cluster.told_cluster import ToldCluster
-from kwire.tests.folder_scene import new_disks, open_broker
+from testkit.cluster.told_cluster import ToldCluster
+from testkit.scenes.folder_scene import new_disks, open_broker
 
 OFFSETS = "__consumer_offsets"
 

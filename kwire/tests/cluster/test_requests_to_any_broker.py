@@ -37,9 +37,9 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire.metadata.image import ConfigResourceType
 from kwire.node.broker import Broker
 from kwire.replicas.roles import Absent
-from kwire.tests.cluster.asking_each_other import AskingCluster, handled
-from kwire.tests.cluster.told_cluster import create
-from kwire.tests.futures import at_once
+from testkit.basics.futures import at_once
+from testkit.cluster.asking_each_other import AskingCluster, handled
+from testkit.cluster.told_cluster import create
 
 E = ErrorCode
 SETTINGS = (

@@ -31,8 +31,8 @@ from kwire.client.producing import Producer
 from kwire.config.client_security import client_security
 from kwire.runtime.clock import SystemClock
 from kwire.security.tls.dev_certificates import DevAuthority
-from kwire.tests.broker_process import BrokerProcess
-from kwire.tests.security.oauth.issuer import claims, jwk, jwks, token
+from testkit.security.oauth.issuer import claims, jwk, jwks, token
+from testkit.servers.broker_process import BrokerProcess
 
 NODES = (1, 2)
 LOGIN = 'username="node" password="node-secret"'

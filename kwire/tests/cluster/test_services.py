@@ -18,9 +18,9 @@ from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import Changes
 from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.service import MetadataService
-from kwire.tests.cluster.comparing import EACH_CHANGE, comparable
-from kwire.tests.futures import at_once
-from kwire.tests.metadata.harness import CLUSTER_ID, NOW_MS, FakeClock
+from testkit.basics.futures import at_once
+from testkit.cluster.comparing import EACH_CHANGE, comparable
+from testkit.metadata.harness import CLUSTER_ID, NOW_MS, FakeClock
 
 
 class Node:

@@ -13,14 +13,14 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.wire import Uuid
 
-from compat_tests.waiting import eventually
 from kwire.names.topic_names import SHARE_GROUP_STATE
 from kwire.runtime.futures import begun
 from kwire.share.coordinator.kinds import Kind
 from kwire.share.coordinator.persister import Persister
 from kwire.share.coordinator.state import SharePartitionKey, ShareState, StateBatch
-from kwire.tests.cluster.open_cluster import SETTINGS, OpenCluster
-from kwire.tests.raw_client import RawClient
+from testkit.basics.waiting import eventually
+from testkit.cluster.open_cluster import SETTINGS, OpenCluster
+from testkit.raw.client import RawClient
 
 NODES = (1, 2, 3)
 PARTITIONS = 12

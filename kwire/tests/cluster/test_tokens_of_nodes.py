@@ -10,8 +10,8 @@ from kwire.metadata.controller.access.delegation_tokens import create_token, exp
 from kwire.node.broker import Broker
 from kwire.security.delegation_tokens import hmac_of
 from kwire.security.principal import Principal
-from kwire.tests.cluster.told_cluster import ToldCluster
-from kwire.tests.futures import at_once
+from testkit.basics.futures import at_once
+from testkit.cluster.told_cluster import ToldCluster
 
 ALICE = Principal("User", "alice")
 KEY = "delegation.token.secret.key=key"

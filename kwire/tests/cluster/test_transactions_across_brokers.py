@@ -12,14 +12,14 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kwire_protocol.records import Record
 
-from compat_tests.waiting import eventually
 from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
 from kwire.client.fetching import PartitionReader
 from kwire.client.groups import CommittedOffset, fetch_offsets
 from kwire.client.offsets import LATEST, IsolationLevel, list_offsets
 from kwire.client.producing import Producer
-from kwire.tests.cluster.local_cluster import LocalCluster, local_cluster
-from kwire.tests.raw_client import RawClient
+from testkit.basics.waiting import eventually
+from testkit.cluster.local_cluster import LocalCluster, local_cluster
+from testkit.raw.client import RawClient
 
 NODES = (1, 2, 3)
 COMMITTED = IsolationLevel.READ_COMMITTED

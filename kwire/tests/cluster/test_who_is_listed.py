@@ -6,9 +6,9 @@ from kwire_protocol.messages.describe_cluster import DescribeClusterRequest
 from kwire_protocol.messages.metadata import MetadataRequest
 
 from kwire.node.broker import Broker
-from kwire.tests.cluster.asking_each_other import handled
-from kwire.tests.cluster.told_cluster import ToldCluster
-from kwire.tests.futures import at_once
+from testkit.basics.futures import at_once
+from testkit.cluster.asking_each_other import handled
+from testkit.cluster.told_cluster import ToldCluster
 
 
 def listed(broker: Broker) -> list[int]:

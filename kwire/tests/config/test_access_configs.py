@@ -9,7 +9,7 @@ from kwire.config.server import ConfigError, load_config
 from kwire.config.tables.access import STANDARD_AUTHORIZER
 from kwire.metadata.config_description import describe_configs
 from kwire.metadata.image import ConfigResourceType
-from kwire.tests.metadata.harness import open_service
+from testkit.metadata.harness import open_service
 
 
 def test_nobody_decides_unless_it_is_configured() -> None:

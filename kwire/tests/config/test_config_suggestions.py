@@ -9,8 +9,8 @@ from kwire.config.suggestions import did_you_mean, listed, nearest
 from kwire.config.tables.broker import BROKER_NAMES_OF_TOPIC_CONFIGS, broker_configs
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.runtime.futures import at_once
-from kwire.tests.metadata.config_requests import BROKER, GROUP, METRICS, SET, TOPIC, incremental
-from kwire.tests.metadata.harness import service
+from testkit.metadata.config_requests import BROKER, GROUP, METRICS, SET, TOPIC, incremental
+from testkit.metadata.harness import service
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,12 @@ from kwire.replication.fetching import Fetcher, FetchSettings
 from kwire.replication.followers import FollowedPartition, ReplicaFollowers
 from kwire.runtime import workers
 from kwire.runtime.processor import Timer
-from kwire.tests.config.dynamic_scene import CLEANER_BACKOFF_MS, RestlessTime, Scene
-from kwire.tests.config.share_probes import (
+from testkit.basics.held_clock import Threads
+from testkit.scenes.broker_in_trio import TrioClock
+from testkit.scenes.dynamic_scene import CLEANER_BACKOFF_MS, RestlessTime, Scene
+from testkit.scenes.partition_files import log_files
+from testkit.scenes.server_in_trio import ServerInTrio, with_server
+from testkit.share.probes import (
     a_letter_without_a_topic_is_written,
     a_topic_of_another_name_gets_letters,
     error_of_a_renewal,
@@ -88,10 +92,6 @@ from kwire.tests.config.share_probes import (
     value_of_a_letter,
     which_topic_gets_a_letter,
 )
-from kwire.tests.groups.broker_in_trio import TrioClock
-from kwire.tests.held_clock import Threads
-from kwire.tests.partition_files import log_files
-from kwire.tests.server_in_trio import ServerInTrio, with_server
 
 TOPIC, BROKER, GROUP = ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.GROUP
 FOLDERS = ("/a", "/b")

@@ -10,7 +10,7 @@ from kwire.config.server import load_config
 from kwire.config.tables.broker import broker_config
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.metadata.config_description import describe_configs
-from kwire.tests.metadata.harness import open_service
+from testkit.metadata.harness import open_service
 
 
 def read(text: str) -> ZooKeeperConfig:

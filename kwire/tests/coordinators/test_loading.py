@@ -45,11 +45,11 @@ from kwire.metadata.controller.partitions.leader_epochs import epochs_behind
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader
 from kwire.runtime.futures import at_once
-from kwire.tests.fake_transactions import FakeTransactions, write_marker
-from kwire.tests.groups.broker_in_trio import InTrio, TrioClock, with_broker
-from kwire.tests.groups.transactions import stable_offset, txn_commit
-from kwire.tests.metadata.harness import FakeClock
-from kwire.tests.partition_files import log_files
+from testkit.fakes.transactions import FakeTransactions, write_marker
+from testkit.metadata.harness import FakeClock
+from testkit.scenes.broker_in_trio import InTrio, TrioClock, with_broker
+from testkit.scenes.offsets_in_transactions import stable_offset, txn_commit
+from testkit.scenes.partition_files import log_files
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 COMMITS = 200

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from kwire.coordinators.timekeeper import LEAD_MS, Timekeeper
-from kwire.tests.groups.broker_in_trio import TrioClock
+from testkit.scenes.broker_in_trio import TrioClock
 
 SESSION_MS = 6_000
 

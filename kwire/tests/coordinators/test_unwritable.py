@@ -13,7 +13,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.coordinators.deadlines import Deadline, Deadlines
 from kwire.coordinators.effects import Effect, KeyedRecord, Now, Step
 from kwire.coordinators.runtime import CoordinatorRuntime
-from kwire.tests.metadata.harness import FakeClock
+from testkit.metadata.harness import FakeClock
 
 RECORD: KeyedRecord = (b"key", b"value")
 TOMBSTONE: KeyedRecord = (b"key", None)

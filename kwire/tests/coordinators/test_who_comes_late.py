@@ -39,10 +39,10 @@ from kwire.coordinators.internal_topic import LoggedRecord
 from kwire.groups.records import read_head
 from kwire.groups.shard import GroupShard
 from kwire.node.broker import Broker
-from kwire.tests.asking import clients
-from kwire.tests.asking.asked_broker import AskedBroker
-from kwire.tests.internal_topics import create_internal_topics
-from kwire.tests.metadata.harness import FakeClock
+from testkit.metadata.harness import FakeClock
+from testkit.scenes.asking import clients
+from testkit.scenes.asking.asked_broker import AskedBroker
+from testkit.scenes.internal_topics import create_internal_topics
 
 SESSION_MS = 6_000
 CONSUMER_SESSION_MS = 45_000

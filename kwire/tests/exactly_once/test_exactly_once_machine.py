@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 from devtools.suite.tiers import examples
-from kwire.tests.exactly_once.machine import ExactlyOnceMachine
+from testkit.worlds.exactly_once.machine import ExactlyOnceMachine
 
 TestExactlyOnce = ExactlyOnceMachine.TestCase
 TestExactlyOnce.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)

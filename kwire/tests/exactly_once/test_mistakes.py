@@ -8,11 +8,11 @@ import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
 
-from kwire.tests.exactly_once.machine import ExactlyOnceMachine
-from kwire.tests.mistaken_lives import Lives, assert_has_a_place
-from kwire.tests.replay_mistakes import MARKERS_ABORT, PENDING_OFFSETS_COUNT, RESUME
 from kwire.transactions.records import TransactionChange
-from storage.tests.power_cuts.mutants import Change, Function, Mutant, always, instead, without
+from testkit.mutants.changes import Change, Function, Mutant, always, instead, without
+from testkit.mutants.lives import Lives, assert_has_a_place
+from testkit.mutants.replays import MARKERS_ABORT, PENDING_OFFSETS_COUNT, RESUME
+from testkit.worlds.exactly_once.machine import ExactlyOnceMachine
 
 LIVES = Lives(ExactlyOnceMachine, seed=6, examples=300, steps=30)
 

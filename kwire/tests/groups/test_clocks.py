@@ -16,8 +16,8 @@ from kwire_protocol.messages.offset_commit import (
 )
 
 from kwire.groups.config import GroupConfig
-from kwire.tests.groups.broker_in_trio import START_MS, InTrio, TrioClock, with_broker
-from kwire.tests.groups.shard_driver import ShardDriver
+from testkit.groups.shard_driver import ShardDriver
+from testkit.scenes.broker_in_trio import START_MS, InTrio, TrioClock, with_broker
 
 HOUR_MS = 3_600_000
 JUMPS = pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])

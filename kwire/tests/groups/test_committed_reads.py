@@ -26,9 +26,9 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.config.server import load_config
 from kwire.handlers.apis import APIS
 from kwire.node.broker import Broker
-from kwire.tests.asking.asked_broker import AskedBroker
-from kwire.tests.internal_topics import create_internal_topics
-from kwire.tests.metadata.harness import FakeClock, context
+from testkit.metadata.harness import FakeClock, context
+from testkit.scenes.asking.asked_broker import AskedBroker
+from testkit.scenes.internal_topics import create_internal_topics
 
 
 class Asked:

@@ -14,7 +14,7 @@ from devtools.suite.tiers import examples
 from kwire.groups.classic.group import ClassicGroup, GroupState
 from kwire.groups.config import GroupConfig
 from kwire.groups.shard import GroupShard
-from kwire.tests.groups.shard_driver import ShardDriver, classic_groups, subscription
+from testkit.groups.shard_driver import ShardDriver, classic_groups, subscription
 
 GROUPS = ("g", "h")
 INSTANCES = (None, None, "one", "two")

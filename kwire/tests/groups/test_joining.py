@@ -6,7 +6,7 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 
 from kwire.groups.config import GroupConfig
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
+from testkit.groups.shard_driver import GROUP, ShardDriver, subscription
 
 
 def test_a_new_member_is_first_given_an_id_and_then_leads_generation_one() -> None:

@@ -14,7 +14,7 @@ from kwire_protocol.messages.list_groups import ListedGroup
 from kwire.coordinators.effects import KeyedRecord, Step
 from kwire.groups.classic.group import ClassicGroup
 from kwire.groups.group import CheckPartition, Committer, Group, GroupKind, GroupType, accept_all
-from kwire.tests.groups.shard_driver import ShardDriver
+from testkit.groups.shard_driver import ShardDriver
 
 MINUTE_MS = 60_000
 RECORD_TYPE = 99

@@ -14,7 +14,7 @@ from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.service import MetadataService
 from kwire.runtime.futures import at_once
-from kwire.tests.metadata.harness import open_service
+from testkit.metadata.harness import open_service
 
 
 def create(service: MetadataService, name: str, partitions: int = 2) -> None:

@@ -8,7 +8,7 @@ from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from kwire_protocol.wire import Uuid
 
 from kwire.groups.config import MINUTE_MS, GroupConfig
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
+from testkit.groups.shard_driver import GROUP, ShardDriver
 
 ID_OF_OLD_T: Uuid = b"1" * 16
 ID_OF_NEW_T: Uuid = b"2" * 16

@@ -10,9 +10,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire.coordinators.effects import Append, Now
 from kwire.groups.config import GroupConfig
 from kwire.groups.group import GroupType
-from kwire.tests.groups.consumer.clients import ClassicClient, Client
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
-from kwire.tests.groups.topics import FakeTopics
+from testkit.groups.consumer.clients import ClassicClient, Client
+from testkit.groups.shard_driver import GROUP, ShardDriver, subscription
+from testkit.groups.topics import FakeTopics
 
 
 def generation_of_two(driver: ShardDriver) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from kwire_protocol.wire import ProtocolError
 
 from kwire.groups.classic.records import GroupChange, read_group
 from kwire.groups.offsets.records import CommittedOffset, OffsetChange, read_offset
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
+from testkit.groups.shard_driver import GROUP, ShardDriver
 
 names = st.text(max_size=20)
 int64s = st.integers(-(2**63), 2**63 - 1)

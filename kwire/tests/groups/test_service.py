@@ -33,7 +33,7 @@ from kwire.groups.group import MemberContext
 from kwire.groups.streams_topics import Answer
 from kwire.replicas.acknowledging import Acknowledgement
 from kwire.runtime.futures import at_once
-from kwire.tests.groups.broker_in_trio import START_MS, InTrio, with_broker
+from testkit.scenes.broker_in_trio import START_MS, InTrio, with_broker
 
 FIVE_SECONDS = 5.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kwire_protocol.errors import ErrorCode
 
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
+from testkit.groups.shard_driver import GROUP, ShardDriver, subscription
 
 
 def static_group(driver: ShardDriver, *instances: str, **join: object) -> list[str]:

@@ -25,11 +25,11 @@ from kwire_protocol.wire import Uuid
 
 from devtools.suite.cases import naming
 from kwire.runtime.futures import Future, at_once
-from kwire.tests.fake_transactions import FakeTransactions
-from kwire.tests.groups.broker_in_trio import InTrio, with_broker
-from kwire.tests.groups.transactions import end_transaction, stable_offset, txn_commit
-from kwire.tests.partition_files import log_files
-from kwire.tests.server_in_trio import ServerInTrio, with_server
+from testkit.fakes.transactions import FakeTransactions
+from testkit.scenes.broker_in_trio import InTrio, with_broker
+from testkit.scenes.offsets_in_transactions import end_transaction, stable_offset, txn_commit
+from testkit.scenes.partition_files import log_files
+from testkit.scenes.server_in_trio import ServerInTrio, with_server
 
 VERSIONS = range(7)
 NO_SUCH_TOPIC: Uuid = b"n" * 16

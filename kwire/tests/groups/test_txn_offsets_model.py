@@ -18,7 +18,7 @@ from devtools.suite.tiers import examples
 from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
 from kwire.groups.offsets.records import read_offset
 from kwire.groups.shard import GroupShard
-from kwire.tests.groups.shard_driver import ShardDriver
+from testkit.groups.shard_driver import ShardDriver
 
 GROUPS = ("g", "h")
 PLACES = tuple((group, "t", 0) for group in GROUPS)

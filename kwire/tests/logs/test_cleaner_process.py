@@ -33,7 +33,7 @@ from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
-from kwire.tests.partition_files import log_files
+from testkit.scenes.partition_files import log_files
 
 TOPIC = "table"
 VALUE = b"v" * 5000

@@ -27,8 +27,8 @@ from kwire_protocol.records import BATCH_HEADER_SIZE, read_header
 from kwire.coordinators.runtime import java_hash
 from kwire.node.running import StartError
 from kwire.testing import Broker
-from kwire.tests.raw_client import RawClient
-from kwire.tests.simple_requests import find_coordinator, produce
+from testkit.raw.client import RawClient
+from testkit.raw.simple_requests import find_coordinator, produce
 
 SETTINGS = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
 BATCHES = 20

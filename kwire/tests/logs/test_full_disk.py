@@ -38,10 +38,10 @@ from kwire.node.broker import Broker
 from kwire.node.running import StartError, open_broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
-from kwire.tests.groups.broker_in_trio import InTrio, with_broker
-from kwire.tests.partition_files import at_hand, log_files
-from kwire.tests.simple_requests import find_coordinator, produce
-from storage.tests.small_disk import SmallDisk
+from testkit.raw.simple_requests import find_coordinator, produce
+from testkit.scenes.broker_in_trio import InTrio, with_broker
+from testkit.scenes.partition_files import at_hand, log_files
+from testkit.storage.small_disk import SmallDisk
 
 RESERVE = 1 << 17
 ROOM = 10 * RESERVE

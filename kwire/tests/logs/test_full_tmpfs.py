@@ -13,7 +13,10 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
-from kwire.tests.logs.full_tmpfs_scene import (
+from testkit.basics.small_tmpfs import SmallTmpfs
+from testkit.raw.client import RawClient
+from testkit.raw.simple_requests import find_coordinator
+from testkit.servers.full_tmpfs_scene import (
     OVER_A_PAGE,
     PATIENCE_S,
     QUIET,
@@ -26,9 +29,6 @@ from kwire.tests.logs.full_tmpfs_scene import (
     read_all,
     serve,
 )
-from kwire.tests.raw_client import RawClient
-from kwire.tests.simple_requests import find_coordinator
-from kwire.tests.small_tmpfs import SmallTmpfs
 
 AT_ONCE_S = 10.0
 """Clients would wait for a refusal three times as long, or longer."""

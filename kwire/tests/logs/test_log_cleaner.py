@@ -28,7 +28,7 @@ from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
-from kwire.tests.partition_files import at_hand, log_files
+from testkit.scenes.partition_files import at_hand, log_files
 
 TOPIC = "table"
 

@@ -26,7 +26,8 @@ from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.testing import Broker as BrokerInThread
-from kwire.tests.folder_scene import (
+from testkit.raw.client import RawClient
+from testkit.scenes.folder_scene import (
     EIO,
     append,
     create,
@@ -40,7 +41,6 @@ from kwire.tests.folder_scene import (
     replicas,
     values,
 )
-from kwire.tests.raw_client import RawClient
 
 TIMEOUT_S = 20
 STORAGE = ErrorCode.KAFKA_STORAGE_ERROR

@@ -22,7 +22,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.node.broker import Broker
 from kwire.testing import Broker as BrokerInThread
-from kwire.tests.folder_scene import (
+from testkit.raw.client import RawClient
+from testkit.scenes.folder_scene import (
     EIO,
     SMALL_PIECE_BYTES,
     Disks,
@@ -37,7 +38,6 @@ from kwire.tests.folder_scene import (
     open_broker,
     rows,
 )
-from kwire.tests.raw_client import RawClient
 
 TIMEOUT_S = 30
 POLL_INTERVAL_S = 0.02

@@ -20,7 +20,8 @@ from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.runtime.futures import at_once
-from kwire.tests.folder_scene import (
+from testkit.basics.futures import acknowledgement, value_of
+from testkit.scenes.folder_scene import (
     EIO,
     Countdown,
     Disks,
@@ -40,8 +41,7 @@ from kwire.tests.folder_scene import (
     swap,
     values,
 )
-from kwire.tests.futures import acknowledgement, value_of
-from kwire.tests.partition_files import log_files
+from testkit.scenes.partition_files import log_files
 
 
 def test_a_partition_is_moved_with_all_that_came_meanwhile_and_goes_on_there(broker: Broker, disks: Disks) -> None:

@@ -21,9 +21,9 @@ from kwire.config.server import load_config
 from kwire.node.broker import Broker
 from kwire.node.running import StartError, _with_progress, open_broker
 from kwire.runtime.clock import SystemClock
-from kwire.tests.folder_scene import append, create, killed, new_disks, replicas, values
-from kwire.tests.folder_scene import open_broker as open_in_turn
-from kwire.tests.partition_files import log_files
+from testkit.scenes.folder_scene import append, create, killed, new_disks, replicas, values
+from testkit.scenes.folder_scene import open_broker as open_in_turn
+from testkit.scenes.partition_files import log_files
 
 
 def test_only_what_was_not_synced_is_looked_through_the_largest_first() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.tests.logs.many_partitions import ManyPartitions
+from testkit.servers.many_partitions import ManyPartitions
 
 
 @pytest.mark.more

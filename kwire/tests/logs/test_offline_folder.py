@@ -21,9 +21,9 @@ from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import ParkedFetch
 from kwire.testing import Broker as BrokerInThread
-from kwire.tests.folder_scene import append, create, failing, refusal
-from kwire.tests.partition_files import log_files
-from kwire.tests.raw_client import RawClient
+from testkit.raw.client import RawClient
+from testkit.scenes.folder_scene import append, create, failing, refusal
+from testkit.scenes.partition_files import log_files
 
 
 def new_topic(broker: Broker, name: str, **configs: str) -> Partition:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kwire.tests.metadata import harness
-from kwire.tests.metadata.distant_log import NEWS
+from testkit.metadata import harness
+from testkit.metadata.distant_log import NEWS
 
 ON_BOTH = (
     "test_acl_changes",

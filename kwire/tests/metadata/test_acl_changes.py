@@ -9,8 +9,8 @@ from kwire.metadata.image import Changes, MetadataImage
 from kwire.metadata.snapshots import difference_records, image_records
 from kwire.security.acls.acl import Acl
 from kwire.security.acls.filters import AclFilter
-from kwire.tests.metadata.distant_log import answered
-from kwire.tests.metadata.harness import distant_service, record, service
+from testkit.metadata.distant_log import answered
+from testkit.metadata.harness import distant_service, record, service
 
 
 def acl(name: str = "t", principal: str = "User:alice") -> Acl:

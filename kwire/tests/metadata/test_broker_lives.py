@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kwire.metadata.controller import brokers
 from kwire.metadata.controller.partitions.elections import Elected, Election, elect
 from kwire.metadata.image import NO_LEADER
-from kwire.tests.metadata.image_cluster import NODES, TOPIC_ID, Cluster
+from testkit.metadata.image_cluster import NODES, TOPIC_ID, Cluster
 
 
 def test_another_replica_in_sync_leads_when_the_leader_has_ended() -> None:

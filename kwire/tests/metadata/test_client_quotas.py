@@ -23,8 +23,8 @@ from kwire.metadata.controller.access import client_quotas as rules
 from kwire.metadata.image import Changes
 from kwire.metadata.service import MetadataService
 from kwire.metadata.snapshots import image_records
-from kwire.tests.metadata.distant_log import answered
-from kwire.tests.metadata.harness import FakeBroker, context, lacks, service
+from testkit.metadata.distant_log import answered
+from testkit.metadata.harness import FakeBroker, context, lacks, service
 
 E = ErrorCode
 Entity = dict[str, str | None]

@@ -26,8 +26,8 @@ from kwire.handlers.apis import bound
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.service import MetadataService
-from kwire.tests.metadata.distant_log import answered
-from kwire.tests.metadata.harness import CLUSTER_ID, FakeBroker, context, service
+from testkit.metadata.distant_log import answered
+from testkit.metadata.harness import CLUSTER_ID, FakeBroker, context, service
 
 E = ErrorCode
 R = TypeVar("R")

@@ -15,7 +15,7 @@ from kwire.handlers.apis import bound
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import Changes
 from kwire.metadata.service import MetadataService
-from kwire.tests.metadata.config_requests import (
+from testkit.metadata.config_requests import (
     APPEND,
     BROKER,
     DELETE,
@@ -31,8 +31,8 @@ from kwire.tests.metadata.config_requests import (
     origins,
     replace,
 )
-from kwire.tests.metadata.distant_log import answered
-from kwire.tests.metadata.harness import FakeBroker, context, lacks, service
+from testkit.metadata.distant_log import answered
+from testkit.metadata.harness import FakeBroker, context, lacks, service
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopic
 from kwire.config.definition import ConfigSource, ConfigType
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.service import MetadataService
-from kwire.tests.metadata.config_requests import (
+from testkit.metadata.config_requests import (
     BROKER,
     GROUP,
     LOGGER,
@@ -22,8 +22,8 @@ from kwire.tests.metadata.config_requests import (
     origins,
     result,
 )
-from kwire.tests.metadata.distant_log import answered
-from kwire.tests.metadata.harness import lacks, service
+from testkit.metadata.distant_log import answered
+from testkit.metadata.harness import lacks, service
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from kwire.metadata.controller.topics.auto_created_topics import auto_create_top
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.metadata.service import MetadataService
-from kwire.tests.metadata.distant_log import answered
-from kwire.tests.metadata.harness import DIRECTORY_ID, FakeBroker, context, lacks, service
+from testkit.metadata.distant_log import answered
+from testkit.metadata.harness import DIRECTORY_ID, FakeBroker, context, lacks, service
 
 E = ErrorCode
 

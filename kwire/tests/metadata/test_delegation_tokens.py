@@ -43,9 +43,9 @@ from kwire.security.delegation_tokens import hmac_of, password_of, principal_of
 from kwire.security.principal import ANONYMOUS, Principal, Requester
 from kwire.security.sasl.exchange import Authenticated, AuthenticationFailed, Challenge, SaslSession
 from kwire.security.sasl.scram import SCRAM_MECHANISMS, SCRAM_SHA_256, Scram, ScramClient
-from kwire.tests.metadata.distant_log import answered
-from kwire.tests.metadata.harness import NOW_MS, FakeBroker, FakeClock, context, record, service
-from kwire.tests.security.requests import Denier
+from testkit.metadata.distant_log import answered
+from testkit.metadata.harness import NOW_MS, FakeBroker, FakeClock, context, record, service
+from testkit.security.requests import Denier
 
 E = ErrorCode
 CREATE_DELEGATION_TOKEN = 38

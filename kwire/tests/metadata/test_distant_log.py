@@ -21,9 +21,9 @@ from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import Changes, ConfigResourceType
 from kwire.metadata.producer_ids import ProducerIds
 from kwire.runtime.futures import Future, drive
-from kwire.tests.futures import at_once
-from kwire.tests.metadata.distant_log import NEWS, answered, settle
-from kwire.tests.metadata.harness import distant_service
+from testkit.basics.futures import at_once
+from testkit.metadata.distant_log import NEWS, answered, settle
+from testkit.metadata.harness import distant_service
 
 E = ErrorCode
 THEIRS = b"of somebody else"

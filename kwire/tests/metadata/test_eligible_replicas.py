@@ -24,9 +24,9 @@ from kwire.metadata.controller.partitions.leader_elections import elect_leaders
 from kwire.metadata.features import ELR_VERSION
 from kwire.metadata.image import NO_LEADER, ConfigResourceType, LeaderRecoveryState, PartitionRegistration
 from kwire.metadata.snapshots import image_records
-from kwire.tests.metadata.elr_cluster import MIN_ISR, ElrCluster, cluster
-from kwire.tests.metadata.image_cluster import NODES, TOPIC_ID, Cluster
-from kwire.tests.metadata.reassigning import reassign
+from testkit.metadata.elr_cluster import MIN_ISR, ElrCluster, cluster
+from testkit.metadata.image_cluster import NODES, TOPIC_ID, Cluster
+from testkit.metadata.reassigning import reassign
 
 SAFE = 2
 

@@ -22,8 +22,8 @@ from kwire.handlers.apis import bound
 from kwire.metadata import bootstrap
 from kwire.metadata.features import INITIAL_LEVELS
 from kwire.metadata.service import MetadataService
-from kwire.tests.metadata.distant_log import answered
-from kwire.tests.metadata.harness import FakeBroker, context, lacks, open_service, record, service
+from testkit.metadata.distant_log import answered
+from testkit.metadata.harness import FakeBroker, context, lacks, open_service, record, service
 
 TRANSACTION, METADATA, ELR = "transaction.version", "metadata.version", "eligible.leader.replicas.version"
 GROUP = "group.version"

@@ -21,11 +21,11 @@ from kwire.handlers import alter_partition
 from kwire.handlers.apis import bound
 from kwire.metadata.controller.partitions import isr_requests
 from kwire.metadata.image import LeaderRecoveryState
-from kwire.tests.metadata.distant_log import answered
-from kwire.tests.metadata.elr_cluster import ElrCluster, cluster
-from kwire.tests.metadata.harness import FakeBroker, context, service
-from kwire.tests.metadata.image_cluster import TOPIC_ID, Cluster
-from kwire.tests.metadata.reassigning import reassign
+from testkit.metadata.distant_log import answered
+from testkit.metadata.elr_cluster import ElrCluster, cluster
+from testkit.metadata.harness import FakeBroker, context, service
+from testkit.metadata.image_cluster import TOPIC_ID, Cluster
+from testkit.metadata.reassigning import reassign
 
 
 def partition(it: Cluster, *isr: int, **changed: Any) -> AlterPartitionRequestPartitionData:

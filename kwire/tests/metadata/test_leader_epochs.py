@@ -18,7 +18,7 @@ from kwire.metadata.log import FileMetadataLog
 from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
-from storage.tests.small_disk import SmallDisk
+from testkit.storage.small_disk import SmallDisk
 
 
 def opened(disk: MemoryDisk, *settings: str) -> Broker:

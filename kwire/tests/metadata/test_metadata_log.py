@@ -20,7 +20,7 @@ from kwire.metadata.log import AppendConflict, FileMetadataLog
 from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import encode_record
 from kwire.runtime.futures import at_once
-from kwire.tests.metadata.harness import NOW_MS, open_service
+from testkit.metadata.harness import NOW_MS, open_service
 
 LOG_FILE = "__cluster_metadata-0/00000000000000000000.log"
 VALUES = [encode_record(TopicRecord(name, bytes(16))) for name in "abc"]

@@ -15,8 +15,8 @@ from kwire.metadata.controller.brokers import brokers_that_may_lead, unregister
 from kwire.metadata.controller.partitions.leader_elections import balance_leaders, elect_leaders
 from kwire.metadata.controller.partitions.partition_changes import partition_change
 from kwire.metadata.image import NO_LEADER, PartitionRegistration
-from kwire.tests.metadata.image_cluster import NODES, Cluster
-from kwire.tests.metadata.reassigning import reassign
+from testkit.metadata.image_cluster import NODES, Cluster
+from testkit.metadata.reassigning import reassign
 
 PREFERRED, UNCLEAN = 0, 1
 

@@ -20,8 +20,8 @@ from kwire.metadata.controller.access.scram_users import (
 )
 from kwire.metadata.service import MetadataService
 from kwire.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512, credential_of_password
-from kwire.tests.metadata.distant_log import answered
-from kwire.tests.metadata.harness import record, service
+from testkit.metadata.distant_log import answered
+from testkit.metadata.harness import record, service
 
 NONE, NOT_FOUND, DUPLICATE = ErrorCode.NONE, ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.DUPLICATE_RESOURCE
 UNACCEPTABLE, UNSUPPORTED = ErrorCode.UNACCEPTABLE_CREDENTIAL, ErrorCode.UNSUPPORTED_SASL_MECHANISM

@@ -23,8 +23,8 @@ from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage
 from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.service import MetadataService
 from kwire.runtime.futures import at_once
-from kwire.tests.metadata.config_requests import DELETE, SET, incremental
-from kwire.tests.metadata.harness import DIRECTORY_ID, open_service, record
+from testkit.metadata.config_requests import DELETE, SET, incremental
+from testkit.metadata.harness import DIRECTORY_ID, open_service, record
 
 BROKER = ConfigResourceType.BROKER
 

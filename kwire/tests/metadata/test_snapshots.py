@@ -36,9 +36,9 @@ from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 from kwire.metadata.service import MetadataService
 from kwire.metadata.snapshots import LONG_BYTES, SnapshotSchedule, image_records, read_snapshot_file, snapshot_batches
-from kwire.tests.futures import at_once
-from kwire.tests.metadata.distant_log import answered, settle
-from kwire.tests.metadata.harness import distant_service, open_service, record, service
+from testkit.basics.futures import at_once
+from testkit.metadata.distant_log import answered, settle
+from testkit.metadata.harness import distant_service, open_service, record, service
 
 FOLDER = "__cluster_metadata-0"
 EACH_CHANGE = {"metadata.log.max.record.bytes.between.snapshots": "1"}

@@ -27,8 +27,8 @@ from kwire.metadata.controller.partitions.states import (
 )
 from kwire.metadata.features import ELR_VERSION
 from kwire.metadata.image import NO_LEADER, Changes, PartitionRegistration
-from kwire.tests.metadata.image_cluster import TOPIC_ID, Cluster
-from kwire.tests.metadata.reassigning import reassign
+from testkit.metadata.image_cluster import TOPIC_ID, Cluster
+from testkit.metadata.reassigning import reassign
 
 NODES = (1, 2, 3, 4)
 MOST_PARTITIONS = 3

@@ -20,8 +20,8 @@ from kwire.metadata.controller.topics.partition_creation import create_partition
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.image import Changes
 from kwire.metadata.service import MetadataService
-from kwire.tests.metadata.distant_log import answered
-from kwire.tests.metadata.harness import FakeBroker, context, lacks, service
+from testkit.metadata.distant_log import answered
+from testkit.metadata.harness import FakeBroker, context, lacks, service
 
 E = ErrorCode
 OTHER_ID = b"o" * 16

@@ -22,8 +22,8 @@ from kwire.config.server import load_config
 from kwire.metrics import endpoint, reading
 from kwire.node.running import StartError, metrics_listener
 from kwire.testing import Broker
-from kwire.tests.metrics.scrapes import GROUP, groups, parsed, scrape, text_at
-from kwire.tests.raw_client import RawClient
+from testkit.raw.client import RawClient
+from testkit.raw.scrapes import GROUP, groups, parsed, scrape, text_at
 
 
 @contextmanager

@@ -27,9 +27,9 @@ from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupReques
 
 from kwire.metrics.groups import STATES
 from kwire.testing import Broker
-from kwire.tests.groups.shard_driver import ShardDriver
-from kwire.tests.metrics.scrapes import CLASSIC, GROUP, SHARE, eventually_has, groups, in_state, scrape
-from kwire.tests.raw_client import RawClient
+from testkit.groups.shard_driver import ShardDriver
+from testkit.raw.client import RawClient
+from testkit.raw.scrapes import CLASSIC, GROUP, SHARE, eventually_has, groups, in_state, scrape
 
 SETTINGS = {"offsets.topic.num.partitions": "3", "share.coordinator.state.topic.num.partitions": "2"}
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -10,10 +10,10 @@ from kwire.metrics import shares
 from kwire.metrics.metric import Family, Metric, Times
 from kwire.share.leader.counts import SharingCounts
 from kwire.share.leader.states import AcknowledgeType
-from kwire.tests.share.leader.dead_letter_scene import AUTO_CREATE, DLQ, DeadLetterScene, story_of
-from kwire.tests.share.leader.members import ShareGroup, create_topic, initialize, set_group_config, with_group
-from kwire.tests.share.leader.scene import scene
-from kwire.tests.share.leader.share_requests import ACCEPT, REJECT, RELEASE, RENEW
+from testkit.raw.share_requests import ACCEPT, REJECT, RELEASE, RENEW
+from testkit.share.leader.dead_letter_scene import AUTO_CREATE, DLQ, DeadLetterScene, story_of
+from testkit.share.leader.members import ShareGroup, create_topic, initialize, set_group_config, with_group
+from testkit.share.leader.scene import scene
 
 
 async def read(group: ShareGroup) -> dict[str, dict[tuple[str, ...], float | Times]]:

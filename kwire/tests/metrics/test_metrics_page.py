@@ -13,7 +13,7 @@ from kwire.metrics.groups import STATES
 from kwire.metrics.metric import MetricType
 from kwire.metrics.reading import METRICS
 from kwire.testing import Broker
-from kwire.tests.metrics.scrapes import text_at
+from testkit.raw.scrapes import text_at
 
 _ROW = re.compile(r"^\| `(k\w+)(?:\{(.*)\})?` \| (\w+) \| (.*) \| (.*) \|$", re.MULTILINE)
 

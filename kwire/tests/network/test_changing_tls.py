@@ -23,10 +23,10 @@ from kwire.config.tables.tls import TLS_CONFIGS
 from kwire.node.running import StartError
 from kwire.security.tls.contexts import client_context
 from kwire.testing import Broker
-from kwire.tests.network.tls_scene import UNHURRIED, connect
-from kwire.tests.security.tls.certificates import HOST, client_settings, issued, trusted
-from kwire.tests.security.tls.keystores import PASSWORD, encrypted, pkcs12_of
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
+from testkit.scenes.server_in_trio import ServerInTrio, TrioClient, with_server
+from testkit.security.tls.certificates import HOST, client_settings, issued, trusted
+from testkit.security.tls.keystores import PASSWORD, encrypted, pkcs12_of
+from testkit.security.tls_scene import UNHURRIED, connect
 
 BROKER = 4
 OF_LISTENER = "listener.name.plaintext."

@@ -29,8 +29,8 @@ from kwire_protocol.wire import ApiMessage, Writer
 from kwire.handlers import apis
 from kwire.handlers.apis import APIS, served_apis
 from kwire.testing import Broker
-from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
-from kwire.tests.simple_requests import fetch, find_coordinator, join, list_end, produce
+from testkit.raw.client import ConnectionClosed, RawClient, decoded_reply, request_frame
+from testkit.raw.simple_requests import fetch, find_coordinator, join, list_end, produce
 
 PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 18, 22
 LONG_MS = 20_000

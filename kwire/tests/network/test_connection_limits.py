@@ -26,8 +26,8 @@ from kwire.config.server import load_config
 from kwire.network import server
 from kwire.network.server import bind
 from kwire.testing import Broker
-from kwire.tests.raw_client import ConnectionClosed, RawClient, request_frame
-from kwire.tests.server_in_trio import ServerInTrio, WithoutWorkers, with_server
+from testkit.raw.client import ConnectionClosed, RawClient, request_frame
+from testkit.scenes.server_in_trio import ServerInTrio, WithoutWorkers, with_server
 
 API_VERSIONS = request_frame(ApiVersionsRequest(), 0)
 BROKER_RESOURCE, SET = 4, 0

@@ -20,7 +20,7 @@ from devtools.suite.tiers import examples
 from kwire.handlers.apis import Api, UnsupportedRequest
 from kwire.handlers.context import Context
 from kwire.network.decoding import MAX_BYTES, MAX_SHAPE_BYTES, RequestDecoder, Shapes
-from kwire.tests.raw_client import request_frame
+from testkit.raw.client import request_frame
 
 PRODUCE, LIST_OFFSETS = 0, 2
 

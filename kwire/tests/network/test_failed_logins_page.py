@@ -18,9 +18,9 @@ from devtools.places import REPOSITORY
 from kwire.network.listener_security import ListenerSecurity
 from kwire.runtime.tls_transport import TlsTransport
 from kwire.security.tls.contexts import client_context, server_context
-from kwire.tests.network.sasl_scene import handshake, login, say, with_sasl_server
-from kwire.tests.security.tls.certificates import HOST, client_settings, server_settings
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
+from testkit.scenes.server_in_trio import ServerInTrio, TrioClient, with_server
+from testkit.security.sasl_scene import handshake, login, say, with_sasl_server
+from testkit.security.tls.certificates import HOST, client_settings, server_settings
 
 PAGE: Final = REPOSITORY / "docs" / "security.md"
 SCRAM: Final = "SCRAM-SHA-256"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
-from kwire.tests.broker_process import BrokerProcess
-from kwire.tests.network.fuzz_driver import SLOWEST_ROUND_S, Fuzzer, HealthyClient, ensure_topic, topic_id
-from kwire.tests.network.fuzz_frames import FrameMaker
-from kwire.tests.network.fuzz_requests import Surroundings
-from kwire.tests.raw_client import RawClient
+from testkit.raw.client import RawClient
+from testkit.raw.fuzz.driver import SLOWEST_ROUND_S, Fuzzer, HealthyClient, ensure_topic, topic_id
+from testkit.raw.fuzz.frames import FrameMaker
+from testkit.raw.fuzz.requests import Surroundings
+from testkit.servers.broker_process import BrokerProcess
 
 MIB = 1024 * 1024
 PARTS = 5

@@ -18,10 +18,10 @@ from kwire_protocol.messages import APIS as MESSAGES
 from devtools.suite.tiers import examples
 from kwire.handlers.apis import APIS
 from kwire.testing import Broker
-from kwire.tests.network.fuzz_requests import served_entries
-from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame
-from protocol.tests.message_catalogue import Entry
-from protocol.tests.message_values import values
+from testkit.messages.catalogue import Entry
+from testkit.messages.values import values
+from testkit.raw.client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame
+from testkit.raw.fuzz.requests import served_entries
 
 ENTRIES = served_entries()
 WAITING = {"JoinGroupRequest", "SyncGroupRequest"}

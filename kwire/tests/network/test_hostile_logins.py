@@ -26,10 +26,10 @@ from kwire_protocol.wire import ApiMessage
 
 from devtools.ports import LOOPBACK, free_port
 from devtools.suite.tiers import small_and_full
-from kwire.tests.broker_process import BrokerProcess
-from kwire.tests.network.fuzz_driver import SLOWEST_ROUND_S, HealthyClient
-from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame
-from kwire.tests.security.tls.certificates import issued, trusted
+from testkit.raw.client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame
+from testkit.raw.fuzz.driver import SLOWEST_ROUND_S, HealthyClient
+from testkit.security.tls.certificates import issued, trusted
+from testkit.servers.broker_process import BrokerProcess
 
 MIB = 1024 * 1024
 MAX_TOKEN_BYTES = 524_288

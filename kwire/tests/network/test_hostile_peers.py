@@ -18,10 +18,10 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch
 
-from kwire.tests.broker_process import BrokerProcess
-from kwire.tests.network.fuzz_driver import SLOWEST_ROUND_S, HealthyClient, ensure_topic
-from kwire.tests.network.fuzz_frames import compressed_bombs
-from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame
+from testkit.raw.client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame
+from testkit.raw.fuzz.driver import SLOWEST_ROUND_S, HealthyClient, ensure_topic
+from testkit.raw.fuzz.frames import compressed_bombs
+from testkit.servers.broker_process import BrokerProcess
 
 MIB = 1024 * 1024
 MAX_REQUEST_BYTES = 100 * MIB

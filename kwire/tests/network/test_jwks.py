@@ -18,8 +18,8 @@ from kwire.security.oauth.fetching import KeyFetch, KeysUnavailable
 from kwire.security.oauth.keys import KeySet
 from kwire.security.oauth.signed import TokenRules
 from kwire.security.tls.settings import TlsSettings
-from kwire.tests.security.oauth.issuer import jwk, jwks
-from kwire.tests.security.oauth.key_server import key_server
+from testkit.security.oauth.issuer import jwk, jwks
+from testkit.security.oauth.key_server import key_server
 
 KEYS = KeySet.parse(jwks(jwk("k1")))
 OTHERS = KeySet.parse(jwks(jwk("k2")))

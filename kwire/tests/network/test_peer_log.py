@@ -15,8 +15,8 @@ from kwire_protocol.messages.api_versions import ApiVersionsRequest
 from kwire.network import connection
 from kwire.network.peer_log import MOST_LINES, MOST_TRACEBACKS, PERIOD_S, LineLimit, PeerLog
 from kwire.runtime.processor import Processor
-from kwire.tests.server_in_trio import ServerInTrio, with_server
-from kwire.tests.simple_requests import list_end
+from testkit.raw.simple_requests import list_end
+from testkit.scenes.server_in_trio import ServerInTrio, with_server
 
 GARBAGE = b"\x00\x00\x00\x08" + b"\x7f" * 8
 CLOSING = "closing the connection from 127.0.0.1:"

@@ -15,9 +15,9 @@ from trio.testing import wait_all_tasks_blocked
 from kwire.network import connection
 from kwire.network.connection import LONGEST_STARVED_S
 from kwire.network.states import RECEIVING, STARVED
-from kwire.tests.raw_client import request_frame
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient, WithoutWorkers, with_server
-from kwire.tests.simple_requests import produce
+from testkit.raw.client import request_frame
+from testkit.raw.simple_requests import produce
+from testkit.scenes.server_in_trio import ServerInTrio, TrioClient, WithoutWorkers, with_server
 
 BOUND = 1 << 20
 PRODUCE = 0

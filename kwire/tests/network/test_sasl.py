@@ -34,8 +34,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kwire.metadata.image import ConfigResourceType
 from kwire.network.authentication import MAX_REQUESTS
 from kwire.security.sasl.jaas import PLAIN_MODULE
-from kwire.tests.groups.broker_in_trio import TrioClock
-from kwire.tests.network.sasl_scene import (
+from testkit.raw.simple_requests import fetch, produce
+from testkit.scenes.broker_in_trio import TrioClock
+from testkit.scenes.server_in_trio import ServerInTrio, TrioClient, with_server
+from testkit.security.sasl_scene import (
     MECHANISMS,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
@@ -47,8 +49,6 @@ from kwire.tests.network.sasl_scene import (
     say,
     with_sasl_server,
 )
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
-from kwire.tests.simple_requests import fetch, produce
 
 METADATA, PRODUCE = 3, 0
 FAILED, ILLEGAL = ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.ILLEGAL_SASL_STATE

@@ -22,8 +22,8 @@ from kwire.network.connection import Connection
 from kwire.security.sasl.exchange import Challenge, Known, SaslSession
 from kwire.security.sasl.plain import PlainExchange
 from kwire.security.sasl.scram import ScramExchange
-from kwire.tests.network.sasl_scene import MECHANISMS, exchange, handshake, known_client, with_sasl_server
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient
+from testkit.scenes.server_in_trio import ServerInTrio, TrioClient
+from testkit.security.sasl_scene import MECHANISMS, exchange, handshake, known_client, with_sasl_server
 
 AT_ONCE = 20
 OF_CONVERSATIONS = (Connection, SaslSession, PlainExchange, ScramExchange)

@@ -8,11 +8,11 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.tests.network.filling import MIB, fill
-from kwire.tests.network.tapped_transport import tap
-from kwire.tests.raw_client import decoded_reply, request_frame
-from kwire.tests.server_in_trio import ServerInTrio, with_server
-from kwire.tests.simple_requests import fetch, join, list_end, produce
+from testkit.raw.client import decoded_reply, request_frame
+from testkit.raw.simple_requests import fetch, join, list_end, produce
+from testkit.scenes.filling import MIB, fill
+from testkit.scenes.server_in_trio import ServerInTrio, with_server
+from testkit.scenes.tapped_transport import tap
 
 PRODUCE, FETCH, LIST_OFFSETS, JOIN_GROUP = 0, 1, 2, 11
 LONG_MS = 300_000

@@ -10,7 +10,7 @@ from outcome import Outcome
 from kwire.runtime.futures import Future
 from kwire.runtime.loop import Loop
 from kwire.runtime.workers import Worker
-from kwire.tests.server_in_trio import ServerInTrio, with_server
+from testkit.scenes.server_in_trio import ServerInTrio, with_server
 
 
 @attrs.define(eq=False)

@@ -28,9 +28,9 @@ from trio.testing import wait_all_tasks_blocked
 from kwire.handlers.context import Context
 from kwire.network.throttling import Throttling
 from kwire.replicas.fetch_sessions import FINAL_EPOCH
-from kwire.tests.groups.broker_in_trio import TrioClock
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient, WithoutWorkers, with_server
-from kwire.tests.simple_requests import fetch, join, list_end, produce
+from testkit.raw.simple_requests import fetch, join, list_end, produce
+from testkit.scenes.broker_in_trio import TrioClock
+from testkit.scenes.server_in_trio import ServerInTrio, TrioClient, WithoutWorkers, with_server
 
 PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 18, 19
 LONG_MS = 300_000

@@ -19,12 +19,12 @@ from kwire.runtime.tls_transport import TlsTransport
 from kwire.runtime.transport import PlainTransport
 from kwire.security.tls.contexts import server_context
 from kwire.security.tls.settings import TlsSettings
-from kwire.tests.network.filling import MIB, fill
-from kwire.tests.network.tls_scene import CONTEXT, UNHURRIED, connect
-from kwire.tests.runtime.transport_scene import ASKED, REQUESTS, answers_through, produce_some
-from kwire.tests.security.tls.certificates import HOST, server_settings
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
-from kwire.tests.simple_requests import fetch, list_end
+from testkit.raw.simple_requests import fetch, list_end
+from testkit.scenes.filling import MIB, fill
+from testkit.scenes.server_in_trio import ServerInTrio, TrioClient, with_server
+from testkit.scenes.transport_scene import ASKED, REQUESTS, answers_through, produce_some
+from testkit.security.tls.certificates import HOST, server_settings
+from testkit.security.tls_scene import CONTEXT, UNHURRIED, connect
 
 AUTHENTICATION_TIMEOUT_S = 30
 

@@ -15,7 +15,7 @@ from kwire.network.tls_listener import LOOK_AGAIN_MS, TlsListener
 from kwire.runtime.tls_transport import TlsTransport
 from kwire.security.tls.contexts import client_context
 from kwire.security.tls.settings import TlsError, TlsSettings
-from kwire.tests.security.tls.certificates import (
+from testkit.security.tls.certificates import (
     HOST,
     Issued,
     client_settings,

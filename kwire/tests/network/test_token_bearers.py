@@ -21,11 +21,11 @@ from kwire.network.listener_security import securities_of
 from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.security.sasl.oauthbearer import FirstMessage, OAuthBearerClient
-from kwire.tests.groups.broker_in_trio import TrioClock
-from kwire.tests.network.sasl_scene import handshake, say
-from kwire.tests.security.oauth.issuer import NOW_MS, NOW_S, claims, jwk, jwks, private_key, token, unsigned
-from kwire.tests.security.oauth.key_server import key_server, response
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
+from testkit.scenes.broker_in_trio import TrioClock
+from testkit.scenes.server_in_trio import ServerInTrio, TrioClient, with_server
+from testkit.security.oauth.issuer import NOW_MS, NOW_S, claims, jwk, jwks, private_key, token, unsigned
+from testkit.security.oauth.key_server import key_server, response
+from testkit.security.sasl_scene import handshake, say
 
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 INVALID = '{"status":"invalid_token"}'

@@ -14,8 +14,8 @@ from kwire_protocol.messages.metadata import MetadataRequest
 
 from kwire.security.delegation_tokens import password_of
 from kwire.security.sasl.scram import SCRAM_MECHANISMS, ScramClient
-from kwire.tests.network.sasl_scene import handshake, known_client, say, with_sasl_server
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
+from testkit.scenes.server_in_trio import ServerInTrio, TrioClient, with_server
+from testkit.security.sasl_scene import handshake, known_client, say, with_sasl_server
 
 SETTINGS = ("delegation.token.secret.key=a secret of all brokers",)
 SHORT_LIFE = ("delegation.token.expiry.time.ms=60000", "delegation.token.expiry.check.interval.ms=10000")

@@ -12,9 +12,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.wire import ApiMessage
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.tests.runtime.processor_scene import new_pair
-from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
-from kwire.tests.simple_requests import fetch, join, list_end, produce
+from testkit.raw.simple_requests import fetch, join, list_end, produce
+from testkit.scenes.processor_scene import new_pair
+from testkit.scenes.server_in_trio import ServerInTrio, TrioClient, with_server
 
 PRODUCE, FETCH, LIST_OFFSETS, JOIN_GROUP = 0, 1, 2, 11
 LONG_MS = 300_000

@@ -24,8 +24,8 @@ from kwire.node.housekeeping import _every
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
 from kwire.runtime.tasks import TURN_S
-from kwire.tests.folder_scene import failing
-from kwire.tests.partition_files import log_files
+from testkit.scenes.folder_scene import failing
+from testkit.scenes.partition_files import log_files
 
 
 def test_a_chore_that_the_disk_refuses_is_tried_again_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -25,10 +25,10 @@ from kwire.peers.connecting import connect_with, over_streams
 from kwire.runtime.tls_transport import TlsTransport
 from kwire.security.tls.contexts import client_context, server_context
 from kwire.security.tls.settings import TlsError
-from kwire.tests.network.tls_scene import UNHURRIED
-from kwire.tests.security.tls.certificates import HOST, client_settings, issued, server_settings, settings_of
-from kwire.tests.server_in_trio import ServerInTrio, with_server
-from kwire.tests.simple_requests import fetch, produce
+from testkit.raw.simple_requests import fetch, produce
+from testkit.scenes.server_in_trio import ServerInTrio, with_server
+from testkit.security.tls.certificates import HOST, client_settings, issued, server_settings, settings_of
+from testkit.security.tls_scene import UNHURRIED
 
 Serve = Callable[[socket.socket], None]
 

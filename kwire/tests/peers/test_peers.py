@@ -32,8 +32,8 @@ from kwire.peers.peers import MAX_ASKED, PAUSES_S, Peers, TooManyRequests, endpo
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import Future
 from kwire.runtime.loop import Host, Loop
-from kwire.tests.client.async_scene import AsyncScene, takes, with_brokers
-from kwire.tests.client.fakes import HOST, FakeBrokers
+from testkit.fakes.async_scene import AsyncScene, takes, with_brokers
+from testkit.fakes.brokers import HOST, FakeBrokers
 
 IDLE_S = 60.0
 TIMEOUT_S = 5.0

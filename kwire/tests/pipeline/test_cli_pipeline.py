@@ -19,8 +19,8 @@ from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.position import Position
 from kwire.pipeline.warehouse import parse_warehouse
 from kwire.testing import Broker
-from kwire.tests.cli.prompt import Prompt
-from kwire.tests.pipeline.iceberg import table_at
+from testkit.cli.prompt import Prompt
+from testkit.spark.iceberg import table_at
 
 NOBODY = "127.0.0.1:1"
 

@@ -21,9 +21,9 @@ from kwire.pipeline.tables.status import TableStatus
 from kwire.pipeline.tables.verify import SHOWN, Finding, PartitionReport, Report
 from kwire.pipeline.warehouse import parse_warehouse
 from kwire.testing import Broker
-from kwire.tests.cli.json_page import check_all_keys
-from kwire.tests.cli.prompt import Prompt
-from kwire.tests.pipeline.iceberg import table_at
+from testkit.cli.json_page import check_all_keys
+from testkit.cli.prompt import Prompt
+from testkit.spark.iceberg import table_at
 
 
 @pytest.fixture(scope="module")

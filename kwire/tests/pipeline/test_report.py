@@ -14,7 +14,7 @@ from rich.progress import Progress, TextColumn
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.report import Bars, JsonLines, Metrics, Reports, Step, reporting
-from kwire.tests.cli.json_page import check_all_keys
+from testkit.cli.json_page import check_all_keys
 
 STEP = Step(name="orders", records=10, errors=2, took_s=0.5, offsets={1: 7, 0: 5}, lag={0: 0, 1: 3})
 

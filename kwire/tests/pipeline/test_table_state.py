@@ -14,7 +14,7 @@ from kwire.pipeline.tables.position import LostRange, Position
 from kwire.pipeline.tables.table_state import job_start, table_state
 from kwire.pipeline.topic_state import TopicState
 from kwire.pipeline.warehouse import Warehouse, parse_warehouse
-from kwire.tests.pipeline.iceberg import commit, make_table, table_at
+from testkit.spark.iceberg import commit, make_table, table_at
 
 TOPIC = TopicState("cluster", "orders", "id-1", {0: 5, 1: 0}, {0: 100, 1: 50})
 AT = Position("cluster", "orders", "id-1", {0: 10, 1: 20})

@@ -11,12 +11,12 @@ import pytest
 from devtools.suite.tiers import small_and_full
 from kwire.metadata.controller.deciding import Decision
 from kwire.metadata.service import MetadataService
-from kwire.tests.power_cuts.broker_traces import BROKER_TRACES, broker_trace
-from kwire.tests.power_cuts.transaction_traces import TRANSACTION_TRACES, transaction_trace
-from kwire.tests.replay_mistakes import MARKERS_ABORT, PENDING_OFFSETS_COUNT, REPLAY, RESUME
-from storage.tests.power_cuts.caught import expect_caught, expect_made
-from storage.tests.power_cuts.mutants import Mutant, always, at_large, instead, without
-from storage.tests.power_cuts.sweep import Bounds, Trace, sweep
+from testkit.mutants.changes import Mutant, always, at_large, instead, without
+from testkit.mutants.replays import MARKERS_ABORT, PENDING_OFFSETS_COUNT, REPLAY, RESUME
+from testkit.worlds.power_cuts.broker_traces import BROKER_TRACES, broker_trace
+from testkit.worlds.power_cuts.caught import expect_caught, expect_made
+from testkit.worlds.power_cuts.sweep import Bounds, Trace, sweep
+from testkit.worlds.power_cuts.transaction_traces import TRANSACTION_TRACES, transaction_trace
 
 BOUNDS = Bounds(states=20, states_again=2, lives=200)
 SMALL_BOUNDS = Bounds(states=2, states_again=1, lives=400, every=4, every_again=6)

@@ -20,8 +20,8 @@ from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
 from kwire.runtime.futures import Future
-from kwire.tests.futures import acknowledgement, value_of
-from kwire.tests.partition_files import at_hand, log_files
+from testkit.basics.futures import acknowledgement, value_of
+from testkit.scenes.partition_files import at_hand, log_files
 
 EACH = LogConfig(flush_messages=1)
 FIVE = LogConfig(flush_messages=5)

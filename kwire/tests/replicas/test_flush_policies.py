@@ -17,10 +17,10 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 
 from kwire.node.running import BrokerEnded
-from kwire.tests.raw_client import ConnectionClosed, RawClient
-from kwire.tests.replicas.flushing import BrokerOn, assert_silent, broker_on, create_topic, held
-from kwire.tests.simple_requests import fetch, find_coordinator, produce
-from kwire.tests.slow_disk import SlowDisk
+from testkit.raw.client import ConnectionClosed, RawClient
+from testkit.raw.simple_requests import fetch, find_coordinator, produce
+from testkit.scenes.flushing import BrokerOn, assert_silent, broker_on, create_topic, held
+from testkit.storage.slow_disk import SlowDisk
 
 PRODUCE_VERSION = 9
 

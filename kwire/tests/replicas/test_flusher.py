@@ -21,9 +21,9 @@ from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
 from kwire.runtime.futures import Future
-from kwire.tests.futures import acknowledgement, value_of
-from kwire.tests.partition_files import log_files
-from kwire.tests.slow_disk import DEADLINE_S, SlowDisk
+from testkit.basics.futures import acknowledgement, value_of
+from testkit.scenes.partition_files import log_files
+from testkit.storage.slow_disk import DEADLINE_S, SlowDisk
 
 EACH = LogConfig(flush_messages=1)
 

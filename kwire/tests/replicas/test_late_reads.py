@@ -21,8 +21,8 @@ from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import Future
-from kwire.tests.cluster.told_cluster import create
-from kwire.tests.replicas.late_log import LateLog
+from testkit.cluster.told_cluster import create
+from testkit.scenes.late_log import LateLog
 
 Handling = Coroutine[Future[Any], None, FetchResponse]
 

@@ -28,11 +28,11 @@ from kwire.node.running import open_broker
 from kwire.runtime.futures import Future
 from kwire.testing import Broker
 from kwire.testing import broker as testing
-from kwire.tests.fake_transactions import FakeTransactions
-from kwire.tests.raw_client import RawClient
-from kwire.tests.replicas.flushing import assert_silent, broker_on, held
-from kwire.tests.replicas.stable_ends import READ_COMMITTED, stable_end
-from kwire.tests.slow_disk import SlowDisk
+from testkit.fakes.transactions import FakeTransactions
+from testkit.raw.client import RawClient
+from testkit.raw.stable_ends import READ_COMMITTED, stable_end
+from testkit.scenes.flushing import assert_silent, broker_on, held
+from testkit.storage.slow_disk import SlowDisk
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 

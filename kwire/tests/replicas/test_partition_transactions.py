@@ -14,9 +14,9 @@ from kwire_storage.names import RESERVE
 
 from kwire.replicas.roles import Absent, Follower, role_of
 from kwire.replicas.validation import TopicRules
-from kwire.tests.partition_files import log_files
-from kwire.tests.transaction_scene import NOW_MS, SMALL, Scene, a_batch, offsets_in, refusal
-from storage.tests.compaction.compacting import compact
+from testkit.scenes.partition_files import log_files
+from testkit.scenes.transaction_scene import NOW_MS, SMALL, Scene, a_batch, offsets_in, refusal
+from testkit.storage.compacting import compact
 
 # -- what readers see
 

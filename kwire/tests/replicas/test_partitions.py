@@ -16,7 +16,7 @@ from kwire.replicas.roles import Follower, Leader, NotLeaderError
 from kwire.replicas.table import TopicRef
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import at_once
-from kwire.tests.folder_scene import append
+from testkit.scenes.folder_scene import append
 
 
 @pytest.mark.parametrize("left", [None, b"", bytes(53)], ids=["missing", "empty", "zeros"])

@@ -29,8 +29,8 @@ from kwire.replicas.roles import Absent, Follower, FollowerState, LastFetch, Lea
 from kwire.replicas.validation import TopicRules
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import ParkedFetch, at_once
-from kwire.tests.futures import value_of
-from kwire.tests.partition_files import at_hand
+from testkit.basics.futures import value_of
+from testkit.scenes.partition_files import at_hand
 
 THIS, SECOND, THIRD, STRANGER = 1, 2, 3, 9
 ALL = (THIS, SECOND, THIRD)

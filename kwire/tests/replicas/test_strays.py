@@ -9,7 +9,7 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.node.broker import Broker
 from kwire.runtime.futures import at_once
-from kwire.tests.folder_scene import Countdown, Disks, Stop, append, create, new_disks, open_broker, replicas, values
+from testkit.scenes.folder_scene import Countdown, Disks, Stop, append, create, new_disks, open_broker, replicas, values
 
 UNIQUE = "a" * 32
 

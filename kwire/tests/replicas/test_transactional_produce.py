@@ -29,8 +29,8 @@ from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.runtime.futures import Future, at_once
-from kwire.tests.fake_transactions import Asked, FakeTransactions, write_marker
-from kwire.tests.metadata.harness import FakeClock, context
+from testkit.fakes.transactions import Asked, FakeTransactions, write_marker
+from testkit.metadata.harness import FakeClock, context
 
 TV2 = 12
 """The first version of Produce that adds partitions."""

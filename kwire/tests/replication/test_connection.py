@@ -29,7 +29,7 @@ from kwire.replication.fetching import FIRST_PAUSE_MS, Fetcher, FetchSettings
 from kwire.runtime.poll import READ, WRITE
 from kwire.runtime.processor import Timer
 from kwire.runtime.transport import Transport
-from kwire.tests.replication.listed_log import EPOCH, KEY, ListedLog, batch, records, response
+from testkit.worlds.replication.listed_log import EPOCH, KEY, ListedLog, batch, records, response
 
 BACKOFF_MS = 1000
 TIMEOUT_MS = 30_000

@@ -15,7 +15,7 @@ from kwire.handlers import fetch
 from kwire.handlers.apis import bound
 from kwire.handlers.context import Context
 from kwire.replicas.acknowledging import Acknowledgement
-from kwire.tests.replication.deleting import (
+from testkit.worlds.replication.deleting import (
     TIMEOUT_MS,
     Asked,
     asked,
@@ -24,7 +24,7 @@ from kwire.tests.replication.deleting import (
     leader_of,
     the_answer_waits_until_every_live_replica_has_deleted_the_records,
 )
-from kwire.tests.replication.world import NODES, World, over_the_wire
+from testkit.worlds.replication.world import NODES, World, over_the_wire
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from kwire.handlers import list_offsets
 from kwire.handlers.apis import bound
 from kwire.handlers.context import Context
-from kwire.tests.replication.world import TOPIC, World
+from testkit.worlds.replication.world import TOPIC, World
 
 LATEST, EARLIEST, MAX_TIMESTAMP, FAR_FUTURE = -1, -2, -3, 1 << 60
 

@@ -24,7 +24,7 @@ from kwire_protocol.messages.list_offsets import (
 )
 
 from kwire.replication.fetching import EARLIEST, LATEST, LEAST_NEWCOMERS, LONG_MS, Fetcher, FetchSettings
-from kwire.tests.replication.listed_log import EPOCH, KEY, TOPIC_ID, ListedLog, batch, records, response
+from testkit.worlds.replication.listed_log import EPOCH, KEY, TOPIC_ID, ListedLog, batch, records, response
 
 SETTINGS = FetchSettings()
 

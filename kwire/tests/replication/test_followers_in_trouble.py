@@ -20,9 +20,9 @@ from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Follower
 from kwire.runtime.futures import at_once
-from kwire.tests.partition_files import log_files
-from kwire.tests.replication.world import TOPIC, World
-from storage.tests.power_cuts.mutants import at_large, without
+from testkit.mutants.changes import at_large, without
+from testkit.scenes.partition_files import log_files
+from testkit.worlds.replication.world import TOPIC, World
 
 FATES = {"nothing unsynced": NOTHING_UNSYNCED, "everything": EVERYTHING}
 

@@ -12,13 +12,13 @@ from kwire.metadata.controller.configs.config_changes import ConfigChange, Opera
 from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change_isrs
 from kwire.metadata.image import ConfigResourceType
 from kwire.runtime.futures import at_once
-from kwire.tests.replication.newcomers import (
+from testkit.worlds.replication.newcomers import (
     LAG_MS,
     a_newcomer_holds_back_the_high_watermark_before_its_change_is_recorded,
     leader_of,
     without,
 )
-from kwire.tests.replication.world import NODES, TOPIC, World
+from testkit.worlds.replication.world import NODES, TOPIC, World
 
 
 @pytest.fixture

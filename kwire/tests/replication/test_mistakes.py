@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
-from kwire.tests.mistaken_lives import Lives, assert_has_a_place
-from kwire.tests.replication.deleting import (
+from testkit.mutants.changes import Function, always, at_large, instead, without
+from testkit.mutants.lives import Lives, assert_has_a_place
+from testkit.worlds.replication.deleting import (
     the_answer_waits_until_every_live_replica_has_deleted_the_records as the_answer_waits,
 )
-from kwire.tests.replication.machine import ReplicationMachine
-from kwire.tests.replication.newcomers import (
+from testkit.worlds.replication.machine import ReplicationMachine
+from testkit.worlds.replication.newcomers import (
     a_newcomer_holds_back_the_high_watermark_before_its_change_is_recorded as a_newcomer_holds_back,
 )
-from kwire.tests.replication.resting import (
+from testkit.worlds.replication.resting import (
     a_follower_that_fetches_no_more_is_behind_from_its_last_fetch_on as only_who_fetches_is_in_sync,
 )
-from kwire.tests.replication.world import World
-from kwire.tests.simulation.mistakes import (
+from testkit.worlds.replication.world import World
+from testkit.worlds.simulation.mistakes import (
     FETCHER,
     IN_SYNC,
     LEADER,
@@ -29,7 +30,6 @@ from kwire.tests.simulation.mistakes import (
     of_the_present_isr,
     to_the_high_watermark,
 )
-from storage.tests.power_cuts.mutants import Function, always, at_large, instead, without
 
 LIVES = Lives(ReplicationMachine, seed=6, examples=500, steps=50)
 

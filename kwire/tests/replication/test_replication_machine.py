@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-from kwire.tests.replication.machine import ReplicationMachine
+from testkit.worlds.replication.machine import ReplicationMachine
 
 TestReplication = ReplicationMachine.TestCase
 TestReplication.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

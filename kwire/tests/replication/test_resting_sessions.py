@@ -18,15 +18,15 @@ from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader
 from kwire.runtime.futures import at_once
 from kwire.security.authorizer import CLUSTER_NAME, Operation, ResourceType
-from kwire.tests.partition_files import log_files
-from kwire.tests.replication.resting import (
+from testkit.scenes.partition_files import log_files
+from testkit.security.requests import Denier
+from testkit.worlds.replication.resting import (
     a_follower_that_fetches_no_more_is_behind_from_its_last_fetch_on,
     followers_of,
     leader_of,
     look,
 )
-from kwire.tests.replication.world import NODES, SETTINGS, TOPIC, World
-from kwire.tests.security.requests import Denier
+from testkit.worlds.replication.world import NODES, SETTINGS, TOPIC, World
 
 LAG_MS = 30_000
 

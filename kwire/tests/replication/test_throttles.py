@@ -12,7 +12,7 @@ from kwire.metadata.controller.configs.config_changes import ConfigChange, Opera
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Leader
 from kwire.runtime.futures import at_once
-from kwire.tests.replication.world import TOPIC, World
+from testkit.worlds.replication.world import TOPIC, World
 
 RATE = 1000
 STEP_MS = 100

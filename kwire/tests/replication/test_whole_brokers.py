@@ -10,10 +10,10 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch
 
-from compat_tests.waiting import eventually
-from kwire.tests.broker_process import BrokerProcess
-from kwire.tests.cluster.local_cluster import ALONE, LocalCluster, local_cluster
-from kwire.tests.raw_client import RawClient
+from testkit.basics.waiting import eventually
+from testkit.cluster.local_cluster import ALONE, LocalCluster, local_cluster
+from testkit.raw.client import RawClient
+from testkit.servers.broker_process import BrokerProcess
 
 NODES = (1, 2, 3)
 SETTINGS = {**ALONE, "replica.fetch.backoff.ms": "100", "replica.fetch.wait.max.ms": "100"}

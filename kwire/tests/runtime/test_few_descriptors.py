@@ -20,8 +20,8 @@ from kwire_protocol.records import Record, build_batch
 from devtools.ports import free_port
 from kwire.client.transport import parse_addresses
 from kwire.handlers.apis import served_apis
-from kwire.tests.broker_process import BrokerProcess
-from kwire.tests.raw_client import ConnectionClosed, RawClient
+from testkit.raw.client import ConnectionClosed, RawClient
+from testkit.servers.broker_process import BrokerProcess
 
 DESCRIPTORS, IDLE = 160, 240
 ANY = 1

@@ -13,8 +13,8 @@ from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.replicas.table import MANY_PARTITIONS
 from kwire.runtime.futures import at_once
 from kwire.runtime.garbage import lasting
-from kwire.tests.folder_scene import append, create, new_disks, open_broker
-from kwire.tests.partition_files import log_files
+from testkit.scenes.folder_scene import append, create, new_disks, open_broker
+from testkit.scenes.partition_files import log_files
 
 
 @pytest.fixture(autouse=True)

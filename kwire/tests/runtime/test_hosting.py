@@ -14,7 +14,7 @@ from kwire.runtime import guest_clock
 from kwire.runtime.guest_clock import POLL_S
 from kwire.runtime.poll import READ, Poll, new_poll
 from kwire.runtime.processor import SHORTEST_PAUSE_S, Processor, Timer
-from kwire.tests.runtime.processor_scene import Pair, new_pair
+from testkit.scenes.processor_scene import Pair, new_pair
 
 TIMEOUT_S = 30
 A_MOMENT_S = 0.02

@@ -9,7 +9,7 @@ import pytest
 
 from kwire.runtime.poll import READ, WRITE
 from kwire.runtime.processor import CALLS_PER_TURN, EVENTS_PER_TURN
-from kwire.tests.runtime.processor_scene import Pair, Scene, new_pair, with_processor
+from testkit.scenes.processor_scene import Pair, Scene, new_pair, with_processor
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire.runtime.processor import LEAST_TIMERS, Timer
-from kwire.tests.runtime.processor_scene import Scene, with_processor
+from testkit.scenes.processor_scene import Scene, with_processor
 
 LATER_S = 1000.0
 """When everything that a test has begun is over."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.runtime.processor import SpinMemory
-from kwire.tests.runtime.processor_scene import Pair, Scene, new_pair, with_processor
+from testkit.scenes.processor_scene import Pair, Scene, new_pair, with_processor
 
 SPIN_S = 100e-6
 

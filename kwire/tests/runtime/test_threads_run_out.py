@@ -17,8 +17,8 @@ from kwire_storage.errors import is_passing
 from kwire.runtime import workers
 from kwire.runtime.workers import KEPT_THREADS, Threads, Worker
 from kwire.testing import Broker
-from kwire.tests.raw_client import RawClient
-from kwire.tests.simple_requests import produce
+from testkit.raw.client import RawClient
+from testkit.raw.simple_requests import produce
 
 WAIT_S = 30.0
 

@@ -20,7 +20,7 @@ from kwire.security.tls.contexts import client_context, server_context
 from kwire.security.tls.names import subject_of
 from kwire.security.tls.principals import MappingRules
 from kwire.security.tls.settings import TlsSettings
-from kwire.tests.security.tls.certificates import HOST, authority, client_settings, server_settings
+from testkit.security.tls.certificates import HOST, authority, client_settings, server_settings
 
 
 @attrs.define(eq=False)

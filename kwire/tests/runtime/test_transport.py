@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from kwire_storage.disk.files import RealDisk
 
 from kwire.runtime.transport import PlainTransport
-from kwire.tests.network.tapped_transport import NO_LIMIT, TappedTransport, tap
-from kwire.tests.runtime.processor_scene import new_pair
-from kwire.tests.runtime.transport_scene import ASKED, answers_through, produce_some
-from kwire.tests.server_in_trio import ServerInTrio, with_server
+from testkit.scenes.processor_scene import new_pair
+from testkit.scenes.server_in_trio import ServerInTrio, with_server
+from testkit.scenes.tapped_transport import NO_LIMIT, TappedTransport, tap
+from testkit.scenes.transport_scene import ASKED, answers_through, produce_some
 
 
 def test_requests_that_arrive_in_two_pieces_cut_anywhere_are_answered_alike() -> None:

@@ -18,7 +18,7 @@ from kwire_storage.log.log import Log
 
 from kwire.runtime import workers
 from kwire.runtime.workers import DUTIES, Worker
-from kwire.tests import ownership_guard
+from testkit.basics import ownership_guard
 
 
 def open_log(path: str) -> Log:

@@ -26,8 +26,8 @@ from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.security.authorizer import CLUSTER_NAME, AllowAll, Operation, ResourceType
 from kwire.security.principal import Principal, Requester
-from kwire.tests.cluster.asking_each_other import AskingCluster
-from kwire.tests.futures import at_once
+from testkit.basics.futures import at_once
+from testkit.cluster.asking_each_other import AskingCluster
 
 E = ErrorCode
 ADMIN = Requester(Principal("User", "admin"), "10.0.0.1")

@@ -15,7 +15,7 @@ from kwire.cli.log_lines import LineFormatter
 from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Principal, Requester
-from kwire.tests.server_in_trio import ServerInTrio, with_server
+from testkit.scenes.server_in_trio import ServerInTrio, with_server
 
 ALICE = Requester(Principal("User", "alice"), "10.0.0.7")
 STANDARD = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"

@@ -31,9 +31,9 @@ from kwire.node.broker import Broker
 from kwire.runtime.futures import at_once
 from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
 from kwire.security.principal import ANONYMOUS, Principal, Requester
-from kwire.tests.error_codes import error_codes
-from kwire.tests.security.refusals import REFUSALS
-from kwire.tests.security.requests import (
+from testkit.basics.error_codes import error_codes
+from testkit.security.refusals import REFUSALS
+from testkit.security.requests import (
     FOR_EVERYBODY,
     GROUP,
     ID,

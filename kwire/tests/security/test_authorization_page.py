@@ -17,22 +17,8 @@ from kwire.handlers.apis import APIS
 from kwire.node.broker import Broker
 from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
 from kwire.security.principal import Requester
-from kwire.tests.security.permissions import (
-    MORE,
-    Permission,
-    page_name,
-    refusals,
-    rows,
-)
-from kwire.tests.security.requests import (
-    FOR_EVERYBODY,
-    REQUESTS,
-    Denier,
-    DoesNotAnswerYet,
-    ask,
-    latest,
-    open_broker,
-)
+from testkit.security.permissions import MORE, Permission, page_name, refusals, rows
+from testkit.security.requests import FOR_EVERYBODY, REQUESTS, Denier, DoesNotAnswerYet, ask, latest, open_broker
 
 MOST_DENIED = 3
 

@@ -26,8 +26,8 @@ from kwire.node.broker import Broker
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.sasl.exchange import AuthenticationFailed
 from kwire.security.sasl.plain import Plain
-from kwire.tests.futures import at_once
-from kwire.tests.security.requests import ID, TOPIC, Denier, ask, open_broker, topic_id
+from testkit.basics.futures import at_once
+from testkit.security.requests import ID, TOPIC, Denier, ask, open_broker, topic_id
 
 SECRET = b"s" * 32
 JNDI = 'com.sun.security.auth.module.JndiLoginModule required user.provider.url="ldap://127.0.0.1:1/x";'

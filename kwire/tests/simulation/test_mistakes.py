@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.tests.simulation.mistakes import MISTAKES, kind_of
-from kwire.tests.simulation.simulation import simulate
-from storage.tests.power_cuts.mutants import at_large
+from testkit.mutants.changes import at_large
+from testkit.worlds.simulation.mistakes import MISTAKES, kind_of
+from testkit.worlds.simulation.simulation import simulate
 
 SEEDS = 100
 FAULTS_S = 2.0

@@ -1,4 +1,4 @@
-"""A cluster keeps its promises, whatever happens to it. See `kwire.tests.simulation`.
+"""A cluster keeps its promises, whatever happens to it. See `testkit.worlds.simulation`.
 
 docs/testing.md says how to run a seed again. Its `--seconds` is `faults_s`.
 """
@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from kwire.tests.simulation.simulation import simulate
+from testkit.worlds.simulation.simulation import simulate
 
 SHORT_S, LONG_S = 1.0, 5.0
 """How long things go wrong."""
@@ -56,7 +56,7 @@ def test_a_run_does_not_depend_on_the_order_of_sets(seeds: list[str]) -> None:
     """Which differs from process to process."""
     one, another = (
         subprocess.run(
-            [sys.executable, "-m", "kwire.tests.simulation", *seeds, "--seconds", str(SHORT_S)],
+            [sys.executable, "-m", "testkit.worlds.simulation", *seeds, "--seconds", str(SHORT_S)],
             env={**os.environ, "PYTHONHASHSEED": hashes},
             capture_output=True,
             text=True,

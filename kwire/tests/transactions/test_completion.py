@@ -7,11 +7,11 @@ import logging
 import pytest
 from kwire_protocol.errors import ErrorCode
 
-from kwire.tests.transactions.shard_driver import FIRST_PRODUCER_ID as P
-from kwire.tests.transactions.shard_driver import ID, T0, T1, U0, ShardDriver
 from kwire.transactions.config import TransactionConfig
 from kwire.transactions.shard import MAX_RECORDS_PER_CLEANUP_BATCH
 from kwire.transactions.transaction import NO_TIMEOUT_MS
+from testkit.scenes.transactions_shard import FIRST_PRODUCER_ID as P
+from testkit.scenes.transactions_shard import ID, T0, T1, U0, ShardDriver
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

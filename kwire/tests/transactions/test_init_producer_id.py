@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from kwire_protocol.errors import ErrorCode
 
-from kwire.tests.transactions.shard_driver import FIRST_PRODUCER_ID as P
-from kwire.tests.transactions.shard_driver import ID, T0, T1, Answer, ShardDriver
 from kwire.transactions.config import TransactionConfig
 from kwire.transactions.transaction import NO_TIMEOUT_MS
+from testkit.scenes.transactions_shard import FIRST_PRODUCER_ID as P
+from testkit.scenes.transactions_shard import ID, T0, T1, Answer, ShardDriver
 
 FENCED = Answer(ErrorCode.PRODUCER_FENCED, -1, -1)
 CONCURRENT = Answer(ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1)

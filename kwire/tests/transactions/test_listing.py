@@ -7,9 +7,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest
 
-from kwire.tests.transactions.shard_driver import FIRST_PRODUCER_ID as P
-from kwire.tests.transactions.shard_driver import ID, T0, T1, U0, ShardDriver
 from kwire.transactions.listing import TransactionFilter
+from testkit.scenes.transactions_shard import FIRST_PRODUCER_ID as P
+from testkit.scenes.transactions_shard import ID, T0, T1, U0, ShardDriver
 
 
 def test_a_transaction_is_described_with_its_partitions_by_topic() -> None:

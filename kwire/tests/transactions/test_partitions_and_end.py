@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from kwire_protocol.errors import ErrorCode
 
-from kwire.tests.transactions.shard_driver import FIRST_PRODUCER_ID as P
-from kwire.tests.transactions.shard_driver import ID, T0, T1, U0, Answer, ShardDriver
 from kwire.transactions.shard import MAX_PARTITIONS
+from testkit.scenes.transactions_shard import FIRST_PRODUCER_ID as P
+from testkit.scenes.transactions_shard import ID, T0, T1, U0, Answer, ShardDriver
 
 
 def ended(producer_id: int = -1, epoch: int = -1) -> Answer:

@@ -18,11 +18,11 @@ from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import NO_LEADER, Follower
 from kwire.runtime.futures import Future
-from kwire.tests.asking import clients
-from kwire.tests.asking.asked_broker import AskedBroker
-from kwire.tests.futures import at_once, value_of
-from kwire.tests.internal_topics import create_internal_topics
-from kwire.tests.metadata.harness import FakeClock
+from testkit.basics.futures import at_once, value_of
+from testkit.metadata.harness import FakeClock
+from testkit.scenes.asking import clients
+from testkit.scenes.asking.asked_broker import AskedBroker
+from testkit.scenes.internal_topics import create_internal_topics
 
 
 def flush(partition: Partition) -> None:

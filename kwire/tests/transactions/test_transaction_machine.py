@@ -12,8 +12,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from kwire_protocol.errors import ErrorCode
 
 from devtools.suite.tiers import examples
-from kwire.tests.transactions.shard_driver import ShardDriver
 from kwire.transactions.config import TransactionConfig
+from testkit.scenes.transactions_shard import ShardDriver
 
 IDS = ("fresh", "other", "tired")
 PARTITIONS = [("t", 0), ("t", 1), ("u", 0)]

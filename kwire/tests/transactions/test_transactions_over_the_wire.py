@@ -16,10 +16,10 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 
 from kwire.testing import Broker
-from kwire.tests.raw_client import RawClient
-from kwire.tests.replicas.flushing import BrokerOn, assert_silent
-from kwire.tests.replicas.stable_ends import stable_end
-from kwire.tests.slow_disk import SlowDisk
+from testkit.raw.client import RawClient
+from testkit.raw.stable_ends import stable_end
+from testkit.scenes.flushing import BrokerOn, assert_silent
+from testkit.storage.slow_disk import SlowDisk
 
 TRANSACTION = 1
 END_VERSION = 5

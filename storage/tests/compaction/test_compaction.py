@@ -11,8 +11,8 @@ from kwire_storage.config import NEVER
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import Log
 
-from storage.tests.compaction.compacting import COMPACTED, all_records, compact, pairs, put, table
-from storage.tests.logs import append_bytes, end_transaction, open_log, read_all
+from testkit.storage.compacting import COMPACTED, all_records, compact, pairs, put, table
+from testkit.storage.logs import append_bytes, end_transaction, open_log, read_all
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.medium import Fate, Names
 from kwire_storage.log.log import Log
 
-from storage.tests.compaction.compacting import COMPACTED, compact, pairs, put, steps, table
-from storage.tests.logs import end_transaction, open_log
+from testkit.storage.compacting import COMPACTED, compact, pairs, put, steps, table
+from testkit.storage.logs import end_transaction, open_log
 
 
 class PowerCutError(Exception):

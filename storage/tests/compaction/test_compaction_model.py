@@ -23,8 +23,8 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.log.log import Log
 
 from devtools.suite.tiers import examples
-from storage.tests.compaction.compacting import COMPACTED, exchange, put, table
-from storage.tests.logs import end_transaction, open_log, read_all
+from testkit.storage.compacting import COMPACTED, exchange, put, table
+from testkit.storage.logs import end_transaction, open_log, read_all
 
 CONFIG = attrs.evolve(COMPACTED, segment_bytes=700, producer_id_expiration_ms=10**9)
 PLAIN, IDEMPOTENT, TRANSACTIONAL, TRANSACTIONAL_TOO = -1, 1, 2, 3

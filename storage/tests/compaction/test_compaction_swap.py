@@ -17,8 +17,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.log.log import Log
 
-from storage.tests.compaction.compacting import COMPACTED, all_records, compact, exchange, pairs, put, steps, table
-from storage.tests.logs import append, open_log, read_all
+from testkit.storage.compacting import COMPACTED, all_records, compact, exchange, pairs, put, steps, table
+from testkit.storage.logs import append, open_log, read_all
 
 
 @pytest.fixture

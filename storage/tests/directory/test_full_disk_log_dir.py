@@ -8,8 +8,8 @@ import pytest
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.errors import StorageError, SyncFailedError
 
-from storage.tests.logs import SMALL, append, open_log, open_logs, read_all
-from storage.tests.small_disk import ENTRY_BYTES, RESERVE, TOPIC_ID, SmallDisk, create, fill_up, open_folder
+from testkit.storage.logs import SMALL, append, open_log, open_logs, read_all
+from testkit.storage.small_disk import ENTRY_BYTES, RESERVE, TOPIC_ID, SmallDisk, create, fill_up, open_folder
 
 
 def test_a_partition_that_has_no_room_for_its_folder_gets_it_with_its_first_record() -> None:

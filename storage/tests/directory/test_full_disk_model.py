@@ -16,8 +16,8 @@ from kwire_storage.errors import StorageError, is_full
 from kwire_storage.log.log import Log
 
 from devtools.suite.tiers import examples
-from storage.tests.logs import append, open_logs, read_all
-from storage.tests.small_disk import SmallDisk
+from testkit.storage.logs import append, open_logs, read_all
+from testkit.storage.small_disk import SmallDisk
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200, file_delete_delay_ms=50, retention_ms=1000)
 RESERVE = 16_384

@@ -15,7 +15,7 @@ from kwire_storage.disk.files import RealDisk
 from kwire_storage.log.log import Log, LogConfig
 
 from devtools.apache_kafka import ApacheKafka
-from storage.tests.logs import append_bytes
+from testkit.storage.logs import append_bytes
 
 pytestmark = pytest.mark.more  # Apache Kafka runs in Java.
 

@@ -16,8 +16,8 @@ from kwire_storage.disk.files import Disk
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError, FolderLockedError, StorageError
 
-from storage.tests.disks import both_disks, make_disk
-from storage.tests.logs import append, bases, open_logs, read_all
+from testkit.storage.disks import both_disks, make_disk
+from testkit.storage.logs import append, bases, open_logs, read_all
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 TOPIC_ID = bytes(range(16))

@@ -9,7 +9,7 @@ import pytest
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.medium import EVERYTHING, Content, Fate, Names, kept_part
 
-from storage.tests.power_cuts.states import choices
+from testkit.worlds.power_cuts.states import choices
 
 
 def durable_file(content: bytes) -> FaultyDisk:

@@ -17,7 +17,7 @@ from kwire_storage.disk.files import RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import FolderLockedError
 
-from storage.tests.disks import both_disks, make_disk
+from testkit.storage.disks import both_disks, make_disk
 
 
 @both_disks

@@ -12,7 +12,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.disk.reserve import NEW_FOLDER_BYTES, ROOM_BYTES, Reserve
 from kwire_storage.errors import StorageError, SyncFailedError
 
-from storage.tests.small_disk import SmallDisk
+from testkit.storage.small_disk import SmallDisk
 
 FILE = ".kwire.reserve"
 SIZE = 1000

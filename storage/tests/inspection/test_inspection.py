@@ -8,11 +8,11 @@ from kwire_storage.inspection import Kind, Severity, TopicFacts, check_partition
 from kwire_storage.inspection.partition_check import PartitionContext, PartitionSummary
 from kwire_storage.log.index import TimeIndex
 
-from storage.tests.compaction.compacting import COMPACTED, compact, put
-from storage.tests.inspection import plantings
-from storage.tests.inspection.inspected import CONFIG, findings_of, make_folder, open_data, repair_folder, wrong
-from storage.tests.inspection.plantings import BASES, END, FOLDER, Planting, of, positions
-from storage.tests.logs import append, end_transaction, open_log, read_all
+from testkit.storage import plantings
+from testkit.storage.compacting import COMPACTED, compact, put
+from testkit.storage.inspected import CONFIG, findings_of, make_folder, open_data, repair_folder, wrong
+from testkit.storage.logs import append, end_transaction, open_log, read_all
+from testkit.storage.plantings import BASES, END, FOLDER, Planting, of, positions
 
 
 def tree(disk: FaultyDisk, path: str = "") -> dict[str, bytes]:

@@ -22,8 +22,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.inspection import Batch, walk
 
 from devtools.suite.tiers import examples
-from storage.tests.inspection.inspected import findings_of, make_folder, wrong
-from storage.tests.inspection.plantings import BASES, of, positions
+from testkit.storage.inspected import findings_of, make_folder, wrong
+from testkit.storage.plantings import BASES, of, positions
 
 FEW = 14
 

@@ -14,8 +14,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import StorageError
 from kwire_storage.log.log import Log
 
-from storage.tests.logs import open_log
-from storage.tests.small_disk import SmallDisk
+from testkit.storage.logs import open_log
+from testkit.storage.small_disk import SmallDisk
 
 CONFIGS = [
     LogConfig(segment_bytes=1500, index_interval_bytes=200, segment_ms=50, segment_jitter_ms=20),

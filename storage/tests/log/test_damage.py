@@ -13,8 +13,8 @@ from kwire_storage.errors import CorruptLogError, CorruptRangeError
 from kwire_storage.log.damage import CorruptRange
 from kwire_storage.log.log import Log
 
-from storage.tests.log.damaged import CONFIG, GARBAGE, all_but, filled, overwrite, path, place, readable, reopened
-from storage.tests.logs import append, open_log, records
+from testkit.storage.damaged import CONFIG, GARBAGE, all_but, filled, overwrite, path, place, readable, reopened
+from testkit.storage.logs import append, open_log, records
 
 
 @pytest.fixture

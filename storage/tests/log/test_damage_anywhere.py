@@ -22,7 +22,7 @@ from kwire_storage.errors import CorruptLogError, OffsetOutOfRange
 from kwire_storage.log.log import Log
 
 from devtools.suite.tiers import examples
-from storage.tests.logs import append, end_transaction, open_log
+from testkit.storage.logs import append, end_transaction, open_log
 
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300, retention_ms=-1)
 OFFSET_BYTES = 8

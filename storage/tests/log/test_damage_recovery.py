@@ -7,8 +7,8 @@ import pytest
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.log.log import Log
 
-from storage.tests.log.damaged import CONFIG, GARBAGE, all_but, filled, overwrite, path, place, readable, reopened
-from storage.tests.logs import append
+from testkit.storage.damaged import CONFIG, GARBAGE, all_but, filled, overwrite, path, place, readable, reopened
+from testkit.storage.logs import append
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import OwnershipError, StorageError, SyncFailedError
 from kwire_storage.log.log import LogConfig
 
-from storage.tests.logs import append, bases, open_log, read_all
+from testkit.storage.logs import append, bases, open_log, read_all
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 

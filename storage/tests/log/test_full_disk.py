@@ -8,8 +8,8 @@ import pytest
 from kwire_storage.config import LogConfig
 from kwire_storage.errors import StorageError, is_full
 
-from storage.tests.logs import SMALL, append, open_log, read_all
-from storage.tests.small_disk import ENTRY_BYTES, RESERVE, SmallDisk, create, fill_up, open_folder
+from testkit.storage.logs import SMALL, append, open_log, read_all
+from testkit.storage.small_disk import ENTRY_BYTES, RESERVE, SmallDisk, create, fill_up, open_folder
 
 # Appending
 

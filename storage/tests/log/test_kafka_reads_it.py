@@ -15,8 +15,8 @@ from kwire_storage.log.log import Log, LogConfig
 from kwire_storage.producers.states import ProducerEntry
 
 from devtools.apache_kafka import run_tool
-from storage.tests.compaction.compacting import compact
-from storage.tests.logs import append_bytes, end_transaction, open_log
+from testkit.storage.compacting import compact
+from testkit.storage.logs import append_bytes, end_transaction, open_log
 
 pytestmark = pytest.mark.more  # Apache Kafka runs in Java.
 

@@ -15,8 +15,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk, TornAppendError
 from kwire_storage.errors import OffsetOutOfRange, StorageError
 from kwire_storage.log.log import Log, LogConfig
 
-from storage.tests.disks import both_disks, make_disk
-from storage.tests.logs import SMALL, append, append_bytes, bases, open_log, read_all, records
+from testkit.storage.disks import both_disks, make_disk
+from testkit.storage.logs import SMALL, append, append_bytes, bases, open_log, read_all, records
 
 
 def test_to_look_through_an_empty_log_makes_no_file() -> None:

@@ -23,7 +23,7 @@ from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.log.log import Log, LogConfig
 
 from devtools.suite.tiers import examples
-from storage.tests.logs import append_bytes
+from testkit.storage.logs import append_bytes
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, segment_ms=50_000, retention_ms=-1)
 

@@ -8,7 +8,7 @@ from kwire_protocol.records import build_batch
 from kwire_storage.disk.memory_disk import MemoryDisk, MemoryFile
 from kwire_storage.log.log import LogConfig
 
-from storage.tests.logs import SMALL, append, append_bytes, open_log, read_all, records
+from testkit.storage.logs import SMALL, append, append_bytes, open_log, read_all, records
 
 BIG = LogConfig(index_interval_bytes=200)
 

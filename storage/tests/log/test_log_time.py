@@ -11,8 +11,8 @@ from kwire_protocol.records import Record, build_batch
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import Log, LogConfig
 
-from storage.tests.disks import both_disks, make_disk
-from storage.tests.logs import SMALL, append, append_bytes, open_log
+from testkit.storage.disks import both_disks, make_disk
+from testkit.storage.logs import SMALL, append, append_bytes, open_log
 
 GZIP = 1
 

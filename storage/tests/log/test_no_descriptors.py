@@ -11,7 +11,7 @@ from kwire_storage.config import LogConfig
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import Log
 
-from storage.tests.logs import append, open_log, read_all
+from testkit.storage.logs import append, open_log, read_all
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100)
 PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)

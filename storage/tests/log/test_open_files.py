@@ -18,7 +18,7 @@ from kwire_storage.disk.memory_disk import MemoryFile, TornAppendError
 from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.log.log import Log
 
-from storage.tests.logs import append, bases, end_transaction, open_log, open_logs, read_all
+from testkit.storage.logs import append, bases, end_transaction, open_log, open_logs, read_all
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 

@@ -14,8 +14,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.log.log import Log
 
-from storage.tests.disks import both_disks, make_disk
-from storage.tests.logs import SMALL, append, bases, open_log, read_all, records
+from testkit.storage.disks import both_disks, make_disk
+from testkit.storage.logs import SMALL, append, bases, open_log, read_all, records
 
 LAST = "orders-0/00000000000000000016.log"
 

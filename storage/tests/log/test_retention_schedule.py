@@ -12,8 +12,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.environment import LogEnvironment
 from kwire_storage.log.log import Log
 
-from storage.tests.compaction.compacting import compact, put
-from storage.tests.logs import append
+from testkit.storage.compacting import compact, put
+from testkit.storage.logs import append
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100, segment_ms=10_000, retention_ms=50_000)
 

@@ -12,8 +12,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import OffsetOutOfRange
 from kwire_storage.log.log import Log, LogConfig
 
-from storage.tests.disks import both_disks, make_disk
-from storage.tests.logs import append, append_bytes, bases, end_transaction, open_log, read_all, records
+from testkit.storage.disks import both_disks, make_disk
+from testkit.storage.logs import append, append_bytes, bases, end_transaction, open_log, read_all, records
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100, retention_ms=-1, file_delete_delay_ms=1000)
 

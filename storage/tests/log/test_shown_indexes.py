@@ -16,7 +16,7 @@ from kwire_storage.log.log import Log, LogConfig
 from kwire_storage.log.segment_files import MOST_HIDDEN_ENTRIES
 from kwire_storage.producers.txn_index import AbortedTxn, decode_aborted, encode_aborted
 
-from storage.tests.logs import append, end_transaction, open_log
+from testkit.storage.logs import append, end_transaction, open_log
 
 CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=150)
 """A batch of these tests has an index entry each, but for the first two."""

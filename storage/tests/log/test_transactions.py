@@ -11,8 +11,8 @@ from kwire_storage.errors import CorruptLogError
 from kwire_storage.log.log import Log, LogConfig
 from kwire_storage.producers.txn_index import AbortedTxn, decode_aborted, encode_aborted
 
-from storage.tests.disks import both_disks, make_disk
-from storage.tests.logs import append, append_bytes, end_transaction, open_log
+from testkit.storage.disks import both_disks, make_disk
+from testkit.storage.logs import append, append_bytes, end_transaction, open_log
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100)
 

@@ -8,9 +8,9 @@ import pytest
 from kwire_storage.disk.medium import Medium
 
 from devtools.suite.tiers import small_and_full
-from storage.tests.power_cuts.rotting import examine_rotten
-from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, storage_trace
-from storage.tests.power_cuts.sweep import SEED, TALLY, journal_of, states
+from testkit.worlds.power_cuts.rotting import examine_rotten
+from testkit.worlds.power_cuts.storage_traces import STORAGE_TRACES, storage_trace
+from testkit.worlds.power_cuts.sweep import SEED, TALLY, journal_of, states
 
 CUTS, SMALL_CUTS = 20, 3
 """At each moment; something else rots in each."""

@@ -16,8 +16,8 @@ from kwire_storage.disk.medium import EVERYTHING, NOTHING_UNSYNCED, Medium, kept
 from kwire_storage.disk.memory_disk import TornAppendError
 
 from devtools.suite.tiers import small_and_full
-from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, storage_trace
-from storage.tests.power_cuts.sweep import TALLY, Moment, State, examine, journal_of
+from testkit.worlds.power_cuts.storage_traces import STORAGE_TRACES, storage_trace
+from testkit.worlds.power_cuts.sweep import TALLY, Moment, State, examine, journal_of
 
 SMALL_STEP = 9
 """At the small size only every ninth operation is refused; it is odd, so that both errors come."""

@@ -12,17 +12,10 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log import durability
 from kwire_storage.log.log import Log
 
-from storage.tests.power_cuts import mutants
-from storage.tests.power_cuts.caught import expect_caught, expect_made
-from storage.tests.power_cuts.mutants import (
-    Function,
-    Mutant,
-    always,
-    at_large,
-    instead,
-    without,
-)
-from storage.tests.power_cuts.storage_traces import storage_trace
+from testkit.mutants import changes
+from testkit.mutants.changes import Function, Mutant, always, at_large, instead, without
+from testkit.worlds.power_cuts.caught import expect_caught, expect_made
+from testkit.worlds.power_cuts.storage_traces import storage_trace
 
 SYNC = "kwire_storage.disk.faulty_disk:FaultyFile.sync"
 SYNC_DIR = "kwire_storage.disk.memory_disk:MemoryDisk.sync_dir"
@@ -334,7 +327,7 @@ def test_an_acknowledgement_before_the_append_is_caught(monkeypatch: pytest.Monk
         (without(ROLL, "kwire_storage.log.log:Log.truncate_to"), "log:Log.roll makes no use of 'truncate_to'"),
     ],
 )
-def test_a_mistake_that_has_lost_its_place_says_so(change: mutants.Change, complaint: str) -> None:
+def test_a_mistake_that_has_lost_its_place_says_so(change: changes.Change, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint), at_large(change):
         pass
 

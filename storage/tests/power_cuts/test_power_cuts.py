@@ -7,9 +7,9 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.names import RECOVERY_POINT_CHECKPOINT
 
 from devtools.suite.tiers import small_and_full
-from storage.tests.power_cuts.storage_trace import open_folder
-from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, bounds_of, storage_trace
-from storage.tests.power_cuts.sweep import sweep
+from testkit.worlds.power_cuts.storage_trace import open_folder
+from testkit.worlds.power_cuts.storage_traces import STORAGE_TRACES, bounds_of, storage_trace
+from testkit.worlds.power_cuts.sweep import sweep
 
 
 @small_and_full

@@ -15,7 +15,7 @@ from kwire_storage.producers.states import (
     ProducerStates,
 )
 
-from storage.tests.logs import header_of
+from testkit.storage.logs import header_of
 
 
 def sent(states: ProducerStates, *, at: int, now_ms: int = 0, **fields: int) -> None:

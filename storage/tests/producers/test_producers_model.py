@@ -11,7 +11,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.producers.snapshots import decode_snapshot, encode_snapshot
 from kwire_storage.producers.states import EndTxnMarker, ProducerStates, Verification
 
-from storage.tests.logs import header_of
+from testkit.storage.logs import header_of
 
 ROUND = 2**31
 

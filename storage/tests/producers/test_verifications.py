@@ -7,7 +7,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.producers.states import EndTxnMarker, ProducerStates, Verification
 
-from storage.tests.logs import header_of
+from testkit.storage.logs import header_of
 
 
 def begin(states: ProducerStates, *, adds: bool = False, now_ms: int = 0, **fields: int) -> Verification:

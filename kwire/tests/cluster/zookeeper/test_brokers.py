@@ -10,12 +10,12 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kwire_protocol.messages.describe_cluster import DescribeClusterRequest
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-from compat_tests.waiting import eventually
 from kwire.node.running import StartError
 from kwire.testing import Broker
-from kwire.tests.broker_process import BrokerProcess
-from kwire.tests.cluster.zookeeper.nodes import SESSION_TIMEOUT_MS, SHORT_SESSION_TIMEOUT_MS
-from kwire.tests.raw_client import RawClient
+from testkit.basics.waiting import eventually
+from testkit.cluster.zookeeper_nodes import SESSION_TIMEOUT_MS, SHORT_SESSION_TIMEOUT_MS
+from testkit.raw.client import RawClient
+from testkit.servers.broker_process import BrokerProcess
 
 
 def settings(connect: str, node_id: int, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> dict[str, str]:

@@ -21,9 +21,9 @@ from kwire.cluster.zookeeper.metadata_log import ZooKeeperLog
 from kwire.cluster.zookeeper.snapshot_nodes import SNAPSHOTS
 from kwire.metadata.log import AppendConflict, LogTruncated
 from kwire.metadata.log_batches import READ_BYTES
-from kwire.tests.cluster.zookeeper.fake_keeper import FakeKeeper, FakeZooKeeper, Loss, losing
-from kwire.tests.futures import at_once
-from kwire.tests.metadata.harness import NOW_MS
+from testkit.basics.futures import at_once
+from testkit.fakes.keeper import FakeKeeper, FakeZooKeeper, Loss, losing
+from testkit.metadata.harness import NOW_MS
 
 
 class Ids:

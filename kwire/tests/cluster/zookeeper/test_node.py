@@ -33,10 +33,10 @@ from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.metadata.log import AppendConflict
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.loop import Host
-from kwire.tests.cluster.certificates import PASSWORD, Certificates
-from kwire.tests.cluster.zookeeper.nodes import SESSION_TIMEOUT_MS, SHORT_SESSION_TIMEOUT_MS, join, zookeeper_config
-from kwire.tests.futures import at_once
-from kwire.tests.proxy import Proxy
+from testkit.basics.futures import at_once
+from testkit.basics.proxy import Proxy
+from testkit.cluster.certificates import PASSWORD, Certificates
+from testkit.cluster.zookeeper_nodes import SESSION_TIMEOUT_MS, SHORT_SESSION_TIMEOUT_MS, join, zookeeper_config
 
 Join = Callable[..., ZooKeeperNode]
 
@@ -195,7 +195,7 @@ def test_an_id_that_a_node_on_another_host_has_is_refused_at_once(nodes: Join, m
 def test_an_id_is_taken_over_from_a_process_that_was_killed_when_its_session_has_timed_out(
     connect: str, nodes: Join
 ) -> None:
-    command = [sys.executable, "-m", "kwire.tests.cluster.zookeeper.nodes", connect, "1", str(SHORT_SESSION_TIMEOUT_MS)]
+    command = [sys.executable, "-m", "testkit.cluster.zookeeper_nodes", connect, "1", str(SHORT_SESSION_TIMEOUT_MS)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "joined\n"

@@ -10,10 +10,10 @@ from kwire.config.server import ServerConfig
 from kwire.metadata.bootstrap import register_alone
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.service import MetadataService
-from kwire.tests.cluster.comparing import EACH_CHANGE, comparable
-from kwire.tests.cluster.zookeeper.fake_keeper import FakeKeeper, FakeZooKeeper, Loss, losing
-from kwire.tests.futures import at_once
-from kwire.tests.metadata.harness import CLUSTER_ID, NOW_MS, FakeClock
+from testkit.basics.futures import at_once
+from testkit.cluster.comparing import EACH_CHANGE, comparable
+from testkit.fakes.keeper import FakeKeeper, FakeZooKeeper, Loss, losing
+from testkit.metadata.harness import CLUSTER_ID, NOW_MS, FakeClock
 
 
 class Node:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from devtools.suite.tiers import examples
 from kwire.groups.assignors import ASSIGNORS, shares
 from kwire.groups.assignors.assignor import Assignment, GroupSpec, MemberSpec, TopicSpec
-from kwire.tests.groups.assignors import laws
-from kwire.tests.groups.assignors.lives import RACKS, Life, topic_id
+from testkit.groups.assignors import laws
+from testkit.groups.assignors.lives import RACKS, Life, topic_id
 
 UNIFORM = ASSIGNORS["uniform"]
 RANGE = ASSIGNORS["range"]

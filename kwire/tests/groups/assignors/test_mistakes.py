@@ -8,10 +8,10 @@ import pytest
 
 from kwire.groups.assignors import ASSIGNORS
 from kwire.groups.assignors.assignor import GroupSpec
-from kwire.tests.groups.assignors import laws
-from kwire.tests.groups.assignors.lives import Life
-from kwire.tests.groups.assignors.mistakes import RACK_MISTAKES, RANGE_MISTAKES, UNIFORM_MISTAKES
-from storage.tests.power_cuts.mutants import Change, at_large
+from testkit.groups.assignors import laws
+from testkit.groups.assignors.lives import Life
+from testkit.groups.assignors.mistakes import RACK_MISTAKES, RANGE_MISTAKES, UNIFORM_MISTAKES
+from testkit.mutants.changes import Change, at_large
 
 LIVES = 60
 ROUNDS = 4

@@ -6,8 +6,8 @@ import attrs
 
 from kwire.groups.assignors import ASSIGNORS
 from kwire.groups.assignors.assignor import GroupSpec
-from kwire.tests.groups.assignors.laws import with_parts, without_racks
-from kwire.tests.groups.assignors.letters import group, member, racks, written
+from testkit.groups.assignors.laws import with_parts, without_racks
+from testkit.groups.assignors.letters import group, member, racks, written
 
 ASSIGNOR = ASSIGNORS["range"]
 

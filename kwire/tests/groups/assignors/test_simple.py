@@ -11,9 +11,9 @@ from kwire_protocol.wire import Uuid
 from devtools.suite.tiers import examples
 from kwire.groups.assignors.assignor import Assignment, GroupSpec, Partitions
 from kwire.groups.assignors.simple import SimpleAssignor
-from kwire.tests.groups.assignors import laws
-from kwire.tests.groups.assignors.letters import group, member, part, written
-from kwire.tests.groups.assignors.lives import Life
+from testkit.groups.assignors import laws
+from testkit.groups.assignors.letters import group, member, part, written
+from testkit.groups.assignors.lives import Life
 
 ROUNDS = 8
 

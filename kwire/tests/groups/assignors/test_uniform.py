@@ -10,8 +10,8 @@ import pytest
 
 from kwire.groups.assignors import ASSIGNORS
 from kwire.groups.assignors.assignor import GroupSpec, TopicSpec
-from kwire.tests.groups.assignors.laws import loads, moved
-from kwire.tests.groups.assignors.letters import group, member, racks, topic, written
+from testkit.groups.assignors.laws import loads, moved
+from testkit.groups.assignors.letters import group, member, racks, topic, written
 
 ASSIGNOR = ASSIGNORS["uniform"]
 
@@ -155,7 +155,7 @@ def test_one_member_of_unknown_rack_and_one_topic_of_unknown_racks_are_dealt_out
 LIVES = """
 import hashlib
 from kwire.groups.assignors import ASSIGNORS
-from kwire.tests.groups.assignors.lives import Life
+from testkit.groups.assignors.lives import Life
 digest = hashlib.sha256()
 for seed in range(40):
     life = Life(seed, alike=seed % 4 == 0, large=seed % 2 == 0)

@@ -11,11 +11,7 @@ from hypothesis import settings
 
 from devtools.suite.tiers import examples
 from kwire.groups.config import MigrationPolicy
-from kwire.tests.groups.consumer.lives import (
-    NAMES,
-    SUBSCRIPTIONS,
-    GroupLives,
-)
+from testkit.groups.consumer.lives import NAMES, SUBSCRIPTIONS, GroupLives
 
 TestGroupLives = GroupLives.TestCase
 TestGroupLives.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)

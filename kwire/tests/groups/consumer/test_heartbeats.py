@@ -7,14 +7,9 @@ from kwire_protocol.errors import ErrorCode
 
 from kwire.groups.config import ConsumerGroupSettings
 from kwire.groups.consumer.group import ConsumerGroup
-from kwire.tests.groups.consumer.clients import (
-    REBALANCE_TIMEOUT_MS,
-    STATIC_LEAVING,
-    Client,
-    settle,
-)
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
-from kwire.tests.groups.topics import FakeTopics
+from testkit.groups.consumer.clients import REBALANCE_TIMEOUT_MS, STATIC_LEAVING, Client, settle
+from testkit.groups.shard_driver import GROUP, ShardDriver
+from testkit.groups.topics import FakeTopics
 
 SESSION_MS = 45_000
 

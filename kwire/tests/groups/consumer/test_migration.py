@@ -8,9 +8,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire.groups.classic.group import ClassicGroup
 from kwire.groups.config import ConsumerGroupSettings, GroupConfig, MigrationPolicy
 from kwire.groups.consumer.group import ConsumerGroup
-from kwire.tests.groups.consumer.clients import ClassicClient, Client, settle
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
-from kwire.tests.groups.topics import FakeTopics
+from testkit.groups.consumer.clients import ClassicClient, Client, settle
+from testkit.groups.shard_driver import GROUP, ShardDriver
+from testkit.groups.topics import FakeTopics
 
 
 def driver_with(policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL) -> ShardDriver:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.tests.groups.consumer.lives import GroupLives
-from kwire.tests.groups.consumer.mistakes import MISTAKES
-from kwire.tests.mistaken_lives import Lives, assert_has_a_place
-from storage.tests.power_cuts.mutants import Mutant
+from testkit.groups.consumer.lives import GroupLives
+from testkit.groups.consumer.mistakes import MISTAKES
+from testkit.mutants.changes import Mutant
+from testkit.mutants.lives import Lives, assert_has_a_place
 
 LIVES = Lives(GroupLives, seed=1)
 

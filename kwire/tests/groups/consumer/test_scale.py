@@ -20,9 +20,9 @@ from kwire.groups.consumer.assigning import INTERVAL_MS_PER_MEMBER, LARGE_GROUP_
 from kwire.groups.consumer.group import ConsumerGroup, GroupState
 from kwire.groups.shard import GroupShard
 from kwire.groups.topics import Topic, metadata_hash
-from kwire.tests.groups.consumer.clients import Client, Place, heartbeat
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
-from kwire.tests.groups.topics import FakeTopics
+from testkit.groups.consumer.clients import Client, Place, heartbeat
+from testkit.groups.shard_driver import GROUP, ShardDriver, subscription
+from testkit.groups.topics import FakeTopics
 
 ASSIGNMENT_INTERVAL_MS = 1_000
 HEARTBEAT_INTERVAL_MS = 5_000

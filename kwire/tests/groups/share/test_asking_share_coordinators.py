@@ -17,7 +17,7 @@ from kwire.groups.share_states import Outcome, ToDelete
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.node.broker import Broker
 from kwire.runtime.futures import Future, at_once
-from kwire.tests.metadata.harness import FakeClock
+from testkit.metadata.harness import FakeClock
 
 RETRY_MS = 1000
 

@@ -20,10 +20,10 @@ from kwire.coordinators.internal_topic import LoggedRecord
 from kwire.groups.config import GroupConfig
 from kwire.groups.records import read_head
 from kwire.groups.share.group import ShareGroup
-from kwire.tests.groups.broker_in_trio import InTrio, with_broker
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
-from kwire.tests.groups.share.clients import Client, Keeper, heartbeat
-from kwire.tests.groups.topics import FakeTopics
+from testkit.groups.shard_driver import GROUP, ShardDriver
+from testkit.groups.share.clients import Client, Keeper, heartbeat
+from testkit.groups.topics import FakeTopics
+from testkit.scenes.broker_in_trio import InTrio, with_broker
 
 FIVE_SECONDS = 5.0
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 from devtools.suite.tiers import examples
-from kwire.tests.groups.share.lives import (
-    ShareLives,
-)
+from testkit.groups.share.lives import ShareLives
 
 TestShareLives = ShareLives.TestCase
 TestShareLives.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)

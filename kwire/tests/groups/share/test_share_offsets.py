@@ -18,9 +18,9 @@ from kwire_protocol.messages.delete_share_group_offsets import (
 from kwire_protocol.wire import NULL_UUID
 
 from kwire.groups.share.group import ShareGroup
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
-from kwire.tests.groups.share.clients import Client, Keeper
-from kwire.tests.groups.topics import FakeTopics
+from testkit.groups.shard_driver import GROUP, ShardDriver
+from testkit.groups.share.clients import Client, Keeper
+from testkit.groups.topics import FakeTopics
 
 
 @pytest.fixture

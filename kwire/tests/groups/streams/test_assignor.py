@@ -10,8 +10,8 @@ from devtools.suite.tiers import examples
 from kwire.groups.streams import assignor
 from kwire.groups.streams.assignor import StickyTaskAssignor
 from kwire.groups.streams.tasks import Subtopology, TaskGroup, TaskMember, Tasks, tasks_by_subtopology
-from kwire.tests.groups.streams import task_laws
-from kwire.tests.groups.streams.task_lives import TaskLife
+from testkit.groups.streams import task_laws
+from testkit.groups.streams.task_lives import TaskLife
 
 STICKY = StickyTaskAssignor()
 

@@ -31,10 +31,10 @@ from kwire.groups.streams.topology import StatusCode
 from kwire.groups.topology_descriptions import DescriptionStore, StoredDescription
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Requester
-from kwire.tests.groups.broker_in_trio import InTrio, with_broker
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
-from kwire.tests.groups.streams.clients import Client, description, heartbeat, topology, update
-from kwire.tests.groups.topics import FakeTopics
+from testkit.groups.shard_driver import GROUP, ShardDriver
+from testkit.groups.streams.clients import Client, description, heartbeat, topology, update
+from testkit.groups.topics import FakeTopics
+from testkit.scenes.broker_in_trio import InTrio, with_broker
 
 SECOND = 1_000
 HOUR = 3_600 * SECOND

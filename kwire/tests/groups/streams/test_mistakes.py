@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.tests.groups.streams.lives import StreamsLives
-from kwire.tests.groups.streams.mistakes import MISTAKES
-from kwire.tests.mistaken_lives import Lives, assert_has_a_place
-from storage.tests.power_cuts.mutants import Mutant
+from testkit.groups.streams.lives import StreamsLives
+from testkit.groups.streams.mistakes import MISTAKES
+from testkit.mutants.changes import Mutant
+from testkit.mutants.lives import Lives, assert_has_a_place
 
 LIVES = Lives(StreamsLives, seed=8)
 

@@ -21,10 +21,10 @@ from kwire.runtime.futures import Future
 from kwire.runtime.loop import Loop
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.principal import Requester
-from kwire.tests.groups.broker_in_trio import InTrio, with_broker
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
-from kwire.tests.groups.streams.clients import REBALANCE_TIMEOUT_MS, Client, heartbeat, topology
-from kwire.tests.groups.topics import FakeTopics
+from testkit.groups.shard_driver import GROUP, ShardDriver
+from testkit.groups.streams.clients import REBALANCE_TIMEOUT_MS, Client, heartbeat, topology
+from testkit.groups.topics import FakeTopics
+from testkit.scenes.broker_in_trio import InTrio, with_broker
 
 AT_ONCE = StreamsGroupSettings(assignment_interval_ms=0, initial_rebalance_delay_ms=0)
 

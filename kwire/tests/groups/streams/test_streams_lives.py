@@ -11,9 +11,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 from devtools.suite.tiers import examples
-from kwire.tests.groups.streams.lives import (
-    StreamsLives,
-)
+from testkit.groups.streams.lives import StreamsLives
 
 TestStreamsLives = StreamsLives.TestCase
 TestStreamsLives.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)

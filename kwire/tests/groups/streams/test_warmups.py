@@ -17,9 +17,9 @@ from kwire.groups.streams.assignor import StickyTaskAssignor
 from kwire.groups.streams.member import CurrentTasks, HeldTasks, MemberState
 from kwire.groups.streams.tasks import Subtopology, TaskGroup, TaskId, TaskMember, Tasks, task_ids_of
 from kwire.groups.streams.warmups import Crew, Progress, refine
-from kwire.tests.groups.shard_driver import GROUP, ShardDriver
-from kwire.tests.groups.streams.clients import END, Client, Disk, heartbeat
-from kwire.tests.groups.topics import FakeTopics
+from testkit.groups.shard_driver import GROUP, ShardDriver
+from testkit.groups.streams.clients import END, Client, Disk, heartbeat
+from testkit.groups.topics import FakeTopics
 
 LAG = 10
 SUBTOPOLOGIES = {"0": Subtopology(4, is_stateful=False), "1": Subtopology(4, is_stateful=True)}

@@ -13,7 +13,7 @@ from kwire.client.cluster import TopicPartition
 from kwire.pipeline.delivery import writing
 from kwire.pipeline.delivery.partitioning import murmur2, partition_of
 from kwire.pipeline.delivery.writing import RecordWriter
-from kwire.tests.client.fakes import FakeBrokers
+from testkit.fakes.brokers import FakeBrokers
 
 
 @pytest.mark.parametrize(

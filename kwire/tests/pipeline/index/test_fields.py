@@ -17,7 +17,7 @@ from kwire.pipeline.index.fields import (
     read_fields,
     with_columns,
 )
-from kwire.tests.pipeline.index.field_values import NOT_INDEXED
+from testkit.spark.field_values import NOT_INDEXED
 
 FIELDS = with_columns([("n", "BIGINT"), ("d", "DOUBLE"), ("s", "STRING"), ("b", "BOOLEAN"), ("o.i", "BIGINT")])
 

@@ -32,8 +32,8 @@ from kwire.pipeline.tables.plan import ISOLATION_PROPERTY, MODE_PROPERTY, TOPIC_
 from kwire.pipeline.tables.position import PROPERTY, TAG, Position
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, index_table_name, parse_warehouse
 from kwire.testing import Broker
-from kwire.tests.cli.json_page import check_all_keys
-from kwire.tests.cli.prompt import Prompt
+from testkit.cli.json_page import check_all_keys
+from testkit.cli.prompt import Prompt
 
 TOPIC = "logs"
 FIELDS = with_columns([("user.id", "BIGINT"), ("s", "STRING"), ("d", "DOUBLE"), ("b", "BOOLEAN")])

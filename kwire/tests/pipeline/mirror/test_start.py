@@ -29,8 +29,8 @@ from kwire.pipeline.mirror.start import JobStart, both_clusters, job_start
 from kwire.pipeline.mirror.state import Position
 from kwire.pipeline.tables.position import LostRange
 from kwire.testing import Broker
-from kwire.tests.cli.json_page import check_all_keys
-from kwire.tests.cli.prompt import Prompt
+from testkit.cli.json_page import check_all_keys
+from testkit.cli.prompt import Prompt
 
 NOBODY = "127.0.0.1:1"
 _SETTINGS = {"auto.create.topics.enable": "false"}

@@ -32,8 +32,7 @@ from kwire.pipeline.mirror.writing import (
     declare,
 )
 from kwire.testing import Broker
-
-from .copies import records_of, rows, without_offsets
+from testkit.clients.committed_records import records_of, rows, without_offsets
 
 _SETTINGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 _numbers = itertools.count(1)

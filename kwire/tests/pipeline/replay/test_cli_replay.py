@@ -27,10 +27,10 @@ from kwire.pipeline.tables.position import Position
 from kwire.pipeline.tables.table_state import table_state
 from kwire.pipeline.warehouse import parse_warehouse
 from kwire.testing import Broker
-from kwire.tests.cli.json_page import check_all_keys
-from kwire.tests.cli.prompt import Prompt
-from kwire.tests.pipeline.iceberg import table_at
-from kwire.tests.pipeline.replay.pinned_plan import PINNED
+from testkit.cli.json_page import check_all_keys
+from testkit.cli.prompt import Prompt
+from testkit.spark.iceberg import table_at
+from testkit.spark.pinned_plan import PINNED
 
 cli_replay = import_module("kwire.cli.pipeline.replay")
 """The package has the command under this name."""

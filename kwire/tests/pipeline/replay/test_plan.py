@@ -13,7 +13,7 @@ from kwire.pipeline.replay.pinned import Pinned, PinnedTable, PinnedTopic, check
 from kwire.pipeline.replay.plan import Range, ReplayPlan, TableSource, TopicSource, table_condition
 from kwire.pipeline.topic_state import TopicState
 from kwire.pipeline.warehouse import Warehouse
-from kwire.tests.pipeline.replay.pinned_plan import PINNED
+from testkit.spark.pinned_plan import PINNED
 
 NOW_MS = 1_700_000_000_000
 TOPIC = TopicState("cluster", "orders", "id", {0: 0, 1: 0}, {0: 100, 1: 50})

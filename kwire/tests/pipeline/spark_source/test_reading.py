@@ -15,9 +15,9 @@ from kwire.pipeline.spark_source.asking import Asking
 from kwire.pipeline.spark_source.options import SourceOptions, parse_source_options
 from kwire.pipeline.spark_source.ranges import OffsetRange
 from kwire.pipeline.spark_source.reading import RangePartition, read_range
-from kwire.tests.client.fakes import FakeBrokers
-from kwire.tests.client.fetched_log import Log
-from kwire.tests.client.listed_offsets import told
+from testkit.fakes.brokers import FakeBrokers
+from testkit.fakes.fetched_log import Log
+from testkit.fakes.listed_offsets import told
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -14,7 +14,7 @@ from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.spark_source.options import parse_source_options
 from kwire.pipeline.spark_source.reading import RangePartition
 from kwire.pipeline.spark_source.stream_reader import StreamReader
-from kwire.tests.client.fakes import FakeClock
+from testkit.fakes.brokers import FakeClock
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from kwire.tests.security.checks.breaking import REPOSITORY
-from kwire.tests.security.checks.finding import Check, broken, checks_of
-from kwire.tests.security.checks.rooms import ROOMS, UNSEEN, Room, all_checks
+from devtools.places import REPOSITORY
+from testkit.security.checks.finding import Check, broken, checks_of
+from testkit.security.checks.rooms import ROOMS, UNSEEN, Room, all_checks
 
 GUARD = """
 class Door:

@@ -14,8 +14,8 @@ from kwire.security.oauth import fetching
 from kwire.security.oauth.fetching import KeyFetch, KeysUnavailable
 from kwire.security.oauth.keys import MAX_SET_BYTES, KeySet
 from kwire.security.tls.settings import TlsSettings
-from kwire.tests.security.oauth.issuer import jwk, jwks
-from kwire.tests.security.oauth.key_server import key_server, response
+from testkit.security.oauth.issuer import jwk, jwks
+from testkit.security.oauth.key_server import key_server, response
 
 KEYS = jwks(jwk("k1"))
 

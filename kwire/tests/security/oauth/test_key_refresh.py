@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kwire.security.oauth.keys import KeySet
 from kwire.security.oauth.refresh import MAX_UNKNOWN, KeyRefresh
-from kwire.tests.security.oauth.issuer import jwk, jwks
+from testkit.security.oauth.issuer import jwk, jwks
 
 KEYS = KeySet.parse(jwks(jwk("k1")))
 HOUR = 3_600_000

@@ -17,7 +17,7 @@ from jwt.algorithms import ECAlgorithm
 from kwire.security.oauth.keys import ALGORITHMS, MAX_KEYS, MAX_SET_BYTES, MAX_TRIED, KeySet, UnusableKeys
 from kwire.security.oauth.signed import SignedTokens, TokenRules
 from kwire.security.oauth.token import MAX_TOKEN_LENGTH, AcceptedToken, CompactToken, TokenRejected
-from kwire.tests.security.oauth.issuer import (
+from testkit.security.oauth.issuer import (
     NOW_MS,
     NOW_S,
     claims,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kwire.security.oauth.token import AcceptedToken, TokenRejected
 from kwire.security.oauth.unsecured import UnsecuredRules, UnsecuredTokens
-from kwire.tests.security.oauth.issuer import NOW_MS, NOW_S, claims, token, unsigned
+from testkit.security.oauth.issuer import NOW_MS, NOW_S, claims, token, unsigned
 
 
 def rejection(text: str, **rules: Any) -> TokenRejected:

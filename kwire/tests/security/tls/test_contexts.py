@@ -17,14 +17,7 @@ from kwire.security.tls import contexts
 from kwire.security.tls.contexts import check_handshake, client_context, server_context, warnings_about
 from kwire.security.tls.keystores import load_stores
 from kwire.security.tls.settings import TlsError, TlsSettings
-from kwire.tests.security.tls.certificates import (
-    HOST,
-    authority,
-    client_settings,
-    server_settings,
-    settings_of,
-    trusted,
-)
+from testkit.security.tls.certificates import HOST, authority, client_settings, server_settings, settings_of, trusted
 
 DAY_MS = 86_400_000
 

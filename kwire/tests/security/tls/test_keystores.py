@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
 from kwire.security.tls.contexts import server_context
 from kwire.security.tls.keystores import MAX_FILE_BYTES, file_states, load_stores
 from kwire.security.tls.settings import TlsError, TlsSettings
-from kwire.tests.security.tls.certificates import HOST, authority, issued, trusted
-from kwire.tests.security.tls.keystores import PASSWORD, encrypted, pkcs12_of
+from testkit.security.tls.certificates import HOST, authority, issued, trusted
+from testkit.security.tls.keystores import PASSWORD, encrypted, pkcs12_of
 
 EC_KEY = bytes.fromhex("06072a8648ce3d0201")
 """The object identifier of keys for elliptic curves."""

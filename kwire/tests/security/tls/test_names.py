@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.security.tls.names import MalformedName, distinguished_name, subject_of
-from kwire.tests.security.tls.certificates import HOST, issued
+from testkit.security.tls.certificates import HOST, issued
 
 UTF8 = 0x0C
 COMMON_NAME = "2.5.4.3"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from devtools.suite.tiers import examples
 from kwire.share.coordinator.batches import combined
 from kwire.share.coordinator.state import StateBatch
-from kwire.tests.share.coordinator.spreading import Offsets, assert_is_normal, spread
+from testkit.share.coordinator.spreading import Offsets, assert_is_normal, spread
 
 INT64_MAX = 2**63 - 1
 

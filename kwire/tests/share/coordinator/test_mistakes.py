@@ -11,9 +11,9 @@ from kwire_protocol.errors import ErrorCode
 
 from kwire.share.coordinator.records import Snapshot, Update
 from kwire.share.coordinator.state import StateBatch
-from kwire.tests.mistaken_lives import Lives
-from kwire.tests.share.coordinator.machine import ShareStateMachine
-from storage.tests.power_cuts.mutants import Change, Function, Mutant, always, instead
+from testkit.mutants.changes import Change, Function, Mutant, always, instead
+from testkit.mutants.lives import Lives
+from testkit.share.coordinator.machine import ShareStateMachine
 
 LIVES = Lives(ShareStateMachine, seed=932, examples=500)
 

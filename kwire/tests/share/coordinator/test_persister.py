@@ -27,11 +27,11 @@ from kwire.share.coordinator.kinds import READ, WRITE
 from kwire.share.coordinator.persister import MAX_ATTEMPTS, PATIENCE_MS
 from kwire.share.coordinator.remote_states import MAX_PARTITIONS, MAX_REQUESTS, MAX_WAITING, Question, RemoteStates
 from kwire.share.coordinator.state import SharePartitionKey, ShareState, ShareStateSummary, StateBatch
-from kwire.tests.cluster.asking_each_other import AskingCluster
-from kwire.tests.cluster.told_cluster import create
-from kwire.tests.futures import at_once
-from kwire.tests.metadata.harness import FakeClock
-from kwire.tests.share.coordinator.persister_scene import BATCH, Scene, started
+from testkit.basics.futures import at_once
+from testkit.cluster.asking_each_other import AskingCluster
+from testkit.cluster.told_cluster import create
+from testkit.metadata.harness import FakeClock
+from testkit.share.coordinator.persister_scene import BATCH, Scene, started
 
 
 def two_brokers() -> Scene:

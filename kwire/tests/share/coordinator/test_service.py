@@ -33,10 +33,10 @@ from kwire.runtime.loop import Host
 from kwire.share.coordinator.kinds import INITIALIZE, READ, WRITE, Kind
 from kwire.share.coordinator.service import PARTITIONS_PER_TURN
 from kwire.share.coordinator.state import SharePartitionKey
-from kwire.tests.cluster.asking_each_other import AskingCluster, handled
-from kwire.tests.cluster.told_cluster import create
-from kwire.tests.futures import at_once
-from kwire.tests.metadata.harness import FakeClock, context
+from testkit.basics.futures import at_once
+from testkit.cluster.asking_each_other import AskingCluster, handled
+from testkit.cluster.told_cluster import create
+from testkit.metadata.harness import FakeClock, context
 
 INITIALIZE_KEY = 83
 SETTINGS = (

@@ -9,9 +9,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 from devtools.suite.tiers import examples
-from kwire.tests.share.coordinator.machine import (
-    ShareStateMachine,
-)
+from testkit.share.coordinator.machine import ShareStateMachine
 
 TestShareStateMachine = ShareStateMachine.TestCase
 TestShareStateMachine.settings = settings(max_examples=examples(30), stateful_step_count=40)

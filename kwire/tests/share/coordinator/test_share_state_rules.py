@@ -16,7 +16,7 @@ from kwire.share.coordinator.shard import (
     NEXT_COLD_STATES_MS,
 )
 from kwire.share.coordinator.state import SharePartitionKey, StateBatch
-from kwire.tests.share.coordinator.shard_driver import KEY, OTHER_ID, PARTITIONS, START_MS, TOPIC_ID, ShardDriver
+from testkit.share.coordinator.shard_driver import KEY, OTHER_ID, PARTITIONS, START_MS, TOPIC_ID, ShardDriver
 
 INTERVAL_MS = 1_000
 CONFIG = ShareStateConfig(updates_per_snapshot=3, cold_snapshot_interval_ms=INTERVAL_MS, prune_interval_ms=INTERVAL_MS)

@@ -12,7 +12,7 @@ from kwire.share.leader.acknowledgements import AcknowledgementBatch, check
 from kwire.share.leader.effects import StateBatch
 from kwire.share.leader.share_partition import Status
 from kwire.share.leader.states import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, ShareLimits
-from kwire.tests.share.leader.scene import ACCEPT, GAP, REJECT, RELEASE, RENEW, scene
+from testkit.share.leader.scene import ACCEPT, GAP, REJECT, RELEASE, RENEW, scene
 
 
 def test_an_accepted_batch_is_written_and_the_start_offset_moves() -> None:

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from kwire.share.leader.states import ACQUIRED, ARCHIVED, AVAILABLE, ShareLimits
-from kwire.tests.share.leader.scene import ACCEPT, RELEASE, scene
+from testkit.share.leader.scene import ACCEPT, RELEASE, scene
 
 
 def test_new_records_are_acquired_as_one_batch_in_flight() -> None:

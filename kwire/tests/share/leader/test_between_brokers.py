@@ -15,11 +15,11 @@ from kwire_protocol.wire import ApiMessage, Uuid
 from kwire.handlers import share_acknowledge, share_fetch
 from kwire.handlers.apis import bound
 from kwire.runtime.futures import Future, begun
-from kwire.tests.cluster.asking_each_other import AskingCluster
-from kwire.tests.cluster.told_cluster import create
-from kwire.tests.metadata.harness import context
-from kwire.tests.share.coordinator.persister_scene import Scene, started
-from kwire.tests.share.leader.share_requests import ACCEPT, ShareRequests, acquired, partition_of
+from testkit.cluster.asking_each_other import AskingCluster
+from testkit.cluster.told_cluster import create
+from testkit.metadata.harness import context
+from testkit.raw.share_requests import ACCEPT, ShareRequests, acquired, partition_of
+from testkit.share.coordinator.persister_scene import Scene, started
 
 
 @attrs.define(eq=False)

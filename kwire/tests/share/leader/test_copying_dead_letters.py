@@ -20,9 +20,9 @@ from kwire.share.leader.dead_letters import ENABLED, MAX_COPYING
 from kwire.share.leader.effects import DeadLetter
 from kwire.share.leader.letter_records import letters
 from kwire.share.leader.states import ARCHIVED, ARCHIVING, Cause
-from kwire.tests.share.leader.dead_letter_scene import AUTO_CREATE, DLQ, DeadLetterScene, story_of
-from kwire.tests.share.leader.members import finished
-from kwire.tests.share.leader.share_requests import ACCEPT, REJECT, RELEASE
+from testkit.raw.share_requests import ACCEPT, REJECT, RELEASE
+from testkit.share.leader.dead_letter_scene import AUTO_CREATE, DLQ, DeadLetterScene, story_of
+from testkit.share.leader.members import finished
 
 REJECTED = "Offset rejected by client."
 COUNTED = "Offset delivery count exceeded the threshold."

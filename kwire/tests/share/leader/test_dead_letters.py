@@ -6,7 +6,7 @@ from kwire_protocol.errors import ErrorCode
 
 from kwire.share.leader.effects import DeadLetter, StateBatch
 from kwire.share.leader.states import ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE, Cause, ShareLimits
-from kwire.tests.share.leader.scene import ACCEPT, GAP, REJECT, RELEASE, scene
+from testkit.share.leader.scene import ACCEPT, GAP, REJECT, RELEASE, scene
 
 LIMITS = ShareLimits(delivery_count_limit=2, lock_duration_ms=100, has_dead_letters=True)
 

@@ -9,7 +9,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.share.leader.effects import StateBatch
 from kwire.share.leader.share_partition import FetchHint, PersistedState, SharePartition, Status
 from kwire.share.leader.states import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, RecordState, ShareLimits
-from kwire.tests.share.leader.scene import ACCEPT, RELEASE, scene
+from testkit.share.leader.scene import ACCEPT, RELEASE, scene
 
 
 def test_before_it_is_initialized_nothing_can_be_acquired() -> None:

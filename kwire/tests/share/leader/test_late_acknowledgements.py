@@ -9,8 +9,8 @@ from kwire_protocol.errors import ErrorCode as E
 
 from kwire.share.leader.acknowledgements import AcknowledgementBatch
 from kwire.share.leader.sessions import SharedPartition
-from kwire.tests.share.leader.members import ShareGroup, with_group
-from kwire.tests.share.leader.share_requests import ACCEPT
+from testkit.raw.share_requests import ACCEPT
+from testkit.share.leader.members import ShareGroup, with_group
 
 LOCK_MS = 30_000
 

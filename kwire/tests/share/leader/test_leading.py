@@ -11,9 +11,9 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
 from kwire.share.coordinator.state import ShareState, StateBatch
 from kwire.share.leader.states import ACKNOWLEDGED, AVAILABLE
-from kwire.tests.server_in_trio import ServerInTrio
-from kwire.tests.share.leader.members import ShareGroup, finished, initialize, serve, with_group
-from kwire.tests.share.leader.share_requests import ACCEPT, RELEASE, partition_of
+from testkit.raw.share_requests import ACCEPT, RELEASE, partition_of
+from testkit.scenes.server_in_trio import ServerInTrio
+from testkit.share.leader.members import ShareGroup, finished, initialize, serve, with_group
 
 
 def test_a_restarted_leader_knows_what_was_acknowledged_and_delivers_the_rest_again() -> None:

@@ -8,7 +8,7 @@ from kwire_protocol.errors import ErrorCode
 
 from kwire.share.leader.effects import StateBatch
 from kwire.share.leader.states import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, ShareLimits
-from kwire.tests.share.leader.scene import ACCEPT, RELEASE, RENEW, Scene, scene
+from testkit.share.leader.scene import ACCEPT, RELEASE, RENEW, Scene, scene
 
 SHORT = ShareLimits(lock_duration_ms=100)
 SLOW = ShareLimits(lock_duration_ms=100, release_delay_ms=10, max_release_delay_ms=35)

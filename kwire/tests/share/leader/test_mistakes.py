@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from devtools.suite.tiers import examples
-from kwire.tests.share.leader.mistakes import MISTAKES
-from kwire.tests.share.leader.world import live
-from storage.tests.power_cuts.mutants import at_large
+from testkit.mutants.changes import at_large
+from testkit.share.leader.mistakes import MISTAKES
+from testkit.share.leader.world import live
 
 SEEDS = 100
 """The mistakes that show only now and then need up to 60."""

@@ -7,8 +7,8 @@ import trio.testing
 from kwire_protocol.errors import ErrorCode as E
 from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
-from kwire.tests.share.leader.members import ShareGroup, set_group_config, with_group
-from kwire.tests.share.leader.share_requests import ACCEPT, RENEW, acquired
+from testkit.raw.share_requests import ACCEPT, RENEW, acquired
+from testkit.share.leader.members import ShareGroup, set_group_config, with_group
 
 
 def test_a_renewal_begins_the_lock_anew() -> None:

@@ -8,9 +8,9 @@ from kwire_protocol.errors import ErrorCode as E
 
 from kwire.share.coordinator.state import ShareState, StateBatch
 from kwire.share.leader.states import ACKNOWLEDGED, ARCHIVED
-from kwire.tests.replicas.late_log import LateLog
-from kwire.tests.share.leader.members import ShareGroup, create_topic, initialize, set_group_config, with_group
-from kwire.tests.share.leader.share_requests import ACCEPT, RELEASE, RENEW, acquired, partition_of
+from testkit.raw.share_requests import ACCEPT, RELEASE, RENEW, acquired, partition_of
+from testkit.scenes.late_log import LateLog
+from testkit.share.leader.members import ShareGroup, create_topic, initialize, set_group_config, with_group
 
 
 def test_a_record_that_came_back_is_kept_for_a_while_and_longer_each_time() -> None:

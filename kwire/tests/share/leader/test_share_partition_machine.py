@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from devtools.suite.tiers import examples
-from kwire.tests.share.leader.world import World
+from testkit.share.leader.world import World
 
 
 @attrs.define

@@ -10,9 +10,9 @@ from kwire_protocol.records import Record, build_batch, read_header
 
 from kwire.share.coordinator.state import StateBatch
 from kwire.share.leader.states import ACKNOWLEDGED
-from kwire.tests.fake_transactions import write_marker
-from kwire.tests.share.leader.members import ShareGroup, set_group_config, with_group
-from kwire.tests.share.leader.share_requests import ACCEPT, acquired, batches_in
+from testkit.fakes.transactions import write_marker
+from testkit.raw.share_requests import ACCEPT, acquired, batches_in
+from testkit.share.leader.members import ShareGroup, set_group_config, with_group
 
 
 @attrs.define(eq=False)

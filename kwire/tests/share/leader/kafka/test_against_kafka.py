@@ -17,7 +17,6 @@ import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
 
-from compat_tests.java_host import JARS, LOGGING, OPTIONS
 from devtools.jars import classpath, compile_java
 from devtools.java import java, java_environment
 from devtools.suite.tiers import examples
@@ -26,7 +25,8 @@ from kwire.share.leader.acquiring import AcquiredRange, Fetched
 from kwire.share.leader.effects import Acknowledged, Effect, Token, Write
 from kwire.share.leader.share_partition import PersistedState, SharePartition
 from kwire.share.leader.states import ACQUIRED, AcquireMode, ShareLimits
-from kwire.tests.share.leader.world import Seeded, World
+from testkit.java.java_host import JARS, LOGGING, OPTIONS
+from testkit.share.leader.world import Seeded, World
 
 ERRORS = {
     "None": ErrorCode.NONE,

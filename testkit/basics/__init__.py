@@ -1,0 +1,1 @@
+"""What every other room may need, and what knows no broker."""

@@ -1,0 +1,97 @@
+"""What the broker says of transactions by itself, asked without any client's help.
+
+Apache Kafka leads nothing and coordinates nobody for some moments after a start, so that is not taken for an answer.
+Each broker of the cluster is asked, until one knows; `bootstrap` are the addresses of some, with commas between them.
+"""
+
+from __future__ import annotations
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kwire_protocol.messages.list_transactions import ListTransactionsRequest
+from kwire_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+)
+
+from testkit.basics.waiting import eventually
+from testkit.clients.transactions.client import Spot
+from testkit.raw.nodes import each
+
+LATEST = -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+_NOT_YET = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+_LIST_VERSION, _FETCH_VERSION, _LIST_TRANSACTIONS_VERSION = 7, 8, 0
+_OPEN = ["Ongoing", "PrepareCommit", "PrepareAbort"]
+
+
+def end_offset(bootstrap: str, spot: Spot, *, committed: bool) -> int:
+    """The last stable offset with `committed`, or else the high watermark."""
+    level = READ_COMMITTED if committed else READ_UNCOMMITTED
+    wanted = ListOffsetsTopic(spot[0], [ListOffsetsPartition(spot[1], timestamp=LATEST)])
+
+    def answer() -> ListOffsetsPartitionResponse | None:
+        for client in each(bootstrap):
+            (topic,) = client.call(ListOffsetsRequest(-1, level, [wanted]), _LIST_VERSION).topics
+            (partition,) = topic.partitions
+            if partition.error_code not in _NOT_YET:
+                assert isinstance(partition, ListOffsetsPartitionResponse)
+                return partition
+        return None
+
+    found = eventually(answer, f"{spot} has a leader")
+    assert found is not None
+    assert found.error_code == ErrorCode.NONE, found
+    return int(found.offset)
+
+
+def is_stable(bootstrap: str, spot: Spot) -> bool:
+    """Whether no transaction is open in the partition."""
+    return end_offset(bootstrap, spot, committed=True) == end_offset(bootstrap, spot, committed=False)
+
+
+def group_offset(bootstrap: str, group: str, spot: Spot, *, stable: bool = True) -> int | None:
+    """What the group goes on at, -1 for nothing.
+
+    None with `stable` while a transaction that is about to change it has not ended; without, what was there before.
+    """
+    topic = OffsetFetchRequestTopics(name=spot[0], partition_indexes=[spot[1]])
+    wanted = OffsetFetchRequestGroup(group, topics=[topic])
+
+    def answer() -> OffsetFetchResponseGroup | None:
+        for client in each(bootstrap):
+            (found,) = client.call(OffsetFetchRequest(groups=[wanted], require_stable=stable), _FETCH_VERSION).groups
+            if found.error_code not in _NOT_YET:
+                assert isinstance(found, OffsetFetchResponseGroup)
+                return found
+        return None
+
+    found = eventually(answer, f"{group} has a coordinator")
+    assert found is not None
+    assert found.error_code == ErrorCode.NONE, found
+    (partition,) = found.topics[0].partitions
+    if stable and partition.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+        return None
+    assert partition.error_code == ErrorCode.NONE, partition
+    return int(partition.committed_offset)
+
+
+def open_transactions(bootstrap: str) -> dict[str, str]:
+    """By transactional id the state of each that has not ended; empty while the coordinator starts."""
+    found: dict[str, str] = {}
+    for client in each(bootstrap):
+        answer = client.call(ListTransactionsRequest(_OPEN), _LIST_TRANSACTIONS_VERSION)
+        found |= {it.transactional_id: it.transaction_state for it in answer.transaction_states}
+    return found

@@ -1,0 +1,90 @@
+"""Topics that nothing is ever taken from: the load of the SIGKILL loop, with its ledger, in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import attrs
+
+from testkit.clients.transactions.asking import group_offset
+from testkit.everything_at_once.admin import LATEST, Admin
+from testkit.everything_at_once.worker import Reporter
+from testkit.kills.sigkill.laps import read_values
+from testkit.kills.sigkill.ledger import Ledger, Spot
+from testkit.kills.sigkill.load import Load
+
+# Enough to be anywhere when something happens; half of what a run lasts for is reading it back.
+PAUSE_S = 0.2
+SIZES = (*[(10, 200)] * 12, *[(1_000, 4_000)] * 3)
+_STEP_S = 0.2
+
+
+@attrs.frozen
+class Order:
+    bootstrap: str
+    spots: Sequence[Spot]
+    group: str
+    seed: int
+
+    def __call__(self, reporter: Reporter) -> Kept:
+        return Kept(self, reporter)
+
+
+@attrs.define(eq=False)
+class Kept:
+    order: Order
+    reporter: Reporter
+    _admin: Admin = attrs.field(init=False)
+    _ledger: Ledger = attrs.field(factory=Ledger)
+    _running: ExitStack = attrs.field(factory=ExitStack)
+    _told: int = 0
+    _counted: tuple[int, int] = (0, 0)
+
+    def __attrs_post_init__(self) -> None:
+        order = self.order
+        self._admin = Admin(order.bootstrap)
+        load = Load(
+            order.bootstrap, order.spots, order.group, self._ledger, seed=order.seed, pause_s=PAUSE_S, sizes=SIZES
+        )
+        self._running.enter_context(load.running())
+
+    def step(self) -> None:
+        ends = {spot: self._ledger.end_of(spot) for spot in self.order.spots}
+        for spot, known in ends.items():
+            self._ledger.check_end(spot, known, self._admin.offset(spot, LATEST))
+        self._tell()
+        time.sleep(_STEP_S)
+
+    def settle(self) -> None:
+        self._running.close()
+        self._admin.close()
+        self._tell()
+
+    def judge(self) -> None:
+        order, ledger = self.order, self._ledger
+        for spot in order.spots:
+            end = self._admin.offset(spot, LATEST)
+            ledger.check_end(spot, ledger.end_of(spot), end)
+            ledger.check_log(spot, end, read_values(order.bootstrap, spot, end))
+            found = group_offset(order.bootstrap, order.group, spot) or 0
+            ledger.check_committed(spot, ledger.committed.get(spot, 0), found)
+        self._admin.close()
+        self._tell()
+
+    def leave(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def _tell(self) -> None:
+        ledger = self._ledger
+        for complaint in ledger.complaints[self._told :]:
+            self.reporter.complain(complaint)
+        self._told = len(ledger.complaints)
+        now = ledger.acknowledged.total(), ledger.deliveries
+        self.reporter.count("records acknowledged to kept producers", now[0] - self._counted[0])
+        self.reporter.count("records delivered to kept members", now[1] - self._counted[1])
+        self._counted = now

@@ -1,0 +1,177 @@
+"""What must be in one partition of a topic that is compacted, trimmed, aged, and deleted and made again.
+
+The story knows no client and no broker: tests hand it numbers. A record's value has a mark (`sigkill/ledger.py`) that
+names the story, that is this very partition of this very topic, and the record's place among those that were sent. What
+the story may promise depends on what the topic was ever told to do:
+
+* nothing was told: every record from the log start on is there, and the log start is where DeleteRecords put it
+* `may_age`: retention may have taken records, but only the oldest, without a gap
+* `may_compact`: records may be missing, but of each key neither the latest, nor, if that was a tombstone, anything
+  older than it once it is gone
+
+Where a log starts is written down by the clock: a SIGKILL may take back what was deleted a moment before. When a log is
+seen to start there, or above, CHECKPOINTED_WITHIN_S later, it is written down, and no later kill takes it back.
+
+In each: what was acknowledged at an offset stands there or nowhere, no record comes twice or out of order, and none of
+a topic that had the same name before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import attrs
+
+from testkit.kills.sigkill.ledger import Mark, Spot
+
+Complain = Callable[[str], None]
+
+CHECKPOINTED_WITHIN_S = 20.0
+"""Checkpoints are written every few milliseconds, but for those on a disk that is full just then; and a kill may come
+before that, and the start after it take some seconds."""
+
+
+class Seen(NamedTuple):
+    """A record that a consumer was given."""
+
+    offset: int
+    key: bytes
+    mark: Mark
+    is_tombstone: bool
+
+
+class Sent(NamedTuple):
+    sequence: int
+    key: bytes
+    is_tombstone: bool
+
+
+@attrs.define(eq=False)
+class Story:
+    """Of one partition; `number` is in the marks of its records."""
+
+    spot: Spot
+    number: int
+    complain: Complain
+    may_age: bool = False
+    may_compact: bool = False
+    sent: int = 0
+    failed: int = 0
+    """So many records were given up by their producer, who does not know whether they are there."""
+    acknowledged: dict[int, Sent] = attrs.field(factory=dict)
+    """By offset."""
+    highest_end: int = 0
+    """The log cannot end below."""
+    trimmed_in_doubt: int = 0
+    """Here the log begins at most, unless it may age: DeleteRecords was asked for so much."""
+    _tombstones: dict[bytes, int] = attrs.field(factory=dict)
+    """The last one sent of each key, by its sequence."""
+    _starts: list[tuple[float, int]] = attrs.field(factory=list)
+    """Since when (s) it is known that the log begins there, or above; a kill may still take it back."""
+    _written_start: int = 0
+    """No kill does."""
+
+    def send(self, key: bytes, *, is_tombstone: bool) -> Sent:
+        sent = Sent(self.sent, key, is_tombstone)
+        self.sent += 1
+        if is_tombstone:
+            self._tombstones[key] = sent.sequence
+        return sent
+
+    def mark(self, sent: Sent) -> Mark:
+        return Mark(self.number, sent.sequence)
+
+    def acknowledge(self, sent: Sent, offset: int) -> None:
+        known = self.acknowledged.setdefault(offset, sent)
+        if known != sent:
+            self._complain(f"{sent} was acknowledged at {offset}, where {known} had been")
+        self.highest_end = max(self.highest_end, offset + 1)
+
+    def begin_trim(self, offset: int) -> None:
+        """DeleteRecords is about to be asked for."""
+        self.trimmed_in_doubt = max(self.trimmed_in_doubt, offset)
+
+    def trim(self, offset: int, low_watermark: int, now_s: float) -> None:
+        """It was answered."""
+        if low_watermark < offset:
+            self._complain(f"records before {offset} were deleted, and the log begins at {low_watermark}")
+        self._starts.append((now_s, low_watermark))
+
+    def check_bounds(self, start: int, end: int, now_s: float) -> None:
+        """The log's first and last offset, as the broker tells them."""
+        if end < self.highest_end:
+            self._complain(f"ends at {end}, but clients know of records up to {self.highest_end}")
+        self.check_start(start, now_s)
+        if start > self.trimmed_in_doubt and not self.may_age:
+            self._complain(f"begins at {start}, but only records before {self.trimmed_in_doubt} were deleted")
+        if start > end:
+            self._complain(f"begins at {start} and ends at {end}")
+        self.highest_end = max(self.highest_end, end)
+
+    def check_start(self, start: int, now_s: float) -> None:
+        """The log's first offset, as the broker tells it; to be looked at before each DeleteRecords, too."""
+        if start < self._written_start:
+            self._complain(f"begins at {start}, but began at {self._written_start} for {CHECKPOINTED_WITHIN_S} s")
+        left = [it for it in self._starts if it[1] <= start]  # a kill has taken back the others
+        written_before_s = now_s - CHECKPOINTED_WITHIN_S
+        self._written_start = max([self._written_start, *(it for since_s, it in left if since_s <= written_before_s)])
+        self._starts = [*((since_s, it) for since_s, it in left if it > self._written_start), (now_s, start)]
+
+    def check_records(self, seen: Iterable[Seen], known: dict[int, Sent], start: int, is_older: _IsOlder) -> int:
+        """A reading from the start to the end. Returns how many records it found.
+
+        `known` is what was acknowledged when it began, and `start` the log start when it ended; the mark of another
+        story is all right where `is_older` says so.
+        """
+        found: dict[int, Seen] = {}
+        last: Seen | None = None
+        before = -1
+        for it in seen:
+            has_aged = self.may_age and before < it.offset <= start
+            if before >= 0 and it.offset != before + 1 and not (self.may_compact or has_aged):
+                self._complain(f"has offset {it.offset} behind {before}")
+            before = it.offset
+            if it.mark.producer != self.number:
+                if not is_older(it.mark):
+                    self._complain(f"has at {it.offset} {it.mark} of another topic")
+                continue
+            if last is not None and it.mark.sequence <= last.mark.sequence:
+                self._complain(f"has {it.mark} at {it.offset} behind {last.mark} at {last.offset}")
+            if it.mark.sequence >= self.sent:
+                self._complain(f"has {it.mark} at {it.offset}, which was never sent")
+            at = self.acknowledged.get(it.offset)
+            if at is not None and at != Sent(it.mark.sequence, it.key, it.is_tombstone):
+                self._complain(f"has {it} at {it.offset}, where {at} was acknowledged")
+            found[it.offset] = last = it
+        if self.may_compact:
+            self._check_latest(found, known, start)
+        else:
+            missing = [offset for offset in known if offset >= start and offset not in found]
+            if missing:
+                self._complain(f"lacks {len(missing)} acknowledged records, such as that at {min(missing)}")
+        return len(found)
+
+    def _check_latest(self, found: dict[int, Seen], known: dict[int, Sent], start: int) -> None:
+        latest: dict[bytes, int] = {}
+        for offset, sent in known.items():
+            latest[sent.key] = max(latest.get(sent.key, -1), offset)
+        of_key: dict[bytes, list[int]] = {}
+        for offset, it in found.items():
+            of_key.setdefault(it.key, []).append(offset)
+        for key, offset in latest.items():
+            there = of_key.get(key, [])
+            if offset < start or any(it >= offset for it in there):
+                continue
+            if not known[offset].is_tombstone:
+                # A later tombstone may have taken the record and gone itself, before its sender took note of it.
+                if self._tombstones.get(key, -1) < known[offset].sequence:
+                    self._complain(f"lacks the latest record of {key!r}, {known[offset]} at {offset}")
+            elif there:
+                self._complain(f"lacks the tombstone of {key!r} at {offset}, and has what it deleted at {there}")
+
+    def _complain(self, what: str) -> None:
+        self.complain(f"{self.spot[0]}-{self.spot[1]} ({self.number}) {what}")
+
+
+_IsOlder = Callable[[Mark], bool]

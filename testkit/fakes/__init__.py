@@ -1,0 +1,1 @@
+"""Brokers and services that answer what a test tells them to."""

@@ -1,0 +1,396 @@
+"""The laps. A lap is some kills in a row with topics and tellers of its own; then all comes to rest and is judged.
+
+Whom the next kill meets, and when, comes from the seed, which is printed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import Acknowledgements, producing
+from testkit.clients.transactions.asking import end_offset, group_offset, is_stable, open_transactions
+from testkit.kills.bank.auditor import Auditor, auditing
+from testkit.kills.bank.books import Books, Order
+from testkit.kills.bank.teller import Post
+from testkit.kills.bank.tellers import Tellers
+from testkit.kills.sigkill.laps import START_TAKES_S
+from testkit.kills.sigkill.load import RECONNECT
+from testkit.raw import topics
+from testkit.raw.client import ConnectionClosed
+
+KILLS_IN_LAP = 10
+TELLERS, PLACES = 3, 6
+PARTITIONS, ACCOUNTS_IN_PARTITION = 6, 4
+ORDERS_AT_ONCE = 100, 400
+"""How many are written before a kill: so many at least, and fewer than so many."""
+FLUSHED = {"flush.messages": "1"}
+"""Of the accounts, every other lap, from the second on: markers take their time, and kills come between them."""
+TIMEOUT_MS = 3_000
+ENDS_WITHIN_S = TIMEOUT_MS / 1000 + 5.0
+"""What an open transaction may take to end if nobody but the broker ends it, on a busy machine."""
+GOES_ON_WITHIN_S = 60.0
+"""What tellers may take to go on after a kill: an heir may be needed, a Java process start, librdkafka give up."""
+_PAUSES_FOR_S = 0.1
+
+
+class Underneath(Protocol):
+    """What the bank stands on: a broker, or a cluster of which one node at a time is meant."""
+
+    @property
+    def bootstrap(self) -> str:
+        """For clients; several addresses are separated by commas."""
+
+    @property
+    def log_file(self) -> Path: ...
+
+    def kill(self) -> None:
+        """Ends it with SIGKILL."""
+
+    def begin_start(self) -> None:
+        """As `start`, without waiting until it serves."""
+
+    def start(self) -> None:
+        """After `kill`. Returns when it serves."""
+
+
+def _let_it_be() -> None: ...
+
+
+@attrs.define
+class Account:
+    """What a run has come to."""
+
+    kills: Counter[str] = attrs.field(factory=Counter)
+    orders: int = 0
+    left: int = 0
+    stuck: int = 0
+    fenced: int = 0
+    left_open: int = 0
+    longest_wait_s: float = 0.0
+    longest_rest_s: float = 0.0
+    ended_by_themselves: int = 0
+    """Nodes of a cluster that had to be started again without having been killed."""
+
+    @property
+    def progress(self) -> str:
+        return f"{self.orders:,} orders booked"
+
+    def __str__(self) -> str:
+        ways = ", ".join(f"{count} of {way}" for way, count in sorted(self.kills.items()))
+        return (
+            f"{self.kills.total()} kills ({ways}); {self.orders:,} orders, both halves of each booked once, the sum of "
+            f"all accounts as it was; {self.left} tellers left with an error, {self.fenced} of them since they had an "
+            f"heir, and {self.stuck} were stuck in their client; a half waited {self.longest_wait_s:.1f} s at most for "
+            f"the other; the last tellers left {self.left_open} transactions open, which were over "
+            f"{self.longest_rest_s:.1f} s later; {self.ended_by_themselves} nodes ended by themselves"
+        )
+
+
+def run(
+    broker: Underneath,
+    *,
+    folder: Path,
+    kills: int,
+    seed: int,
+    name: str,
+    ways: Mapping[str, Callable[[Lap], None]] | None = None,
+    tend: Callable[[], None] = _let_it_be,
+    ends_within_s: float = ENDS_WITHIN_S,
+    orders_at_once: tuple[int, int] = ORDERS_AT_ONCE,
+    on_kill: Callable[[Account], None] = lambda account: None,
+) -> Account:
+    """Kills so many times. AssertionError tells what is wrong with the money, and the seed.
+
+    `tend` is called again and again while the bank waits, to start what has ended by itself.
+    """
+    account = Account()
+    laps = [min(KILLS_IN_LAP, kills - first) for first in range(0, kills, KILLS_IN_LAP)]
+    for number, kills_in_lap in enumerate(laps):
+        lap = Lap(broker, folder, f"{name}-{number}", random.Random(f"{seed} {number}"), account, on_kill)
+        lap.config = FLUSHED if number % 2 else {}
+        lap.ways, lap.ends_within_s, lap.orders_at_once = ways or WAYS, ends_within_s, orders_at_once
+        lap.tend = tend
+        try:
+            lap.run(kills_in_lap)
+        except AssertionError as problem:
+            complaints = "\n  ".join([str(problem), *lap.books.complaints])
+            raise AssertionError(
+                f"seed {seed}, lap {number}, kill {account.kills.total()} ({lap.way}):\n  {complaints}\n{lap.state()}"
+            ) from problem
+    return account
+
+
+@attrs.define(eq=False)
+class Lap:
+    broker: Underneath
+    folder: Path
+    name: str
+    random: random.Random
+    account: Account
+    on_kill: Callable[[Account], None]
+    ways: Mapping[str, Callable[[Lap], None]] = attrs.field(factory=lambda: WAYS)
+    tend: Callable[[], None] = _let_it_be
+    ends_within_s: float = ENDS_WITHIN_S
+    orders_at_once: tuple[int, int] = ORDERS_AT_ONCE
+    config: dict[str, str] = attrs.field(factory=dict)
+    way: str = "nobody was killed yet"
+    books: Books = attrs.field(factory=lambda: Books(PLACES))
+    tellers: Tellers = attrs.field(init=False)
+    _auditor: Auditor = attrs.field(init=False)
+
+    @property
+    def orders(self) -> str:
+        return f"{self.name}-orders"
+
+    @property
+    def accounts(self) -> str:
+        return f"{self.name}-accounts"
+
+    @tellers.default
+    def _tellers(self) -> Tellers:
+        posts = [
+            Post(
+                self.broker.bootstrap,
+                transactional_id=f"{self.name}-{number}",
+                timeout_ms=TIMEOUT_MS,
+                group=self.name,
+                orders=self.orders,
+                places=list(range(number, PLACES, TELLERS)),
+                accounts=self.accounts,
+                partitions=PARTITIONS,
+                seed=0,
+            )
+            for number in range(TELLERS)
+        ]
+        return Tellers(posts, self.folder / f"{self.name}-tellers.log", self.random, self.books.complain)
+
+    def run(self, kills: int) -> None:
+        bootstrap, before = self.broker.bootstrap, self.account.orders
+        topics.create(bootstrap, self.orders, partitions=PLACES)
+        topics.create(bootstrap, self.accounts, partitions=PARTITIONS, config=self.config)
+        try:
+            with auditing(bootstrap, self.accounts, PARTITIONS, self.books) as self._auditor:
+                for way in self._plan(kills):
+                    self._go_on(by_all=self.random.random() < 0.5)
+                    self.way = way
+                    self.ways[way](self)
+                    self.account.kills[way] += 1
+                    self.account.orders = before + self.books.done
+                    self.on_kill(self.account)
+                self._go_on(by_all=True)
+                # With orders: one that was frozen before it had an epoch fences its heir, and is fenced by the next.
+                while self.tellers.zombies:
+                    self._go_on(by_all=True)
+                self._go_on(by_all=False)
+                self._come_to_rest()
+                self._finish()
+        finally:
+            self.tellers.kill_all()
+        self.account.orders = before + self.books.done
+        self.account.left += self.tellers.left
+        self.account.stuck += self.tellers.stuck
+        self.account.fenced += self.tellers.fenced
+        self.account.longest_wait_s = max(self.account.longest_wait_s, self.books.longest_wait_s)
+        for topic in (self.orders, self.accounts):
+            topics.delete(bootstrap, topic)
+
+    def _plan(self, kills: int) -> Iterator[str]:
+        """Every way about equally often, in an order of its own."""
+        ways: list[str] = []
+        while len(ways) < kills:
+            ways += self.random.sample(tuple(self.ways), len(self.ways))
+        return iter(ways[:kills])
+
+    # -- work
+
+    def _go_on(self, *, by_all: bool) -> None:
+        """Writes orders, and waits until some more are booked or, `by_all`, some by each teller."""
+        count = self.random.randrange(*self.orders_at_once)
+        self._write_orders(count)
+        self.tellers.wake()
+        before, done = self.books.booked.copy(), self.books.done
+        more = self.random.randrange(1, min(count // 2, 40))  # the others are at work when the next kill comes
+
+        def went_on() -> bool:
+            booked = self.books.booked
+            return self.books.done >= done + more and (
+                not by_all or all(booked[place] > before[place] for place in range(PLACES))
+            )
+
+        self._until(went_on, f"{more} more orders are booked{' by all tellers' if by_all else ''}")
+
+    def _write_orders(self, count: int) -> None:
+        """Before the next kill, so that each is there, once, and in its place."""
+        acknowledgements, first, chance = Acknowledgements(), len(self.books.orders), self.random
+        with producing(self.broker.bootstrap, **{"enable.idempotence": True, **RECONNECT}) as producer:
+            for number in range(first, first + count):
+                payer, payee = (
+                    partition + PARTITIONS * chance.randrange(ACCOUNTS_IN_PARTITION)
+                    for partition in chance.sample(range(PARTITIONS), 2)
+                )
+                order = Order(number, payer, payee, chance.randrange(1, 1_000))
+                self.books.order(order)
+                place = number % PLACES
+                producer.produce(self.orders, order.value(), partition=place, on_delivery=acknowledgements)
+        assert not acknowledgements.errors, acknowledgements.errors
+        found = {((it.offset() or 0) * PLACES + (it.partition() or 0)) for it in acknowledgements.taken}
+        assert found == set(range(first, first + count)), "an order is not in its place"
+        self.books.begin_waits_anew(time.monotonic())
+
+    def _until(
+        self, so: Callable[[], bool], what: str, *, tended: bool = True, within_s: float = GOES_ON_WITHIN_S
+    ) -> None:
+        """Waits, and meanwhile reads what is booked and, if `tended`, sees to it that there are tellers."""
+
+        def probe() -> bool:
+            self.tend()
+            if tended:
+                self.tellers.tend()
+            self._auditor.read()
+            self.books.check_waits(time.monotonic(), self.ends_within_s)
+            self.tellers.check_zombies(GOES_ON_WITHIN_S)
+            assert not self.books.complaints
+            return so()
+
+        eventually(probe, what, within_s=within_s)
+
+    # -- ways to kill; the moment is what is tried
+
+    def a_teller(self) -> None:
+        self.pause()
+        self.tellers.kill()
+
+    def a_teller_that_is_not_dead(self) -> None:
+        self.pause()
+        self.tellers.freeze()
+
+    def the_broker(self) -> None:
+        self.pause()
+        self.broker.kill()
+        self.start()
+
+    def the_broker_twice(self) -> None:
+        """Once more while it recovers."""
+        self.pause()
+        self.broker.kill()
+        self.broker.begin_start()
+        time.sleep(self.random.random() * START_TAKES_S)
+        self.broker.kill()
+        self.start()
+
+    def both(self) -> None:
+        self.pause()
+        kills = [self.tellers.kill, self.broker.kill]
+        for kill in self.random.sample(kills, 2):
+            kill()
+        self.start()
+
+    def start(self) -> None:
+        self.broker.start()
+        self.books.begin_waits_anew(time.monotonic())
+
+    def pause(self, longest_s: float = _PAUSES_FOR_S) -> None:
+        time.sleep(self.random.random() * longest_s)
+
+    # -- the end
+
+    def _come_to_rest(self) -> None:
+        """All tellers are killed, and nobody follows them: what they have open is for the broker to end, in time."""
+        self.way = "all tellers, in the end"
+        self._until(self._held_in_the_act, "a transaction is open")
+        self.tellers.kill_all()
+        if self.random.random() < 0.5:
+            self.the_broker()
+        since_s = time.monotonic()
+        self._rest()
+        self.account.longest_rest_s = max(self.account.longest_rest_s, time.monotonic() - since_s)
+        self._audit()
+
+    def _held_in_the_act(self) -> bool:
+        self.tellers.hold_all()
+        left_open = len(open_transactions(self.broker.bootstrap))
+        self.account.left_open += left_open
+        if not left_open:
+            self.tellers.let_go()
+        return left_open > 0
+
+    def _finish(self) -> None:
+        """Their heirs book what is left, and nobody is killed any more."""
+        self.way = "after the last kill"
+        books = self.books
+        self._until(lambda: books.done == len(books.orders), "every order is booked")
+        self.tellers.kill_all()
+        self._rest()
+        self._audit().check_the_end()
+        books.check_the_end()
+        assert not books.complaints
+
+    def _rest(self) -> None:
+        """Waits until no transaction is open, for its coordinator as in each partition, and no offset in doubt."""
+        bootstrap = self.broker.bootstrap
+
+        def rests() -> bool:
+            return (
+                not open_transactions(bootstrap)
+                and all(is_stable(bootstrap, (self.accounts, number)) for number in range(PARTITIONS))
+                and None not in self._offsets()
+            )
+
+        self._until(rests, "all transactions are over", tended=False, within_s=self.ends_within_s)
+
+    def _offsets(self) -> list[int | None]:
+        bootstrap, group = self.broker.bootstrap, self.name
+        return [group_offset(bootstrap, group, (self.orders, place)) for place in range(PLACES)]
+
+    def _audit(self) -> Books:
+        """By one who has not seen anything before, and by the one who has seen everything."""
+        offsets = [offset for offset in self._offsets() if offset is not None]
+        fresh = Books(PLACES, orders=self.books.orders, complaints=self.books.complaints)
+        with auditing(self.broker.bootstrap, self.accounts, PARTITIONS, fresh) as auditor:
+
+            def all_is_read() -> bool:
+                auditor.read()
+                return not auditor.unread
+
+            eventually(all_is_read, "all is read")
+        fresh.check_at_rest(offsets)
+        self._until(lambda: self.books.done >= fresh.done, "the other auditor has read all", tended=False)
+        self.books.check_at_rest(offsets)
+        assert not self.books.complaints
+        return fresh
+
+    def state(self) -> str:
+        """Who is how far, for a message."""
+        bootstrap = self.broker.bootstrap
+        accounts = [(self.accounts, number) for number in range(PARTITIONS)]
+        tellers = self.tellers.log_file
+        said = tellers.read_text(errors="replace") if tellers.exists() else ""
+        try:
+            stable = [end_offset(bootstrap, spot, committed=True) for spot in accounts]
+            ends = [end_offset(bootstrap, spot, committed=False) for spot in accounts]
+            lines = [
+                f"the accounts are stable up to {stable} of {ends}; open are {open_transactions(bootstrap)}",
+                f"the tellers are at {self._offsets()}; booked are {sorted(self.books.booked.items())} of "
+                f"{len(self.books.orders)} orders",
+            ]
+        except (AssertionError, OSError, ConnectionClosed) as problem:
+            lines = [f"the broker does not tell: {problem!r}"]
+        log = self.broker.log_file.read_text(errors="replace")
+        return "\n".join(["", *lines, "The tellers said:", said[-2000:], "The broker said:", log[-4000:]])
+
+
+WAYS: dict[str, Callable[[Lap], None]] = {
+    "a teller": Lap.a_teller,
+    "a teller that is not dead": Lap.a_teller_that_is_not_dead,
+    "the broker": Lap.the_broker,
+    "the broker twice": Lap.the_broker_twice,
+    "both": Lap.both,
+}

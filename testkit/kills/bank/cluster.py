@@ -1,0 +1,142 @@
+"""Three nodes under the bank, and the ways in which they, and tellers, come to harm."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from testkit.kills.bank import bank
+from testkit.kills.bank.bank import Account, Lap
+from testkit.kills.cluster_faults.forms import form_of
+from testkit.kills.cluster_faults.nodes import NODES, ClusterOfProcesses
+
+ENDS_WITHIN_S = bank.ENDS_WITHIN_S + 20.0
+"""What an open transaction may take to end while its coordinator moves to another node."""
+ORDERS_AT_ONCE = 20, 80
+"""A transaction over three nodes takes longer."""
+OnKill = Callable[[Account], None]
+LONGEST_PAUSE_S = 1.5
+"""Of a node that stands still."""
+
+
+@attrs.define(eq=False)
+class Nodes:
+    """As the bank wants them. `kill` is for one that chance picks, and `start` for all that are down."""
+
+    cluster: ClusterOfProcesses
+    random: random.Random
+    _last: int = NODES[0]
+
+    @property
+    def bootstrap(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    @property
+    def log_file(self) -> Path:
+        """Of the node that came to harm last."""
+        return self.cluster.nodes[self._last].folder / "log"
+
+    def kill(self) -> None:
+        self.cluster.kill(self._pick())
+
+    def stop(self) -> None:
+        """In good order."""
+        self.cluster.stop(self._pick())
+
+    def pause(self) -> int:
+        """Returns the node that stands still from now on."""
+        self.cluster.pause(self._pick())
+        return self._last
+
+    def resume(self, node_id: int) -> None:
+        self.cluster.resume(node_id)
+        self.cluster.wait_until_whole()
+
+    def begin_start(self) -> None:
+        for node_id, node in self.cluster.nodes.items():
+            if node.process is None:
+                self.cluster.start(node_id)
+
+    def start(self) -> None:
+        self.begin_start()
+        self.cluster.wait_until_whole()
+
+    def _pick(self) -> int:
+        self._last = self.random.choice([it for it, node in self.cluster.nodes.items() if node.process is not None])
+        return self._last
+
+
+@contextmanager
+def three_nodes(folder: Path, form: str, seed: int) -> Iterator[Nodes]:
+    """`form`: of the cluster, `local` or `zookeeper`."""
+    with ClusterOfProcesses(folder, form_of(form, folder)) as cluster:
+        yield Nodes(cluster, random.Random(seed))
+
+
+def run(
+    nodes: Nodes,
+    *,
+    folder: Path,
+    kills: int,
+    seed: int,
+    name: str,
+    only: Collection[str] = (),
+    orders_at_once: tuple[int, int] = ORDERS_AT_ONCE,
+    on_kill: OnKill = lambda account: None,
+) -> Account:
+    """As `bank.run`, in these ways `only`, or in all. In the end the nodes' logs must have no traceback."""
+    account = bank.run(
+        nodes,
+        folder=folder,
+        kills=kills,
+        seed=seed,
+        name=name,
+        ways={name: way for name, way in ways(nodes).items() if not only or name in only},
+        tend=nodes.cluster.maintain,
+        ends_within_s=ENDS_WITHIN_S,
+        orders_at_once=orders_at_once,
+        on_kill=on_kill,
+    )
+    account.ended_by_themselves = len(nodes.cluster.ended_by_themselves)
+    assert nodes.cluster.bugs() == []
+    return account
+
+
+def ways(nodes: Nodes) -> Mapping[str, Callable[[Lap], None]]:
+    """By what is harmed."""
+
+    def a_node(lap: Lap) -> None:
+        lap.the_broker()
+
+    def a_node_in_good_order(lap: Lap) -> None:
+        lap.pause()
+        nodes.stop()
+        lap.start()
+
+    def a_node_that_stands_still(lap: Lap) -> None:
+        lap.pause()
+        node_id = nodes.pause()
+        lap.pause(LONGEST_PAUSE_S)
+        nodes.resume(node_id)
+        lap.start()
+
+    def two_nodes(lap: Lap) -> None:
+        lap.pause()
+        nodes.kill()
+        lap.pause()
+        nodes.kill()
+        lap.start()
+
+    return {
+        "a teller": Lap.a_teller,
+        "a teller that is not dead": Lap.a_teller_that_is_not_dead,
+        "a node": a_node,
+        "a node in good order": a_node_in_good_order,
+        "a node that stands still": a_node_that_stands_still,
+        "two nodes": two_nodes,
+        "a teller and a node": Lap.both,
+    }

@@ -1,0 +1,56 @@
+"""A member of the group in a process of its own: reads, tells what it read, and then commits.
+
+    python -m testkit.kills.group_kills.reader '{"bootstrap": "...", "group": "g", "topic": "t", "config": {}}'
+
+Each line that it prints is a JSON list: ["read", partition, first offset, last offset]. A line is printed before the
+commit that rests on it, so a commit without its line is a fault of the group.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from testkit.clients.confluent import consuming
+
+MOST_AT_ONCE, PATIENCE_S = 100, 0.2
+
+
+def main() -> None:
+    wanted = json.loads(sys.argv[1])
+    with consuming(wanted["bootstrap"], wanted["topic"], **wanted["config"]) as consumer:
+        while True:
+            messages = [it for it in consumer.consume(MOST_AT_ONCE, PATIENCE_S) if it.error() is None]
+            if messages:
+                commit(consumer, wanted["topic"], tell(messages))
+
+
+def tell(messages: Iterable[Message]) -> dict[int, int]:
+    """Prints what was read; returns the next offset of each partition."""
+    following: dict[int, int] = {}
+    spots = sorted((message.partition() or 0, message.offset() or 0) for message in messages)
+    for partition, of_partition in groupby(spots, itemgetter(0)):
+        offsets = [offset for _, offset in of_partition]
+        print(json.dumps(["read", partition, offsets[0], offsets[-1]]), flush=True)  # noqa: T201 - this is what it is for
+        following[partition] = offsets[-1] + 1
+    return following
+
+
+def commit(consumer: Consumer, topic: str, following: dict[int, int]) -> None:
+    """A commit that is refused is repeated by whoever reads the records again."""
+    try:
+        consumer.commit(
+            offsets=[TopicPartition(topic, partition, offset) for partition, offset in following.items()],
+            asynchronous=False,
+        )
+    except KafkaException:
+        return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,437 @@
+"""Jobs and brokers killed at random: what was acknowledged is in the tables and in the copies, once.
+
+`python -m testkit.kills.jobs --kills 200` goes on for as long as one likes; a test of the soak kills each once.
+
+A producer writes numbered records to two topics, whatever happens to the broker. One job does four things at once: it
+keeps a table with a row for every record of the one, and a table by key of the other, with tombstones; it mirrors the
+first topic to a second broker, exactly once; and it replays a third, which was written before. Now and then a value
+cannot be decoded. The job and either broker are killed at random moments. A reader looks at the first table all the
+time, through pyiceberg: the rows of a snapshot are those of its offsets, and never fewer than before. In the end the
+job takes what is left, `verify` compares, and so does a count that knows nothing of it. The copies are read by
+librdkafka, and compared with what was written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+from confluent_kafka import KafkaError, Message, Producer
+
+from kwire.pipeline.tables.table_state import of_table, table_state
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, parse_warehouse
+from testkit.basics.waiting import Deadline
+from testkit.raw import topics as compat_topics
+from testkit.servers.brokers import RestartableBroker, restartable_broker
+from testkit.spark.records import Record, consume, produce
+
+EVENTS, ACCOUNTS = "events", "accounts"
+PAST, REPLAYED = "past", "replayed"
+"""Written before the first kill, and replayed while there are kills."""
+PARTITIONS = 3
+KEYS = 40
+RECORDS_A_SECOND = 400
+SCHEMA = "n BIGINT, text STRING"
+REPLAYED_PARTITIONS = 2
+"""A replay has a task for each, which lasts as long as it does. The job has more threads than that for all the rest."""
+REPLAYED_PER_KILL, REPLAYED_A_SECOND = 150, 50
+"""So the replay lasts about as long as the kills do."""
+
+_READY_WITHIN_S = 180.0
+_DRAINED_WITHIN_S = 120.0
+_VERIFIED_WITHIN_S_PER_KILL = 3.0
+"""The more kills, the more there is to verify."""
+
+
+@attrs.define
+class Ledger:
+    """What the brokers acknowledged: (partition, offset) of each record, and what it said."""
+
+    events: dict[tuple[int, int], int] = attrs.field(factory=dict)
+    bad_events: set[tuple[int, int]] = attrs.field(factory=set)
+    accounts: dict[bytes, tuple[int, int | None]] = attrs.field(factory=dict)
+    """By key the offset and the number of its newest record; None for a tombstone."""
+
+
+@attrs.define
+class Load:
+    """A producer that goes on over the broker's death; librdkafka repeats what was not acknowledged."""
+
+    bootstrap: str
+    seed: int
+    ledger: Ledger = attrs.field(factory=Ledger)
+    _stop: threading.Event = attrs.field(factory=threading.Event)
+    _failures: list[str] = attrs.field(factory=list)
+
+    def work(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.timeout.ms": 300_000,
+                "log_level": 0,
+            }
+        )
+        chance = random.Random(self.seed)
+        n = 0
+        while not self._stop.wait(1 / 50):
+            for _ in range(RECORDS_A_SECOND // 50):
+                n += 1
+                self._event(producer, n, chance)
+                self._account(producer, n, chance)
+            producer.poll(0)
+        left = producer.flush(_DRAINED_WITHIN_S)
+        if left:
+            self._failures.append(f"{left} records were never acknowledged")
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def check(self) -> None:
+        assert not self._failures, self._failures[:5]
+
+    def _event(self, producer: Producer, n: int, chance: random.Random) -> None:
+        bad = chance.random() < 0.01
+        value = b"{broken" if bad else json.dumps({"n": n, "text": "x" * chance.randrange(50)}).encode()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self._failures.append(str(error))
+                return
+            place = (message.partition() or 0, message.offset() or 0)
+            if bad:
+                self.ledger.bad_events.add(place)
+            else:
+                self.ledger.events[place] = n
+
+        producer.produce(EVENTS, value, key=str(n).encode(), on_delivery=delivered)
+
+    def _account(self, producer: Producer, n: int, chance: random.Random) -> None:
+        key = b"key%d" % chance.randrange(KEYS)
+        deleted = chance.random() < 0.05
+        value = None if deleted else json.dumps({"n": n, "text": None}).encode()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self._failures.append(str(error))
+            elif self.ledger.accounts.get(key, (-1, None))[0] < (message.offset() or 0):
+                self.ledger.accounts[key] = (message.offset() or 0, None if deleted else n)
+
+        producer.produce(ACCOUNTS, value, key=key, on_delivery=delivered)
+
+
+@attrs.define(eq=False)
+class JobProcess:
+    """`job_process.py`, in a process group of its own: Python and Java are killed together."""
+
+    folder: Path
+    bootstrap: str
+    target: str
+    commits: int = 0
+    _log_begins: int = 0
+    _process: subprocess.Popen[str] | None = None
+    _reader: threading.Thread | None = None
+    lines: list[dict[str, Any]] = attrs.field(factory=list)
+
+    def start(self, *, once: bool = False, verify: tuple[str, ...] = ()) -> None:
+        common = {"value": "json", "schema": SCHEMA, "interval_s": 0.2}
+        told = {
+            "bootstrap": self.bootstrap,
+            "once": once,
+            "verify": list(verify),
+            "tables": [
+                {"topic": EVENTS, "table": EVENTS, **common},
+                {"topic": ACCOUNTS, "table": ACCOUNTS, "mode": "upsert", **common},
+            ],
+            "target": self.target,
+            "mirror": [EVENTS],
+            "replay": {"topic": PAST, "to_topic": REPLAYED, "rate_per_s": None if once else REPLAYED_A_SECOND},
+        }
+        (self.folder / "job.json").write_text(json.dumps(told), encoding="utf-8")
+        command = [sys.executable, "-m", "testkit.spark.job_process", str(self.folder)]
+        with (self.folder / "job.log").open("a", encoding="utf-8") as log:
+            self._log_begins = log.tell()
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, "TMPDIR": str(self.folder)},  # what a killed job leaves goes with the scene
+            )
+        self._reader = threading.Thread(target=self._read, args=(self._process,))
+        self._reader.start()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout as out, suppress(ValueError):
+            for line in out:
+                found = json.loads(line)
+                self.lines.append(found)
+                self.commits += found.get("event") == "commit"
+
+    def until_commits(self, more: int) -> None:
+        """Waits for so many commits from now on."""
+        wanted, deadline = self.commits + more, Deadline(_READY_WITHIN_S)
+        while self.commits < wanted:
+            assert deadline.not_over(f"{more} commits of the job; see {self.folder / 'job.log'}"), self.log()
+            assert self._process is not None
+            if self._process.poll() is not None:
+                # A job that starts while nobody listens ends at once, and says so. Whoever runs it starts it again.
+                assert "Connection refused" in self.log(self._log_begins), f"the job ended by itself: {self.log()}"
+                self._wait()
+                self.start()
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._wait()
+
+    def end(self, within_s: float = _DRAINED_WITHIN_S) -> None:
+        """Waits for the end of one that ends by itself."""
+        assert self._process is not None
+        code = self._process.wait(within_s)
+        self._wait()
+        assert code == 0, f"the job ended with {code}: {self.log()}"
+
+    def stop(self) -> None:
+        """As Ctrl-C does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        self.end()
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        assert self._reader is not None
+        self._process.wait(30)
+        self._reader.join(30)
+
+    def log(self, begin: int = 0) -> str:
+        """The end of what the job printed, from a place in it on."""
+        return (self.folder / "job.log").read_text(encoding="utf-8")[begin:][-4000:]
+
+
+@attrs.define(eq=False)
+class Watcher:
+    """Reads the table of events all the time; `problems` stays empty."""
+
+    warehouse: Warehouse
+    looks: int = 0
+    problems: list[str] = attrs.field(factory=list)
+    _stop: threading.Event = attrs.field(factory=threading.Event)
+
+    def work(self) -> None:
+        rows_before, took_s = 0, 0.0
+        # A look takes longer the more commits there are. It gets a third of a core at the most, the job needs the rest.
+        while not self._stop.wait(max(0.05, 2 * took_s)):
+            began_s = time.monotonic()
+            if not self.warehouse.exists() or (found := table_state(self.warehouse, EVENTS)) is None:
+                continue
+            if found.snapshot_id is None:
+                continue
+            rows = self._look()
+            if rows is not None:
+                if rows < rows_before:
+                    self.problems.append(f"{rows} rows, and {rows_before} a moment before")
+                rows_before = rows
+                self.looks += 1
+            took_s = time.monotonic() - began_s
+
+    def _look(self) -> int | None:
+        catalog = self.warehouse.pyiceberg_catalog()
+        try:
+            table = catalog.load_table((NAMESPACE, EVENTS))
+            errors = catalog.load_table((NAMESPACE, errors_table_name(EVENTS)))
+            position = of_table(table).position
+            if position is None:
+                return None
+            rows: int = table.scan().count()
+            kafka = errors.scan(selected_fields=("kafka",)).to_arrow().to_pylist()
+            bad = sum(1 for row in kafka if row["kafka"]["offset"] < position.offsets.get(row["kafka"]["partition"], 0))
+            if rows + bad != sum(position.offsets.values()):
+                self.problems.append(f"{rows} rows and {bad} errors at {dict(position.offsets)}")
+            return rows
+        finally:
+            catalog.close()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+
+@attrs.define
+class Account:
+    """What a run has come to."""
+
+    kills: Counter[str] = attrs.field(factory=Counter)
+    events: int = 0
+    looks: int = 0
+
+    @property
+    def progress(self) -> str:
+        return ", ".join(f"{times} of the {what}" for what, times in sorted(self.kills.items()))
+
+
+def run(
+    source: RestartableBroker,
+    target: RestartableBroker,
+    *,
+    kills: int,
+    seed: int,
+    folder: Path,
+    on_kill: Callable[[Account], None],
+) -> Account:
+    """So many kills. AssertionError tells what is wrong, and the seed."""
+    chance = random.Random(seed)
+    account = Account()
+    for topic in (EVENTS, ACCOUNTS, PAST):
+        compat_topics.create(source.bootstrap, topic, partitions=PARTITIONS)
+    compat_topics.create(target.bootstrap, REPLAYED, partitions=REPLAYED_PARTITIONS)
+    past = [Record(b"%d" % n, key=b"key%d" % (n % KEYS)) for n in range(kills * REPLAYED_PER_KILL)]
+    produce(source.bootstrap, PAST, past)
+    load = Load(source.bootstrap, seed)
+    job = JobProcess(folder, source.bootstrap, target.bootstrap)
+    warehouse = parse_warehouse(str(folder / "warehouse"), {})
+    watcher = Watcher(warehouse)
+    with _in_thread(load.work, load.stop), _in_thread(watcher.work, watcher.stop):
+        job.start()
+        job.until_commits(2)
+        for number in range(kills):
+            time.sleep(chance.random() * 1.5)
+            killed = ("source", "job", "target")[number % 3]
+            if killed == "job":
+                job.kill()
+                job.start()
+            else:
+                broker = source if killed == "source" else target
+                broker.kill()
+                time.sleep(chance.random())
+                broker.start()
+            account.kills[killed] += 1
+            on_kill(account)
+            # Some kills come before the first commit after the last one.
+            if chance.random() < 0.8:
+                job.until_commits(chance.randrange(1, 5))
+            assert not watcher.problems, f"seed {seed}: {watcher.problems[:5]}"
+        load.stop()
+        job.until_commits(1)
+        job.stop()
+    load.check()
+    job.start(once=True, verify=(EVENTS, ACCOUNTS))
+    job.end(_DRAINED_WITHIN_S + kills * _VERIFIED_WITHIN_S_PER_KILL)
+    reports = [line for line in job.lines if "sound" in line]
+    assert [report["sound"] for report in reports] == [True, True], f"seed {seed}: {reports}"
+    assert not watcher.problems, f"seed {seed}: {watcher.problems[:5]}"
+    count(warehouse, load.ledger, seed)
+    compare_copies(source.bootstrap, target.bootstrap, load.ledger, past, seed)
+    account.events = len(load.ledger.events)
+    account.looks = watcher.looks
+    return account
+
+
+def count(warehouse: Warehouse, ledger: Ledger, seed: int) -> None:
+    """Through pyiceberg, against what was acknowledged."""
+    catalog = warehouse.pyiceberg_catalog()
+    try:
+        rows = catalog.load_table((NAMESPACE, EVENTS)).scan().to_arrow().to_pylist()
+        errors = catalog.load_table((NAMESPACE, errors_table_name(EVENTS))).scan().to_arrow().to_pylist()
+        accounts = catalog.load_table((NAMESPACE, ACCOUNTS)).scan().to_arrow().to_pylist()
+    finally:
+        catalog.close()
+    found = [((row["kafka"]["partition"], row["kafka"]["offset"]), row["value"]["n"]) for row in rows]
+    assert sorted(found) == sorted(ledger.events.items()), f"seed {seed}: events are lost or doubled"
+    bad = sorted((row["kafka"]["partition"], row["kafka"]["offset"]) for row in errors)
+    assert bad == sorted(ledger.bad_events), f"seed {seed}: errors are lost or doubled"
+    newest = sorted((key, n) for key, (_, n) in ledger.accounts.items() if n is not None)
+    kept = sorted((row["kafka"]["key"], row["value"]["n"]) for row in accounts)
+    assert kept == newest, f"seed {seed}: the accounts are not the newest ones"
+
+
+def compare_copies(source: str, target: str, ledger: Ledger, past: Sequence[Record], seed: int) -> None:
+    """The mirror has what the source has, in its order. The replayed topic has each record once, each key in order."""
+    events = consume(source, EVENTS)
+    assert {(it.partition, it.offset) for it in events} == {*ledger.events, *ledger.bad_events}
+    theirs, mine = (
+        [(it.partition, it.key, it.value, it.timestamp_ms) for it in found]
+        for found in (events, consume(target, EVENTS))
+    )
+    assert mine == theirs, f"seed {seed}: the mirror has {len(mine)} records, and the source {len(theirs)}"
+    replayed = consume(target, REPLAYED)
+    assert sorted(int(it.value or b"") for it in replayed) == list(range(len(past))), f"seed {seed}: the replay"
+    by_key: dict[bytes | None, list[int]] = defaultdict(list)
+    for it in replayed:
+        by_key[it.key].append(int(it.value or b""))
+    assert all(numbers == sorted(numbers) for numbers in by_key.values()), f"seed {seed}: a key is out of order"
+
+
+@contextmanager
+def _in_thread(work: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
+    failures: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop()
+        thread.join()
+    assert not failures, failures
+
+
+@contextmanager
+def scene() -> Iterator[tuple[RestartableBroker, RestartableBroker, Path]]:
+    """Two brokers to kill and a folder, which stays where something was wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="kwire-kills-"))
+    with restartable_broker() as source, restartable_broker() as target:
+        yield source, target, folder
+    shutil.rmtree(folder)
+
+
+@click.command()
+@click.option("--kills", type=click.IntRange(1), default=200, show_default=True)
+@click.option("--seed", type=int, help="Of a run to repeat, as far as scheduling can be. [default: a new one]")
+def main(kills: int, seed: int | None) -> None:
+    """Kills a job and its brokers under load, and proves that tables and copies lost and doubled nothing."""
+    seed = random.randrange(1 << 32) if seed is None else seed
+    click.echo(f"{kills} kills, seed {seed}", err=True)
+    with scene() as (source, target, folder):
+        account = run(
+            source,
+            target,
+            kills=kills,
+            seed=seed,
+            folder=folder,
+            on_kill=lambda so_far: click.echo(so_far.progress, err=True),
+        )
+    click.echo(
+        f"{account.progress}; {account.events:,} events in table and mirror once, each newest account, "
+        f"{kills * REPLAYED_PER_KILL:,} replayed records once and in order, {account.looks:,} looks"
+    )
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m testkit.kills.jobs")

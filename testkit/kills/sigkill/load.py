@@ -1,0 +1,217 @@
+"""The clients: idempotent producers and the members of a group, each in a thread of its own, all of librdkafka.
+
+They see nothing of the kills but lost connections. What is a complaint and what belongs to a broker that goes away is
+decided here; everything else is the ledger's.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import attrs
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from testkit.basics.waiting import eventually
+from testkit.clients.confluent import quiet
+from testkit.kills.sigkill.ledger import Ledger, Mark, Spot
+from testkit.raw.groups import CLASSIC, PROTOCOLS
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+MEMBERS = 2
+
+# Some 3,000 records a second in all: a kill meets them anywhere, and the processor has time for a quick start.
+MOST_IN_QUEUE, MOST_AT_ONCE, PAUSE_S = 100, 20, 0.03
+FLUSH_WITHIN_S = 60.0
+SESSION_TIMEOUT_MS = 2_000
+# A small record is the common one; now and then one is larger than many a buffer.
+SIZES = (*[(10, 200)] * 12, *[(1_000, 4_000)] * 6, (20_000, 120_000))
+_FILLING_BYTES = 1 << 18
+
+RECONNECT = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
+# What a consumer tells of a broker that is away, or has just come back.
+OF_A_BROKER_AWAY = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+
+MEMBERS_ARE_TOLD = OF_A_BROKER_AWAY | {
+    # By a classic group that becomes a consumer group while they wait in it: they join again.
+    KafkaError.REBALANCE_IN_PROGRESS,
+}
+
+
+@attrs.define(eq=False)
+class Load:
+    """All clients of a lap. `seed` makes what they send repeatable; when they send it is the system's to say."""
+
+    bootstrap: str
+    spots: Sequence[Spot]
+    group: str
+    ledger: Ledger
+    seed: int
+    retry_backoff_max_ms: int = 100
+    pause_s: float = PAUSE_S
+    """Of a producer between two handfuls of records, at most."""
+    sizes: Sequence[tuple[int, int]] = SIZES
+    """From which a record's is drawn: so many bytes at least, and fewer than so many."""
+    _stop_sending: threading.Event = attrs.field(factory=threading.Event)
+    _stop_reading: threading.Event = attrs.field(factory=threading.Event)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Starts it. In the end the queues are flushed and the members have had everything that is in the log."""
+        self._commit_the_start()
+        producers = [self._thread(partial(self._produce, number)) for number in range(len(CODECS))]
+        members = [self._thread(partial(self._read, number)) for number in range(MEMBERS)]
+        try:
+            yield
+            self._stop_sending.set()
+            for thread in producers:
+                thread.join()
+            eventually(self._all_was_read, "the group has read everything", within_s=FLUSH_WITHIN_S)
+        finally:
+            self._stop_sending.set()
+            self._stop_reading.set()
+            for thread in (*producers, *members):
+                thread.join()
+
+    def _thread(self, work: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                work()
+            except Exception as problem:
+                self.ledger.complain(f"a client ended: {problem!r}")
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    def _all_was_read(self) -> bool:
+        ledger = self.ledger
+        read = all(ledger.positions.get(spot, 0) >= ledger.end_of(spot) for spot in self.spots)
+        return read or bool(ledger.complaints)
+
+    # -- producers
+
+    def _produce(self, number: int) -> None:
+        ledger, random_ = self.ledger, random.Random(self.seed * 100 + number)
+        # Half of it is worth compressing.
+        pool = random_.randbytes(_FILLING_BYTES // 2) + b"kwire " * (_FILLING_BYTES // 12)
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "compression.type": CODECS[number],
+                "linger.ms": 1,
+                "batch.num.messages": 50,
+                "topic.metadata.refresh.interval.ms": 500,
+                **RECONNECT,
+                "retry.backoff.max.ms": self.retry_backoff_max_ms,
+            },
+            logger=quiet,
+        )
+        while not self._stop_sending.is_set():
+            for _ in range(random_.randrange(1, MOST_AT_ONCE)):
+                if len(producer) >= MOST_IN_QUEUE:
+                    break
+                spot = random_.choice(self.spots)
+                size = random_.randrange(*random_.choice(self.sizes))
+                at = random_.randrange(_FILLING_BYTES - size)
+                mark = ledger.next_mark(spot, number)
+                told = partial(self._told, spot, mark)
+                producer.produce(spot[0], mark.value(pool[at : at + size]), partition=spot[1], on_delivery=told)
+            producer.poll(0)
+            self._stop_sending.wait(random_.random() * self.pause_s)
+        left = producer.flush(FLUSH_WITHIN_S)
+        if left:
+            ledger.complain(f"{left} records of producer {number} were not acknowledged in {FLUSH_WITHIN_S} s")
+
+    def _told(self, spot: Spot, mark: Mark, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.ledger.complain(f"{spot}: {mark} was refused: {error}")
+        else:
+            self.ledger.acknowledge(spot, message.offset(), mark)
+
+    # -- the group
+
+    def _consumer(self, protocol: str = CLASSIC) -> Consumer:
+        classic = {"heartbeat.interval.ms": 200, "session.timeout.ms": SESSION_TIMEOUT_MS}
+        settings = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.group,
+            "group.protocol": protocol,
+            # Where there is a commit, and nothing was lost, nobody ever has to begin anew.
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+            "fetch.wait.max.ms": 50,
+            "fetch.error.backoff.ms": 20,
+            **(classic if protocol == CLASSIC else {}),
+            "topic.metadata.refresh.interval.ms": 500,
+            **RECONNECT,
+        }
+        return Consumer(settings, logger=quiet)
+
+    def _commit_the_start(self) -> None:
+        consumer = self._consumer()
+        try:
+            eventually(lambda: self._is_committed(consumer), "the group has committed its start")
+        finally:
+            consumer.close()
+        self.ledger.commit(dict.fromkeys(self.spots, 0))
+
+    def _is_committed(self, consumer: Consumer) -> bool:
+        try:
+            consumer.commit(offsets=[TopicPartition(*spot, 0) for spot in self.spots], asynchronous=False)
+        except KafkaException:  # the broker may just be away
+            return False
+        return True
+
+    def _read(self, number: int) -> None:
+        """One member after the other: each reads for a while, and some leave without having committed.
+
+        They speak either protocol, so that the group changes its kind again and again.
+        """
+        random_ = random.Random(self.seed * 100 + 50 + number)
+        while not self._stop_reading.is_set():
+            consumer = self._consumer(random_.choice(PROTOCOLS))
+            consumer.subscribe(sorted({topic for topic, _ in self.spots}))
+            try:
+                # The first member stays, so that there always is one who reads.
+                self._read_with(consumer, random_, polls=random_.randrange(10, 80) if number else None)
+            finally:
+                consumer.close()
+
+    def _read_with(self, consumer: Consumer, random_: random.Random, polls: int | None) -> None:
+        while not self._stop_reading.is_set() and polls != 0:
+            polls = None if polls is None else polls - 1
+            for message in consumer.consume(num_messages=200, timeout=0.03):
+                error = message.error()
+                if error is None:
+                    self.ledger.deliver((message.topic(), message.partition()), message.offset(), message.value())
+                elif error.code() not in MEMBERS_ARE_TOLD:
+                    self.ledger.complain(f"a member was told {error}")
+            if random_.random() < 0.2:
+                self._commit(consumer)
+        if polls is None:
+            self._commit(consumer)
+
+    def _commit(self, consumer: Consumer) -> None:
+        positions = [it for it in consumer.position(consumer.assignment()) if it.offset >= 0]
+        if not positions:
+            return
+        try:
+            taken = consumer.commit(offsets=positions, asynchronous=False)
+        except KafkaException:  # not acknowledged, whatever the reason: the ledger lets it be there or not
+            return
+        self.ledger.commit({(it.topic, it.partition): it.offset for it in taken if it.error is None})

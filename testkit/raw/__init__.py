@@ -1,0 +1,1 @@
+"""Requests, byte by byte, to any broker: no client that others wrote is between them."""

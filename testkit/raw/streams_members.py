@@ -1,0 +1,209 @@
+"""Members of streams groups (KIP-1071) that send their heartbeats when a test says so, and what groups say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
+from kwire_protocol.messages.streams_group_describe import Assignment, DescribedGroup, StreamsGroupDescribeRequest
+from kwire_protocol.messages.streams_group_heartbeat import (
+    CopartitionGroup,
+    KeyValue,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatRequestEndpoint,
+    StreamsGroupHeartbeatRequestTaskIds,
+    StreamsGroupHeartbeatResponse,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
+
+from testkit.basics.waiting import eventually
+from testkit.raw.client import RawClient
+
+JOINS, LEAVES = 0, -1
+FIRST_EPOCH = 2
+"""Of the first member of a group."""
+STALE, NO_SOURCE, WRONG_PARTITIONS, NO_INTERNAL, SHUTDOWN, DELAYED = range(6)
+"""Codes of statuses in responses."""
+VERSION = 0
+"""The one that Apache Kafka 4.3.1 has."""
+
+Tasks = dict[str, list[int]]
+"""Partitions, by subtopology id."""
+
+
+def subtopology(*source_topics: str, name: str = "0", **more: Any) -> Subtopology:
+    return Subtopology(name, [*source_topics], **more)
+
+
+def topology(*source_topics: str, epoch: int = 0, **more: Any) -> Topology:
+    """One with a single subtopology, whose id is "0"."""
+    return Topology(epoch, [subtopology(*source_topics, **more)])
+
+
+def internal(name: str, partitions: int = 0, replicas: int = 0, **configs: str) -> TopicInfo:
+    """Configs have underscores for dots."""
+    return TopicInfo(
+        name, partitions, replicas, [KeyValue(key.replace("_", "."), value) for key, value in configs.items()]
+    )
+
+
+def copartitioned(sources: Iterable[int], repartition: Iterable[int] = ()) -> CopartitionGroup:
+    """By positions in the lists of a subtopology."""
+    return CopartitionGroup([*sources], [], [*repartition])
+
+
+def endpoint(host: str, port: int) -> StreamsGroupHeartbeatRequestEndpoint:
+    return StreamsGroupHeartbeatRequestEndpoint(host, port)
+
+
+def sent(tasks: Mapping[str, Iterable[int]]) -> list[StreamsGroupHeartbeatRequestTaskIds]:
+    return [StreamsGroupHeartbeatRequestTaskIds(name, [*partitions]) for name, partitions in tasks.items()]
+
+
+def received(tasks: Iterable[Any]) -> Tasks:
+    return {it.subtopology_id: sorted(it.partitions) for it in tasks}
+
+
+@attrs.define(eq=False)
+class Member:
+    """`active` and `standby` are the tasks it has; `told` is what the last response said of tasks, None for nothing.
+
+    `statuses` are those of the last response, code and detail. Each member is a process of its own.
+    """
+
+    client: RawClient
+    group: str
+    member_id: str
+    topology: Topology
+    epoch: int = JOINS
+    active: Tasks = attrs.field(factory=dict)
+    standby: Tasks = attrs.field(factory=dict)
+    told: Tasks | None = None
+    statuses: list[tuple[int, str]] = attrs.field(factory=list)
+    version: int = VERSION
+    is_asked: bool = False
+    """Whether the last response asked it to describe its topology."""
+
+    def ask(self, epoch: int, **more: Any) -> StreamsGroupHeartbeatResponse:
+        """A heartbeat whose response changes nothing here."""
+        request = StreamsGroupHeartbeatRequest(group_id=self.group, member_id=self.member_id, member_epoch=epoch)
+        for name, value in more.items():
+            setattr(request, name, value)
+        answer: StreamsGroupHeartbeatResponse = self.client.call(request, self.version)
+        return answer
+
+    def ask_to_join(self, **more: Any) -> StreamsGroupHeartbeatResponse:
+        """As `ask`."""
+        wanted = {"rebalance_timeout_ms": 5_000, "topology": self.topology, "process_id": f"of-{self.member_id}"}
+        return self.ask(JOINS, **{**wanted, "active_tasks": [], "standby_tasks": [], "warmup_tasks": [], **more})
+
+    def join(self, **more: Any) -> StreamsGroupHeartbeatResponse:
+        return self._take(self.ask_to_join(**more))
+
+    def beat(self, **more: Any) -> StreamsGroupHeartbeatResponse:
+        """A heartbeat that says nothing of tasks."""
+        return self._take(self.ask(self.epoch, **more))
+
+    def confirm(self, **more: Any) -> StreamsGroupHeartbeatResponse:
+        """A heartbeat that says that it has the tasks which it was told to have, and no others."""
+        tasks = {"active_tasks": sent(self.active), "standby_tasks": sent(self.standby), "warmup_tasks": []}
+        return self.beat(**tasks, **more)
+
+    def leave(self, **more: Any) -> StreamsGroupHeartbeatResponse:
+        answer = self._take(self.ask(LEAVES, **more))
+        self.active, self.standby = {}, {}
+        return answer
+
+    def settle(self, active: int, standby: int = 0, *, beside: Iterable[Member] = ()) -> None:
+        """Heartbeats of this member, and of those beside it, until it has so many tasks and nothing is amiss."""
+
+        def has_them() -> bool:
+            for member in (*beside, self):
+                member.confirm()
+            return not self.statuses and (count(self.active), count(self.standby)) == (active, standby)
+
+        eventually(has_them, f"{active} active tasks and {standby} standby tasks")
+
+    def _take(self, answer: StreamsGroupHeartbeatResponse) -> StreamsGroupHeartbeatResponse:
+        assert answer.error_code == ErrorCode.NONE, answer
+        assert answer.member_id == self.member_id
+        self.epoch = answer.member_epoch
+        self.is_asked = answer.topology_description_required
+        self.told = None
+        self.statuses = [(it.status_code, it.status_detail) for it in answer.status or []]
+        if answer.active_tasks is not None:
+            # Kafka sends all kinds of tasks or none, and has no warm-up tasks yet.
+            self.active, self.standby = received(answer.active_tasks), received(answer.standby_tasks or [])
+            assert (answer.standby_tasks is None, answer.warmup_tasks) == (False, [])
+            self.told = self.active
+        return answer
+
+
+def count(tasks: Tasks) -> int:
+    return sum(map(len, tasks.values()))
+
+
+def error(answer: StreamsGroupHeartbeatResponse) -> tuple[ErrorCode, str]:
+    """Its code and its message."""
+    if answer.error_code:
+        assert (answer.member_id, answer.member_epoch, answer.active_tasks) == ("", 0, None)
+    return ErrorCode(answer.error_code), answer.error_message or ""
+
+
+def described(client: RawClient, group: str) -> DescribedGroup:
+    (answer,) = client.call(StreamsGroupDescribeRequest([group]), VERSION).groups
+    assert isinstance(answer, DescribedGroup)
+    return answer
+
+
+def all_tasks(assignment: Assignment) -> tuple[Tasks, Tasks, Tasks]:
+    """Active, standby and warm-up."""
+    return received(assignment.active_tasks), received(assignment.standby_tasks), received(assignment.warmup_tasks)
+
+
+@contextmanager
+def coordinator(bootstrap: str, group: str) -> Iterator[RawClient]:
+    """A connection to the broker that coordinates the group, when it answers."""
+
+    def found() -> RawClient | None:
+        with RawClient(bootstrap) as client:
+            request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+            (its,) = client.call(request, 4).coordinators
+        if its.error_code:
+            return None
+        there = RawClient(f"{its.host}:{its.port}")
+        if described(there, group).error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            return there
+        there.close()
+        return None
+
+    there = eventually(found, f"{group} has a coordinator")
+    assert there is not None
+    with there:
+        yield there
+
+
+def wait_until_coordinators_know(client: RawClient, topic: str, partitions: int) -> None:
+    """Until a member that joins on node 1 gets a task for each partition.
+
+    In Apache Kafka, a coordinator hears of a topic a little later than the broker that it is on.
+    """
+
+    def is_known(group: str) -> bool:
+        member = Member(client, group, "m", topology(topic))
+        answer = member.ask_to_join()
+        if answer.error_code == ErrorCode.NOT_COORDINATOR:
+            return True
+        assert answer.error_code == ErrorCode.NONE, answer
+        member.leave()
+        return count(received(answer.active_tasks or [])) == partitions
+
+    for number in range(8):  # enough that each partition of the offsets topic has one
+        eventually(partial(is_known, f"knows-{topic}-{number}"), f"the coordinators know {topic}")

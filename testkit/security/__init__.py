@@ -1,0 +1,1 @@
+"""Certificates, logins and permissions; and a broker whose listeners are secured."""

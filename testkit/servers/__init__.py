@@ -1,0 +1,1 @@
+"""Brokers in processes of their own: kwire and Apache Kafka."""

@@ -1,0 +1,1 @@
+"""Spark's tables and streams on a broker, and the jobs of the pipeline."""

@@ -1,0 +1,69 @@
+"""One question to Spark's connector and to ours, and a comparison of all that they answer."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import attrs
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from testkit.spark.tables import Tables
+
+
+@attrs.frozen
+class Both:
+    kafka: Tables
+    kwire: Tables
+
+    @property
+    def bootstrap(self) -> str:
+        return self.kwire.bootstrap
+
+    def read(self, **options: object) -> list[dict[str, Any]]:
+        """The rows of a batch, in the order of topic, partition and offset; the same by both formats."""
+        theirs, ours = self.kafka.read(**options), self.kwire.read(**options)
+        assert ours.dtypes == theirs.dtypes
+        found = in_order(ours)
+        assert found == in_order(theirs)
+        return found
+
+    def tasks(self, **options: object) -> list[int]:
+        """The number of rows of each task, sorted; the same by both formats. Tasks without rows do not count."""
+        theirs, ours = (
+            sorted(len(rows) for rows in it.read(**options).rdd.glom().collect() if rows)
+            for it in (self.kafka, self.kwire)
+        )
+        assert ours == theirs, f"{ours} by kwire, {theirs} by kafka"
+        return ours
+
+    def fail(self, says: str, **options: object) -> str:
+        """Both refuse; what ours says, which has to match the pattern `says`."""
+        with pytest.raises(Exception):  # noqa: B017 - Java's or ours
+            self.kafka.read(**options).collect()
+        return failing(self.kwire, says, **options)
+
+
+def failing(tables: Tables, says: str, **options: object) -> str:
+    """What the batch fails with."""
+    with pytest.raises(PySparkException) as caught:
+        tables.read(**options).collect()
+    told = str(caught.value)
+    assert re.search(says, told), told
+    return told
+
+
+def in_order(rows: DataFrame) -> list[dict[str, Any]]:
+    """Each row as a dict; binaries as bytes, and the timestamp also in microseconds."""
+    found = rows.selectExpr("*", "unix_micros(timestamp) AS timestamp_us").orderBy("topic", "partition", "offset")
+    return [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in found.collect()]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, list):
+        return [{name: _plain(part) for name, part in it.items()} for it in value]
+    return value

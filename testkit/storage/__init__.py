@@ -1,0 +1,1 @@
+"""Disks, logs, and damage to them."""

@@ -1,0 +1,125 @@
+"""A whole broker on a disk in memory, which may refuse appends."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+
+import attrs
+import trio
+from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kwire_protocol.records import read_header
+from kwire_storage.disk.memory_disk import MemoryDisk
+
+from kwire.config.server import load_config
+from kwire.coordinators.effects import Step
+from kwire.metadata.log import METADATA_TOPIC
+from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kwire.node.broker import Broker
+from kwire.replicas.partition import Partition
+from testkit.metadata.harness import FakeClock
+from testkit.scenes.asking.asked_broker import AskedBroker, Place
+from testkit.scenes.internal_topics import create_internal_topics
+from testkit.scenes.partition_files import log_files
+
+ID_EXPIRATION_MS = 1_800_000
+SETTINGS = (
+    "transaction.state.log.num.partitions=1",
+    "offsets.topic.num.partitions=1",
+    f"transactional.id.expiration.ms={ID_EXPIRATION_MS}",
+    "transaction.remove.expired.transaction.cleanup.interval.ms=600000",
+    "log.segment.delete.delay.ms=0",
+)
+
+TOPICS: dict[str, tuple[int, Mapping[str, str]]] = {
+    "t": (2, {"retention.ms": "1800000"}),
+    "flushed": (1, {"flush.messages": "1"}),
+    "compacted": (1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "100000"}),
+}
+COMPACTED: Place = ("compacted", 0)
+PLACES: tuple[Place, ...] = (("t", 0), ("t", 1), ("flushed", 0), COMPACTED)
+DELETABLE = PLACES[:3]
+OFFSETS: Place = (CONSUMER_OFFSETS, 0)
+STATE: Place = (TRANSACTION_STATE, 0)
+WATCHED = (*PLACES, OFFSETS)
+
+_NO_MEMORY = errno.ENOMEM
+"""What a disk may say without being taken out of service."""
+
+
+class Scene(AskedBroker):
+    """`failing`: appends to these partitions fail for now."""
+
+    def __init__(self) -> None:
+        self.disk = MemoryDisk()
+        self.disk.before_operation = self._refuse
+        self.failing: set[Place] = set()
+        clock = FakeClock()
+        super().__init__(_open_broker(self.disk, clock), clock)
+        for name, (count, configs) in TOPICS.items():
+            settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
+            self.call(CreateTopicsRequest([CreatableTopic(name, count, 1, configs=settings)], 1000), 7)
+        create_internal_topics(self.broker)
+        self._make_segments_small()
+
+    def partition(self, place: Place) -> Partition:
+        return self.broker.partitions.find(*place)
+
+    def append(self, place: Place, batch: memoryview) -> int:
+        """Without asking any coordinator; the base offset."""
+        result = self.partition(place).append(batch, read_header(batch), acks=-1, now_ms=self.now_ms)
+        self.flush()
+        return result.base_offset
+
+    # -- chores
+
+    def retain(self) -> None:
+        trio.run(self.broker.housekeeping.apply_retention)
+
+    def clean(self) -> None:
+        trio.run(self.broker.cleaner.clean_all)
+
+    def roll(self, place: Place) -> None:
+        log_files(self.partition(place)).roll(self.now_ms)
+
+    def checkpoint(self) -> None:
+        for folder, checkpoints in self.broker.housekeeping.take_checkpoints():
+            folder.write(checkpoints)
+
+    def use_up_epochs(self, transactional_id: str, epoch: int) -> None:
+        """As if the producer of that id had ended very many transactions."""
+        index, shard, now = self.broker.transactions.runtime.find(transactional_id)
+        transaction = shard._transactions.get(transactional_id)
+        assert transaction is not None
+        turn = Step(now)
+        shard._transactions.append(turn, attrs.evolve(transaction, producer_epoch=epoch))
+        self.broker.transactions.runtime.perform(index, turn.effects)
+
+    # -- starts
+
+    def restart(self, *, clean: bool) -> None:
+        """Without a clean stop what was written is in the files, and nothing else is."""
+        if clean:
+            self.broker.close()
+        else:
+            self.broker.log_dirs.abandon()
+        self.broker = _open_broker(self.disk, self.clock)
+        self._make_segments_small()
+        self.do_what_is_due()
+
+    def _make_segments_small(self) -> None:
+        for partition in self.broker.partitions:
+            if partition.topic != METADATA_TOPIC:
+                partition.log.config = attrs.evolve(partition.log.config, segment_bytes=700, index_interval_bytes=100)
+
+    def _refuse(self, operation: str, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        if operation == "append" and name.endswith(".log") and self.failing:
+            topic, _, index = folder.rpartition("-")
+            if (topic, int(index)) in self.failing:
+                raise OSError(_NO_MEMORY, os.strerror(_NO_MEMORY), path)
+
+
+def _open_broker(disk: MemoryDisk, clock: FakeClock) -> Broker:
+    return Broker.open(load_config(settings=SETTINGS), disk, clock)

@@ -1,0 +1,188 @@
+"""What transactional producers and groups were told, and what must therefore hold after a crash.
+
+An event is noted with the moments at which it began and was answered, as in `testkit.worlds.power_cuts.history`. What
+began and was not answered may have happened or not, but not in part: a transaction counts everywhere or nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+import attrs
+from kwire_protocol.messages.describe_transactions import TransactionState
+
+from testkit.scenes.asking.asked_broker import Place
+from testkit.scenes.asking.clients import Identity
+
+EventT = TypeVar("EventT", bound="Event")
+NOT_YET = math.inf
+Given = Mapping[Place, Collection[bytes]]
+"""The values that a read_committed reader is given."""
+
+
+@attrs.define(eq=False)
+class Event:
+    began: float
+    answered: float = attrs.field(default=NOT_YET, kw_only=True)
+
+    @property
+    def is_answered(self) -> bool:
+        return self.answered < NOT_YET
+
+
+@attrs.define(eq=False)
+class Sending(Event):
+    place: Place
+    values: tuple[bytes, ...]
+
+
+@attrs.define(eq=False)
+class End(Event):
+    committed: bool
+
+
+@attrs.define(eq=False)
+class Work:
+    """A transaction; `seen` is when a reader was first given something of it."""
+
+    transactional_id: str
+    identity: Identity
+    began: float
+    sendings: list[Sending] = attrs.field(factory=list)
+    added: list[Event] = attrs.field(factory=list)
+    """One for each request that made it be open at the coordinator."""
+    end: End | None = None
+    seen: float = NOT_YET
+
+    @property
+    def is_open(self) -> bool:
+        return self.end is None
+
+    @property
+    def is_known(self) -> bool:
+        """At the coordinator."""
+        return any(it.is_answered for it in self.added)
+
+    def is_given(self, given: Given) -> bool:
+        """All that was acknowledged, or nothing. Fails on a part."""
+        found = {
+            (it.place, value): value in given.get(it.place, ())
+            for it in self.sendings
+            if it.is_answered
+            for value in it.values
+        }
+        assert len(set(found.values())) <= 1, f"{self.told}: readers are given a part: {found}"
+        return any(found.values())
+
+    @property
+    def told(self) -> str:
+        return f"the transaction of {self.transactional_id} as {self.identity}"
+
+
+@attrs.define(eq=False)
+class Committed(Event):
+    """An offset, outside of transactions without `work`."""
+
+    group_id: str
+    place: Place
+    offset: int
+    work: Work | None = None
+
+
+@attrs.define(eq=False)
+class Promises:
+    works: list[Work] = attrs.field(factory=list)
+    commits: list[Committed] = attrs.field(factory=list)
+
+    def open_work(self, transactional_id: str) -> Work | None:
+        return next((it for it in self.works if it.transactional_id == transactional_id and it.is_open), None)
+
+    def look(self, given: Given, now: float) -> None:
+        """Notes what readers are given for the first time."""
+        for work in self.works:
+            if work.seen == NOT_YET and any(it.values[0] in given.get(it.place, ()) for it in work.sendings):
+                work.seen = now
+
+    def at(self, moment: float) -> Promises:
+        """As much as had begun by then; what was answered by then was so at 0."""
+
+        def was(at: float) -> float:
+            return 0 if at <= moment else NOT_YET
+
+        works = {
+            work: attrs.evolve(
+                work,
+                began=0,
+                sendings=[_since(it, moment) for it in work.sendings if it.began <= moment],
+                added=[_since(it, moment) for it in work.added if it.began <= moment],
+                end=None if work.end is None or work.end.began > moment else _since(work.end, moment),
+                seen=was(work.seen),
+            )
+            for work in self.works
+            if work.began <= moment
+        }
+        commits = [
+            attrs.evolve(_since(it, moment), work=None if it.work is None else works[it.work])
+            for it in self.commits
+            if it.began <= moment
+        ]
+        return Promises(list(works.values()), commits)
+
+    # -- what must hold, of promises `at` a moment
+
+    def check_at_start(self, given: Given, describe: Callable[[str], TransactionState]) -> None:
+        """What is decided counts, or does not; what is open is so at its coordinator."""
+        for work in self.works:
+            self._check_outcome(work, given)
+            if work.is_open and work.is_known:
+                known = describe(work.transactional_id)
+                assert known.transaction_state == "Ongoing", f"{work.told} is open, {known}"
+                assert (known.producer_id, known.producer_epoch) == work.identity, f"{work.told} is open, {known}"
+                places = {(topic.topic, index) for topic in known.topics for index in topic.partitions}
+                missing = {it.place for it in work.sendings if it.is_answered} - places
+                assert not missing, f"{work.told} will have no marker in {missing}"
+
+    def check_at_end(self, given: Given, describe: Callable[[str], TransactionState]) -> None:
+        """When everything had its time: nothing is open any more, and the coordinator says what readers see."""
+        latest = {work.transactional_id: (work, self._check_outcome(work, given)) for work in self.works}
+        for transactional_id, (work, is_given) in latest.items():
+            state = describe(transactional_id).transaction_state
+            assert state not in ("Ongoing", "PrepareCommit", "PrepareAbort"), f"{transactional_id} is {state}"
+            if state.startswith("Complete") and work.is_known:
+                assert is_given == (state == "CompleteCommit"), f"{transactional_id} is {state}, to readers it is not"
+
+    def _check_outcome(self, work: Work, given: Given) -> bool:
+        is_given, end = work.is_given(given), work.end
+        if work.seen < NOT_YET:
+            assert is_given, f"{work.told} was visible, and is not any more"
+        if end is not None and end.is_answered and any(it.is_answered for it in work.sendings):
+            assert is_given == end.committed, f"{work.told} was answered, committed: {end.committed}"
+        assert not is_given or (end is not None and end.committed), f"{work.told} is visible, nobody commits it"
+        return is_given
+
+    def check_offsets(self, given: Given, answers: Callable[[str, Place], int]) -> None:
+        """The last commit that counts is what the group is told."""
+        possible: dict[tuple[str, Place], set[int]] = {}
+        for it in self.commits:
+            offsets = possible.setdefault((it.group_id, it.place), {-1})
+            if it.work is not None and not it.work.is_given(given):
+                continue
+            if it.is_answered:
+                offsets.clear()
+            offsets.add(it.offset)
+        for (group_id, place), offsets in possible.items():
+            told = answers(group_id, place)
+            assert told in offsets, f"group {group_id} is told {told} for {place}, not one of {offsets}"
+
+    def settle(self, given: Given, now: float) -> None:
+        """What may have been decided is decided by now."""
+        for work in self.works:
+            if work.end is None or not work.end.is_answered:
+                began = now if work.end is None else work.end.began
+                work.end = End(began, work.is_given(given), answered=now)
+
+
+def _since(event: EventT, moment: float) -> EventT:
+    return attrs.evolve(event, began=0, answered=0 if event.answered <= moment else NOT_YET)
