@@ -5,7 +5,7 @@ clock, randomness, disk, network, threads or the process's environment only in t
 its reason. Importing a module that offers these counts as use, and so does the built-in `open`; imports for
 annotations only do not. import-linter checks who may import trio.
 
-The others: no catch-all `except` outside the connection boundary, no import from a module of tests, and no text that
+The others: no catch-all `except` outside the connection boundary, no import from a room of tests, and no text that
 ties the repository to one machine or one package registry.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -22,6 +22,7 @@ import attrs
 from devtools.places import REPOSITORY
 
 SHIPPED = ("kwire", "protocol/kwire_protocol", "storage/kwire_storage")
+TEST_ROOMS = {"tests", "compat_tests", "spark_tests"}
 GENERATED = ("protocol/kwire_protocol/messages/", "protocol/kwire_protocol/internal/")
 
 # The kinds of access that a module gives. A dotted name is one thing in a module whose other things are harmless.
@@ -245,18 +246,25 @@ def _takes_everything(kind: ast.expr | None) -> bool:
     )
 
 
-def imports_of_tests(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """(line, module) for each import of a module `test_*`: what several tests need has a module of its own."""
+def imports_of_tests(tree: ast.Module, path: str) -> Iterator[tuple[int, str]]:
+    """(line, module) for each import from a package of tests: what several tests need is in `testkit`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            modules = [node.module or "", *(alias.name for alias in node.names)]
+            package = _package(path, node.level)
+            module = ".".join([*package, *([node.module] if node.module else [])])
+            modules = [f"{module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         else:
             continue
         for module in modules:
-            if module.rpartition(".")[2].startswith("test_"):
+            if not TEST_ROOMS.isdisjoint(module.split(".")):
                 yield node.lineno, module
+
+
+def _package(path: str, level: int) -> Sequence[str]:
+    """What a relative import in the module at `path` begins with; nothing for an absolute one."""
+    return Path(path).parts[:-level] if level else ()
 
 
 # Written so that this file does not break its own rule.
@@ -324,10 +332,10 @@ def catch_all_violations() -> list[Violation]:
 
 def violations_of_test_imports() -> list[Violation]:
     return [
-        Violation(path, line, f"imports {module}: move what it needs into a module that has no tests")
+        Violation(path, line, f"imports {module}: move what it needs into testkit")
         for path in tracked_files()
         if path.endswith(".py")
-        for line, module in imports_of_tests(_parse(path))
+        for line, module in imports_of_tests(_parse(path), path)
     ]
 
 

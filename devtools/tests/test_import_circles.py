@@ -23,7 +23,7 @@ def circles(package: str) -> Iterator[tuple[str, ...]]:
                 yield importer, *chain
 
 
-@pytest.mark.parametrize("package", ["kwire_protocol", "kwire_storage", "kwire"])
+@pytest.mark.parametrize("package", ["kwire_protocol", "kwire_storage", "kwire", "testkit"])
 def test_a_package_has_no_circle(package: str) -> None:
     assert list(circles(package)) == []
 

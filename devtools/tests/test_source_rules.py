@@ -32,10 +32,24 @@ def test_tests_import_nothing_from_tests() -> None:
     assert not found, listed(found)
 
 
-@pytest.mark.parametrize("source", ["from a.test_b import c\n", "from a import test_b\n", "import a.test_b\n"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from a.tests.test_b import c\n",
+        "from a import tests\n",
+        "import compat_tests.b\n",
+        "from spark_tests.conftest import B\n",
+        "from . import b\n",
+        "from ..b import c\n",
+    ],
+)
 def test_an_import_from_tests_is_seen(source: str) -> None:
-    assert [line for line, _ in source_rules.imports_of_tests(ast.parse(source))] == [1]
-    assert list(source_rules.imports_of_tests(ast.parse("from a.tests.b import contest_c\n"))) == []
+    assert [line for line, _ in source_rules.imports_of_tests(ast.parse(source), "a/tests/b/test_c.py")] == [1]
+
+
+@pytest.mark.parametrize("source", ["from testkit.raw import b\n", "from a.contests import b\n", "from ... import b\n"])
+def test_an_import_from_elsewhere_is_left_alone(source: str) -> None:
+    assert list(source_rules.imports_of_tests(ast.parse(source), "a/tests/b/test_c.py")) == []
 
 
 def test_no_file_names_a_machine_or_a_registry() -> None:
