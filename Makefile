@@ -63,27 +63,27 @@ soak-checks: # each check of security is broken, and a test has to notice
 	@$(BIN)/python -m testkit.security.checks
 
 soak-kills:
-	@$(BIN)/python -m testkit.kills.soak $(ARGS)
+	@$(BIN)/python -m testkit.kills sigkill $(ARGS)
 
 soak-groups: # members of both protocols, of a share group, and their broker, 500 kills
-	@$(BIN)/python -m testkit.kills.group_kills $(ARGS)
+	@$(BIN)/python -m testkit.kills groups $(ARGS)
 
 soak-bank: # a bank's transactions, 300 kills
-	@$(BIN)/python -m testkit.kills.bank $(ARGS)
+	@$(BIN)/python -m testkit.kills bank $(ARGS)
 
 soak-cluster: # 500 faults of clusters of three nodes
-	@$(BIN)/python -m testkit.kills.cluster_faults
+	@$(BIN)/python -m testkit.kills cluster
 
 soak-cluster-bank: # the bank over three nodes, 70 kills in each form
-	@$(BIN)/python -m testkit.kills.bank --cluster local --kills 70
-	@$(BIN)/python -m testkit.kills.bank --cluster zookeeper --kills 70
+	@$(BIN)/python -m testkit.kills bank --cluster local --kills 70
+	@$(BIN)/python -m testkit.kills bank --cluster zookeeper --kills 70
 
 soak-streams: # 20 kills with each protocol
-	@$(BIN)/python -m testkit.kills.streams --protocol classic
-	@$(BIN)/python -m testkit.kills.streams --protocol streams
+	@$(BIN)/python -m testkit.kills streams --protocol classic
+	@$(BIN)/python -m testkit.kills streams --protocol streams
 
 soak-jobs: # the pipeline's jobs and their broker, 200 kills
-	@$(BIN)/python -m testkit.kills.jobs $(ARGS)
+	@$(BIN)/python -m testkit.kills jobs $(ARGS)
 
 soak-partitions: # 10,000 on 1,024 descriptors
 	@$(BIN)/python -m testkit.servers.many_partitions

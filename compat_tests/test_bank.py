@@ -6,30 +6,30 @@ scheduling lets them be repeated; KWIRE_BANK_KILLS tells how many there are. By 
 
 from __future__ import annotations
 
-import os
-import random
 from collections import Counter
 from pathlib import Path
 
 import click
 import pytest
 
-from testkit.kills.bank import bank, cluster
+from testkit.kills.bank import cluster, scenario
 from testkit.kills.bank.books import Books, Half, Order
+from testkit.kills.harness import kills_of_test, run, seed_of_test
 from testkit.servers.brokers import IS_CLUSTER, KIND, restartable_broker
 
 FEW = ("a teller that is not dead", "a node in good order", "a node that stands still", "a teller and a node")
 FEW_ORDERS = 20, 40
-KILLS = int(os.environ.get("KWIRE_BANK_KILLS", len(bank.WAYS)))
+KILLS = kills_of_test("KWIRE_BANK_KILLS", len(scenario.WAYS))
 
 
 @pytest.mark.timeout(120 + 30 * KILLS)
 def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
-    seed = int(os.environ.get("KWIRE_BANK_SEED", random.randrange(1 << 32)))
-    click.echo(f"KWIRE_BANK_SEED={seed}")  # which pytest shows when the test fails, in whatever way
-    limits = {"ends_within_s": cluster.ENDS_WITHIN_S, "orders_at_once": cluster.ORDERS_AT_ONCE} if IS_CLUSTER else {}
+    seed = seed_of_test("KWIRE_BANK_SEED")
     with restartable_broker() as broker:
-        account = bank.run(broker, folder=tmp_path, kills=KILLS, seed=seed, name="bank", **limits)
+        bank = scenario.Bank(broker, tmp_path, "bank")
+        if IS_CLUSTER:
+            bank.ends_within_s, bank.orders_at_once = cluster.ENDS_WITHIN_S, cluster.ORDERS_AT_ONCE
+        account = run(bank, kills=KILLS, seed=seed)
     click.echo(account)
     assert account.kills.total() == KILLS
     assert account.orders > 20 * KILLS
@@ -40,12 +40,10 @@ def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_the_sum_of_all_accounts_never_changes_over_three_nodes(tmp_path: Path) -> None:
     """A few of the ways in which `make soak-cluster-bank` harms tellers and nodes, each once."""
-    seed = int(os.environ.get("KWIRE_BANK_SEED", random.randrange(1 << 32)))
-    click.echo(f"KWIRE_BANK_SEED={seed}")
+    seed = seed_of_test("KWIRE_BANK_SEED")
     with cluster.three_nodes(tmp_path, "local", seed) as nodes:
-        account = cluster.run(
-            nodes, folder=tmp_path, kills=len(FEW), seed=seed, name="bank", only=FEW, orders_at_once=FEW_ORDERS
-        )
+        bank = cluster.BankOfNodes(nodes, tmp_path, "bank", only=FEW, orders_at_once=FEW_ORDERS)
+        account = run(bank, kills=len(FEW), seed=seed)
     click.echo(account)
     assert account.kills == Counter(FEW)
 

@@ -8,7 +8,8 @@ import pytest
 
 from testkit.everything_at_once.story import CHECKPOINTED_WITHIN_S, Seen, Sent, Story
 from testkit.everything_at_once.transactions import Began, Ended, Transactions
-from testkit.kills.sigkill.ledger import Mark, Spot
+from testkit.kills.group_ledger import Spot
+from testkit.kills.sigkill.ledger import Mark
 
 SPOT = ("t", 0)
 

@@ -8,30 +8,28 @@ scheduling lets them be repeated; KWIRE_GROUPS_KILLS tells how many there are.
 
 from __future__ import annotations
 
-import os
-import random
-
 import click
 import pytest
 
 from testkit.clients.share_consumers import ACCEPT, REJECT, RELEASE
 from testkit.kills.group_kills.mistakes import MISTAKES, command
-from testkit.kills.group_kills.run import Ledger, run
+from testkit.kills.group_kills.scenario import Groups
 from testkit.kills.group_kills.share_ledger import Letter, ShareLedger
+from testkit.kills.group_ledger import GroupLedger
+from testkit.kills.harness import kills_of_test, run, seed_of_test
 from testkit.mutants.processes import parameters, parameters_of
 from testkit.servers.brokers import IS_KAFKA, KwireServe, restartable_broker
 
 # Apache Kafka takes ten times as long to come back.
-KILLS = int(os.environ.get("KWIRE_GROUPS_KILLS", "6" if IS_KAFKA else "20"))
+KILLS = kills_of_test("KWIRE_GROUPS_KILLS", 6 if IS_KAFKA else 20)
 
 
 @pytest.mark.more
 @pytest.mark.timeout(180 + 20 * KILLS)
 def test_kills_of_members_and_brokers_skip_no_record() -> None:
-    seed = int(os.environ.get("KWIRE_GROUPS_SEED", random.randrange(1 << 32)))
-    click.echo(f"KWIRE_GROUPS_SEED={seed}")  # which pytest shows when the test fails, in whatever way
+    seed = seed_of_test("KWIRE_GROUPS_SEED")
     with restartable_broker() as broker:
-        account = run(broker, kills=KILLS, seed=seed, name="readers")
+        account = run(Groups(broker, "readers"), kills=KILLS, seed=seed)
     click.echo(account)
     assert account.kills.total() == KILLS
     assert account.records > 20 * KILLS
@@ -59,17 +57,17 @@ def test_each_mistake_with_share_groups_has_a_place_in_the_broker(name: str) -> 
 def test_each_mistake_with_share_groups_is_found(name: str, found_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KwireServe, "kwire", command(name))
     with restartable_broker() as broker, pytest.raises(AssertionError) as found:
-        run(broker, kills=10, seed=7, name="mistaken")
+        run(Groups(broker, "mistaken"), kills=10, seed=7)
     assert found_by in str(found.value)
 
 
 def test_the_ledger_knows_what_nobody_read() -> None:
-    ledger = Ledger()
-    ledger.tell("read", 0, 0, 3)
-    ledger.tell("read", 0, 2, 5)
-    ledger.tell("read", 0, 8, 9)
-    assert ledger.missing(0, 10) == [6, 7]
-    assert ledger.missing(1, 2) == [0, 1]
+    ledger = GroupLedger()
+    ledger.deliver(("t", 0), 0, 1, 2, 3)
+    ledger.deliver(("t", 0), 2, 3, 4, 5)
+    ledger.deliver(("t", 0), 8, 9)
+    assert ledger.missing(("t", 0), 10) == [6, 7]
+    assert ledger.missing(("t", 1), 2) == [0, 1]
     assert ledger.deliveries == 10
 
 

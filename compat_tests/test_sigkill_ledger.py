@@ -74,7 +74,7 @@ def test_an_offset_keeps_its_record_for_ever() -> None:
 
 def test_what_was_not_delivered_is_complained_of() -> None:
     ledger, log = sent(3)
-    ledger.delivered[SPOT].remove(1)
+    ledger.group.delivered[SPOT].remove(1)
     assert complaints(ledger, log) == ["t-0: the group was never given 1 records, such as 1"]
 
 
@@ -88,6 +88,6 @@ def test_a_log_ends_behind_what_clients_know(found: int, right: bool) -> None:
 @pytest.mark.parametrize(("found", "right"), [(2, False), (3, True), (5, True), (6, False)])
 def test_a_group_stands_between_its_last_commit_and_what_it_was_given(found: int, right: bool) -> None:
     ledger, _ = sent(5)
-    ledger.commit({SPOT: 3})
-    ledger.check_committed(SPOT, ledger.committed[SPOT], found)
+    ledger.group.commit({SPOT: 3})
+    ledger.check_committed(ledger.group.known(), {SPOT: found})
     assert (ledger.complaints == []) == right

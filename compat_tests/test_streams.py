@@ -6,19 +6,17 @@ scheduling lets them be repeated; KWIRE_STREAMS_KILLS tells how many.
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import pytest
 
 from testkit.clients.streams import PROTOCOLS
-from testkit.kills.streams import counting
+from testkit.kills.harness import kills_of_test, run, seed_of_test
+from testkit.kills.streams.scenario import Counting
 from testkit.servers.brokers import RestartableBroker
 
-KILLS = int(os.environ.get("KWIRE_STREAMS_KILLS", "1"))
+KILLS = kills_of_test("KWIRE_STREAMS_KILLS", 1)
 
 
 @pytest.mark.more
@@ -27,9 +25,6 @@ KILLS = int(os.environ.get("KWIRE_STREAMS_KILLS", "1"))
 def test_words_are_counted_once_though_streams_and_broker_are_killed(
     restartable_broker: RestartableBroker, unique: Callable[[str], str], tmp_path: Path, protocol: str
 ) -> None:
-    seed = int(os.environ.get("KWIRE_STREAMS_SEED", random.randrange(1 << 32)))
-    click.echo(f"KWIRE_STREAMS_SEED={seed}")  # which pytest shows when the test fails
-    account = counting.run(
-        restartable_broker, folder=tmp_path, kills=KILLS, seed=seed, name=unique("app"), protocol=protocol
-    )
+    seed = seed_of_test("KWIRE_STREAMS_SEED")
+    account = run(Counting(restartable_broker, tmp_path, unique("app"), protocol), kills=KILLS, seed=seed)
     assert account.kills.total() == KILLS

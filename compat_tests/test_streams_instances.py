@@ -15,7 +15,7 @@ from testkit.basics.waiting import eventually
 from testkit.clients.confluent import fill
 from testkit.clients.streams import CLASSIC, STREAMS, Instances, changelog, repartition
 from testkit.clients.transactions.librdkafka import Confluent
-from testkit.kills.streams.counting import judge
+from testkit.kills.streams.scenario import judge
 from testkit.raw import configs, groups, topics
 from testkit.raw.client import RawClient
 from testkit.raw.streams_members import coordinator, described

@@ -14,7 +14,7 @@ from testkit.basics.waiting import eventually
 from testkit.clients.confluent import fill
 from testkit.clients.streams import STREAMS, Instances
 from testkit.clients.transactions.librdkafka import Confluent
-from testkit.kills.streams.counting import judge
+from testkit.kills.streams.scenario import judge
 from testkit.raw import groups, topics
 from testkit.raw.streams_members import all_tasks, coordinator, count, described
 from testkit.servers import brokers

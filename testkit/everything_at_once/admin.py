@@ -30,7 +30,7 @@ from kwire_protocol.messages.incremental_alter_configs import (
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire_protocol.wire import ApiMessage
 
-from testkit.kills.sigkill.ledger import Spot
+from testkit.kills.group_ledger import Spot
 from testkit.raw.client import ConnectionClosed, RawClient
 
 EARLIEST, LATEST = -2, -1

@@ -11,9 +11,9 @@ import attrs
 from testkit.clients.transactions.asking import group_offset
 from testkit.everything_at_once.admin import LATEST, Admin
 from testkit.everything_at_once.worker import Reporter
-from testkit.kills.sigkill.laps import read_values
-from testkit.kills.sigkill.ledger import Ledger, Spot
-from testkit.kills.sigkill.load import Load
+from testkit.kills.group_ledger import Spot
+from testkit.kills.sigkill.ledger import Ledger
+from testkit.kills.sigkill.load import Load, read_values
 
 # Enough to be anywhere when something happens; half of what a run lasts for is reading it back.
 PAUSE_S = 0.2
@@ -68,8 +68,9 @@ class Kept:
             end = self._admin.offset(spot, LATEST)
             ledger.check_end(spot, ledger.end_of(spot), end)
             ledger.check_log(spot, end, read_values(order.bootstrap, spot, end))
-            found = group_offset(order.bootstrap, order.group, spot) or 0
-            ledger.check_committed(spot, ledger.committed.get(spot, 0), found)
+        known = ledger.group.known()
+        found = {spot: group_offset(order.bootstrap, order.group, spot) or 0 for spot in order.spots}
+        ledger.check_committed(known, found)
         self._admin.close()
         self._tell()
 
@@ -84,7 +85,7 @@ class Kept:
         for complaint in ledger.complaints[self._told :]:
             self.reporter.complain(complaint)
         self._told = len(ledger.complaints)
-        now = ledger.acknowledged.total(), ledger.deliveries
+        now = ledger.acknowledged.total(), ledger.group.deliveries
         self.reporter.count("records acknowledged to kept producers", now[0] - self._counted[0])
         self.reporter.count("records delivered to kept members", now[1] - self._counted[1])
         self._counted = now

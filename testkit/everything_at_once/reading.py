@@ -8,7 +8,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartitio
 
 from testkit.basics.waiting import Deadline
 from testkit.clients.confluent import consuming, know_the_brokers
-from testkit.kills.sigkill.ledger import Spot
+from testkit.kills.group_ledger import Spot
 from testkit.kills.sigkill.load import OF_A_BROKER_AWAY, RECONNECT
 
 READ_WITHIN_S = 30.0

@@ -32,8 +32,10 @@ from testkit.everything_at_once.under_test import BrokerUnderTest
 from testkit.everything_at_once.worker import Complaint, Counted, MakeWork, Message, Worker
 from testkit.java.java_host import JavaHost
 from testkit.kills import judging
+from testkit.kills.complaints import Complaints
+from testkit.kills.group_ledger import Spot
 from testkit.kills.judging import Usage
-from testkit.kills.sigkill.ledger import Ledger, Mark, Spot
+from testkit.kills.sigkill.ledger import Ledger, Mark
 from testkit.raw import topics
 from testkit.raw.client import ConnectionClosed, RawClient
 from testkit.raw.simple_requests import produce
@@ -174,7 +176,7 @@ class Conductor:
             guarded=self.random.random() < 0.5,
             descriptors=self.descriptors,
         )
-        self._ledger = Ledger(on_complaint=self.complain)
+        self._ledger = Ledger(complaints=Complaints(self.complain))
         self._transactions = Transactions(self.complain)
 
     def complain(self, what: str) -> None:
@@ -301,9 +303,9 @@ class Conductor:
                 self._ledger.acknowledge(spot, offset, mark)
             case vanishing.Going(positions):
                 for spot, offset in positions.items():
-                    self._ledger.positions[spot] = max(self._ledger.positions.get(spot, 0), offset)
+                    self._ledger.group.go_to(spot, offset)
             case vanishing.Committed(offsets):
-                self._ledger.commit(offsets)
+                self._ledger.group.commit(offsets)
             case Began():
                 self._transactions.begin(message)
             case Ended():
@@ -542,8 +544,10 @@ class Conductor:
             records = ((int(it.offset() or 0), bytes(it.value() or b"")) for it in read(self.bootstrap, spot, end))
             ledger.check_end(spot, ledger.end_of(spot), end)
             ledger.check_log(spot, end, records, killed=range(self._producers + 1), is_consumed=False)
-        for spot, committed in ledger.committed.items():
-            ledger.check_committed(spot, committed, group_offset(self.bootstrap, self.group_of_members, spot) or 0)
+        known = ledger.group.known()
+        ledger.check_committed(
+            known, {spot: group_offset(self.bootstrap, self.group_of_members, spot) or 0 for spot in known}
+        )
 
     def _judge_transactions(self) -> None:
         bootstrap = self.bootstrap

@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 import attrs
 
-from testkit.kills.sigkill.ledger import Mark, Spot
+from testkit.kills.group_ledger import Spot
+from testkit.kills.sigkill.ledger import Mark
 
 Complain = Callable[[str], None]
 

@@ -13,7 +13,7 @@ import attrs
 from testkit.everything_at_once.admin import Admin
 from testkit.everything_at_once.keeper import HARMLESS as HARMLESS_TO_KEEPERS
 from testkit.everything_at_once.worker import Reporter
-from testkit.kills.sigkill.ledger import Spot
+from testkit.kills.group_ledger import Spot
 
 # Nothing is ever taken from these topics: theirs are fewer segments, and larger batches.
 HARMLESS = {name: values for name, values in HARMLESS_TO_KEEPERS.items() if name != "internal.segment.bytes"} | {

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
-from testkit.kills.sigkill.ledger import Mark, Spot
+from testkit.kills.group_ledger import Spot
+from testkit.kills.sigkill.ledger import Mark
 
 Complain = Callable[[str], None]
 

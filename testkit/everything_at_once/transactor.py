@@ -26,7 +26,8 @@ from testkit.everything_at_once.admin import LATEST, Admin
 from testkit.everything_at_once.reading import read
 from testkit.everything_at_once.transactions import Began, Ended
 from testkit.everything_at_once.worker import Reporter
-from testkit.kills.sigkill.ledger import Mark, Spot
+from testkit.kills.group_ledger import Spot
+from testkit.kills.sigkill.ledger import Mark
 from testkit.kills.sigkill.load import RECONNECT
 
 TIMEOUT_MS = 5_000

@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from testkit.clients.confluent import quiet
 from testkit.everything_at_once.worker import Reporter
-from testkit.kills.sigkill.ledger import Mark, Spot
+from testkit.kills.group_ledger import Spot
+from testkit.kills.sigkill.ledger import Mark
 from testkit.kills.sigkill.load import MEMBERS_ARE_TOLD, RECONNECT
 from testkit.raw.groups import CLASSIC, PROTOCOLS
 

@@ -1,7 +1,5 @@
 """Jobs and brokers killed at random: what was acknowledged is in the tables and in the copies, once.
 
-`python -m testkit.kills.jobs --kills 200` goes on for as long as one likes; a test of the soak kills each once.
-
 A producer writes numbered records to two topics, whatever happens to the broker. One job does four things at once: it
 keeps a table with a row for every record of the one, and a table by key of the other, with tombstones; it mirrors the
 first topic to a second broker, exactly once; and it replays a third, which was written before. Now and then a value
@@ -23,20 +21,23 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import attrs
-import click
 from confluent_kafka import KafkaError, Message, Producer
 
 from kwire.pipeline.tables.table_state import of_table, table_state
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, parse_warehouse
 from testkit.basics.waiting import Deadline
-from testkit.raw import topics as compat_topics
+from testkit.kills import harness
+from testkit.kills.complaints import Complaints
+from testkit.kills.harness import Lap, Scenario
+from testkit.raw import topics
 from testkit.servers.brokers import RestartableBroker, restartable_broker
 from testkit.spark.records import Record, consume, produce
 
@@ -74,9 +75,9 @@ class Load:
 
     bootstrap: str
     seed: int
+    complaints: Complaints
     ledger: Ledger = attrs.field(factory=Ledger)
     _stop: threading.Event = attrs.field(factory=threading.Event)
-    _failures: list[str] = attrs.field(factory=list)
 
     def work(self) -> None:
         producer = Producer(
@@ -98,13 +99,10 @@ class Load:
             producer.poll(0)
         left = producer.flush(_DRAINED_WITHIN_S)
         if left:
-            self._failures.append(f"{left} records were never acknowledged")
+            self.complaints.add(f"{left} records were never acknowledged")
 
     def stop(self) -> None:
         self._stop.set()
-
-    def check(self) -> None:
-        assert not self._failures, self._failures[:5]
 
     def _event(self, producer: Producer, n: int, chance: random.Random) -> None:
         bad = chance.random() < 0.01
@@ -112,7 +110,7 @@ class Load:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self._failures.append(str(error))
+                self.complaints.add(str(error))
                 return
             place = (message.partition() or 0, message.offset() or 0)
             if bad:
@@ -129,7 +127,7 @@ class Load:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self._failures.append(str(error))
+                self.complaints.add(str(error))
             elif self.ledger.accounts.get(key, (-1, None))[0] < (message.offset() or 0):
                 self.ledger.accounts[key] = (message.offset() or 0, None if deleted else n)
 
@@ -232,11 +230,11 @@ class JobProcess:
 
 @attrs.define(eq=False)
 class Watcher:
-    """Reads the table of events all the time; `problems` stays empty."""
+    """Reads the table of events all the time."""
 
     warehouse: Warehouse
+    complaints: Complaints
     looks: int = 0
-    problems: list[str] = attrs.field(factory=list)
     _stop: threading.Event = attrs.field(factory=threading.Event)
 
     def work(self) -> None:
@@ -251,7 +249,7 @@ class Watcher:
             rows = self._look()
             if rows is not None:
                 if rows < rows_before:
-                    self.problems.append(f"{rows} rows, and {rows_before} a moment before")
+                    self.complaints.add(f"{rows} rows, and {rows_before} a moment before")
                 rows_before = rows
                 self.looks += 1
             took_s = time.monotonic() - began_s
@@ -268,7 +266,7 @@ class Watcher:
             kafka = errors.scan(selected_fields=("kafka",)).to_arrow().to_pylist()
             bad = sum(1 for row in kafka if row["kafka"]["offset"] < position.offsets.get(row["kafka"]["partition"], 0))
             if rows + bad != sum(position.offsets.values()):
-                self.problems.append(f"{rows} rows and {bad} errors at {dict(position.offsets)}")
+                self.complaints.add(f"{rows} rows and {bad} errors at {dict(position.offsets)}")
             return rows
         finally:
             catalog.close()
@@ -278,76 +276,78 @@ class Watcher:
 
 
 @attrs.define
-class Account:
-    """What a run has come to."""
-
-    kills: Counter[str] = attrs.field(factory=Counter)
+class Account(harness.Account):
     events: int = 0
     looks: int = 0
+    replayed: int = 0
 
     @property
     def progress(self) -> str:
         return ", ".join(f"{times} of the {what}" for what, times in sorted(self.kills.items()))
 
-
-def run(
-    source: RestartableBroker,
-    target: RestartableBroker,
-    *,
-    kills: int,
-    seed: int,
-    folder: Path,
-    on_kill: Callable[[Account], None],
-) -> Account:
-    """So many kills. AssertionError tells what is wrong, and the seed."""
-    chance = random.Random(seed)
-    account = Account()
-    for topic in (EVENTS, ACCOUNTS, PAST):
-        compat_topics.create(source.bootstrap, topic, partitions=PARTITIONS)
-    compat_topics.create(target.bootstrap, REPLAYED, partitions=REPLAYED_PARTITIONS)
-    past = [Record(b"%d" % n, key=b"key%d" % (n % KEYS)) for n in range(kills * REPLAYED_PER_KILL)]
-    produce(source.bootstrap, PAST, past)
-    load = Load(source.bootstrap, seed)
-    job = JobProcess(folder, source.bootstrap, target.bootstrap)
-    warehouse = parse_warehouse(str(folder / "warehouse"), {})
-    watcher = Watcher(warehouse)
-    with _in_thread(load.work, load.stop), _in_thread(watcher.work, watcher.stop):
-        job.start()
-        job.until_commits(2)
-        for number in range(kills):
-            time.sleep(chance.random() * 1.5)
-            killed = ("source", "job", "target")[number % 3]
-            if killed == "job":
-                job.kill()
-                job.start()
-            else:
-                broker = source if killed == "source" else target
-                broker.kill()
-                time.sleep(chance.random())
-                broker.start()
-            account.kills[killed] += 1
-            on_kill(account)
-            # Some kills come before the first commit after the last one.
-            if chance.random() < 0.8:
-                job.until_commits(chance.randrange(1, 5))
-            assert not watcher.problems, f"seed {seed}: {watcher.problems[:5]}"
-        load.stop()
-        job.until_commits(1)
-        job.stop()
-    load.check()
-    job.start(once=True, verify=(EVENTS, ACCOUNTS))
-    job.end(_DRAINED_WITHIN_S + kills * _VERIFIED_WITHIN_S_PER_KILL)
-    reports = [line for line in job.lines if "sound" in line]
-    assert [report["sound"] for report in reports] == [True, True], f"seed {seed}: {reports}"
-    assert not watcher.problems, f"seed {seed}: {watcher.problems[:5]}"
-    count(warehouse, load.ledger, seed)
-    compare_copies(source.bootstrap, target.bootstrap, load.ledger, past, seed)
-    account.events = len(load.ledger.events)
-    account.looks = watcher.looks
-    return account
+    @property
+    def outcome(self) -> str:
+        return (
+            f"{self.events:,} events in table and mirror once, each newest account, {self.replayed:,} replayed records "
+            f"once and in order, {self.looks:,} looks"
+        )
 
 
-def count(warehouse: Warehouse, ledger: Ledger, seed: int) -> None:
+@attrs.define(eq=False)
+class Jobs(Scenario[Account]):
+    """One lap."""
+
+    source: RestartableBroker
+    target: RestartableBroker
+    folder: Path
+    account: Account = attrs.field(factory=Account)
+
+    def run_lap(self, lap: Lap) -> None:
+        source, target, account = self.source, self.target, self.account
+        for topic in (EVENTS, ACCOUNTS, PAST):
+            topics.create(source.bootstrap, topic, partitions=PARTITIONS)
+        topics.create(target.bootstrap, REPLAYED, partitions=REPLAYED_PARTITIONS)
+        past = [Record(b"%d" % n, key=b"key%d" % (n % KEYS)) for n in range(lap.count * REPLAYED_PER_KILL)]
+        produce(source.bootstrap, PAST, past)
+        load = Load(source.bootstrap, lap.chance.getrandbits(32), lap.complaints)
+        job = JobProcess(self.folder, source.bootstrap, target.bootstrap)
+        warehouse = parse_warehouse(str(self.folder / "warehouse"), {})
+        watcher = Watcher(warehouse, lap.complaints)
+        with _in_thread(load.work, load.stop), _in_thread(watcher.work, watcher.stop):
+            job.start()
+            job.until_commits(2)
+            for killed in lap.kills(cycle(("source", "job", "target"))):
+                time.sleep(lap.chance.random() * 1.5)
+                if killed == "job":
+                    job.kill()
+                    job.start()
+                else:
+                    broker = source if killed == "source" else target
+                    broker.kill()
+                    time.sleep(lap.chance.random())
+                    broker.start()
+                # Some kills come before the first commit after the last one.
+                if lap.chance.random() < 0.8:
+                    job.until_commits(lap.chance.randrange(1, 5))
+            load.stop()
+            job.until_commits(1)
+            job.stop()
+        lap.complaints.check()
+        job.start(once=True, verify=(EVENTS, ACCOUNTS))
+        job.end(_DRAINED_WITHIN_S + lap.count * _VERIFIED_WITHIN_S_PER_KILL)
+        reports = [line for line in job.lines if "sound" in line]
+        assert [report["sound"] for report in reports] == [True, True], reports
+        count(warehouse, load.ledger)
+        compare_copies(source.bootstrap, target.bootstrap, load.ledger, past)
+        account.events = len(load.ledger.events)
+        account.looks = watcher.looks
+        account.replayed = len(past)
+
+    def state(self) -> str:
+        return f"The job's folder is {self.folder}"
+
+
+def count(warehouse: Warehouse, ledger: Ledger) -> None:
     """Through pyiceberg, against what was acknowledged."""
     catalog = warehouse.pyiceberg_catalog()
     try:
@@ -357,15 +357,15 @@ def count(warehouse: Warehouse, ledger: Ledger, seed: int) -> None:
     finally:
         catalog.close()
     found = [((row["kafka"]["partition"], row["kafka"]["offset"]), row["value"]["n"]) for row in rows]
-    assert sorted(found) == sorted(ledger.events.items()), f"seed {seed}: events are lost or doubled"
+    assert sorted(found) == sorted(ledger.events.items()), "events are lost or doubled"
     bad = sorted((row["kafka"]["partition"], row["kafka"]["offset"]) for row in errors)
-    assert bad == sorted(ledger.bad_events), f"seed {seed}: errors are lost or doubled"
+    assert bad == sorted(ledger.bad_events), "errors are lost or doubled"
     newest = sorted((key, n) for key, (_, n) in ledger.accounts.items() if n is not None)
     kept = sorted((row["kafka"]["key"], row["value"]["n"]) for row in accounts)
-    assert kept == newest, f"seed {seed}: the accounts are not the newest ones"
+    assert kept == newest, "the accounts are not the newest ones"
 
 
-def compare_copies(source: str, target: str, ledger: Ledger, past: Sequence[Record], seed: int) -> None:
+def compare_copies(source: str, target: str, ledger: Ledger, past: Sequence[Record]) -> None:
     """The mirror has what the source has, in its order. The replayed topic has each record once, each key in order."""
     events = consume(source, EVENTS)
     assert {(it.partition, it.offset) for it in events} == {*ledger.events, *ledger.bad_events}
@@ -373,13 +373,13 @@ def compare_copies(source: str, target: str, ledger: Ledger, past: Sequence[Reco
         [(it.partition, it.key, it.value, it.timestamp_ms) for it in found]
         for found in (events, consume(target, EVENTS))
     )
-    assert mine == theirs, f"seed {seed}: the mirror has {len(mine)} records, and the source {len(theirs)}"
+    assert mine == theirs, f"the mirror has {len(mine)} records, and the source {len(theirs)}"
     replayed = consume(target, REPLAYED)
-    assert sorted(int(it.value or b"") for it in replayed) == list(range(len(past))), f"seed {seed}: the replay"
+    assert sorted(int(it.value or b"") for it in replayed) == list(range(len(past))), "the replay"
     by_key: dict[bytes | None, list[int]] = defaultdict(list)
     for it in replayed:
         by_key[it.key].append(int(it.value or b""))
-    assert all(numbers == sorted(numbers) for numbers in by_key.values()), f"seed {seed}: a key is out of order"
+    assert all(numbers == sorted(numbers) for numbers in by_key.values()), "a key is out of order"
 
 
 @contextmanager
@@ -403,35 +403,9 @@ def _in_thread(work: Callable[[], None], stop: Callable[[], None]) -> Iterator[N
 
 
 @contextmanager
-def scene() -> Iterator[tuple[RestartableBroker, RestartableBroker, Path]]:
+def scene() -> Iterator[Jobs]:
     """Two brokers to kill and a folder, which stays where something was wrong."""
     folder = Path(tempfile.mkdtemp(prefix="kwire-kills-"))
     with restartable_broker() as source, restartable_broker() as target:
-        yield source, target, folder
+        yield Jobs(source, target, folder)
     shutil.rmtree(folder)
-
-
-@click.command()
-@click.option("--kills", type=click.IntRange(1), default=200, show_default=True)
-@click.option("--seed", type=int, help="Of a run to repeat, as far as scheduling can be. [default: a new one]")
-def main(kills: int, seed: int | None) -> None:
-    """Kills a job and its brokers under load, and proves that tables and copies lost and doubled nothing."""
-    seed = random.randrange(1 << 32) if seed is None else seed
-    click.echo(f"{kills} kills, seed {seed}", err=True)
-    with scene() as (source, target, folder):
-        account = run(
-            source,
-            target,
-            kills=kills,
-            seed=seed,
-            folder=folder,
-            on_kill=lambda so_far: click.echo(so_far.progress, err=True),
-        )
-    click.echo(
-        f"{account.progress}; {account.events:,} events in table and mirror once, each newest account, "
-        f"{kills * REPLAYED_PER_KILL:,} replayed records once and in order, {account.looks:,} looks"
-    )
-
-
-if __name__ == "__main__":
-    main(prog_name="python -m testkit.kills.jobs")

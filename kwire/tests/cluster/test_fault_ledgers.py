@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testkit.kills.cluster_faults.ledgers import Acknowledged, Decided, Group
+from testkit.kills.cluster_faults.ledgers import Acknowledged, Decided
+from testkit.kills.group_ledger import GroupLedger
 
 WROTE = [{0: b"0", 1: b"2"}, {0: b"1"}]
 """What two partitions have."""
@@ -79,16 +80,16 @@ def test_any_other_transactions_are_a_complaint(values: list[bytes], complaint: 
 
 
 def test_a_group_is_behind_until_it_has_committed_the_last_record() -> None:
-    group, found = Group(), {("t", 0): {0: b"a", 5: b"b"}, ("t", 1): {}}
+    group, found = GroupLedger(), {("t", 0): {0: b"a", 5: b"b"}, ("t", 1): {}}
     assert group.is_behind(found)
-    group.commit(("t", 0), 5)
+    group.commit({("t", 0): 5})
     assert group.is_behind(found)
-    group.commit(("t", 0), 6)
+    group.commit({("t", 0): 6})
     assert not group.is_behind(found)
 
 
 def test_records_that_no_member_was_given_and_records_that_are_not_there_are_complaints() -> None:
-    group = Group()
+    group = GroupLedger()
     group.deliver(("t", 0), 0)
     group.deliver(("t", 0), 7)
     complaints = list(group.complaints({("t", 0): {0: b"a", 5: b"b"}}))
@@ -100,5 +101,5 @@ def test_records_that_no_member_was_given_and_records_that_are_not_there_are_com
 
 def test_a_commit_that_was_acknowledged_and_is_gone_is_a_complaint() -> None:
     acknowledged_ = {("t", 0): 5, ("t", 1): 3}
-    assert list(Group.lost_commits(acknowledged_, {("t", 0): 5, ("t", 1): 4})) == []
-    assert len(list(Group.lost_commits(acknowledged_, {("t", 0): 4}))) == 2
+    assert list(GroupLedger.lost(acknowledged_, {("t", 0): 5, ("t", 1): 4})) == []
+    assert len(list(GroupLedger.lost(acknowledged_, {("t", 0): 4}))) == 2

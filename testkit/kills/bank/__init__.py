@@ -4,7 +4,8 @@
     teller.py    a process that takes orders and books both halves of each, exactly once: consume, transform, produce
     tellers.py   the processes: started, killed, frozen and woken, each followed by its heir
     auditor.py   who reads what they have booked, read_committed
-    bank.py      the laps: orders, kills, then everything comes to rest and is held against the books
+    scenario.py  a lap: orders, kills, then everything comes to rest and is held against the books
+    cluster.py   the same over three nodes
 
 An order moves an amount between two accounts, which lie in different partitions. A transaction of a teller has two
 records for each of some orders, and the offset behind them. Who reads read_committed must come to see both halves of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import attrs
 
-_MOST_COMPLAINTS = 50
+from testkit.kills.complaints import Complaints
 
 
 class Order(NamedTuple):
@@ -57,14 +57,13 @@ class Books:
     balances: Counter[int] = attrs.field(factory=Counter)
     longest_wait_s: float = 0.0
     """For the second half, once the first was seen."""
-    complaints: list[str] = attrs.field(factory=list)
+    complaints: Complaints = attrs.field(factory=Complaints)
     _halves: dict[int, list[Half]] = attrs.field(factory=dict)
     _waiting: dict[int, float] = attrs.field(factory=dict)
     """Since when one half was seen without the other."""
 
     def complain(self, what: str) -> None:
-        if len(self.complaints) < _MOST_COMPLAINTS:
-            self.complaints.append(what)
+        self.complaints.add(what)
 
     @property
     def done(self) -> int:

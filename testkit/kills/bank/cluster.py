@@ -9,16 +9,16 @@ from pathlib import Path
 
 import attrs
 
-from testkit.kills.bank import bank
-from testkit.kills.bank.bank import Account, Lap
+from testkit.kills.bank import scenario
+from testkit.kills.bank.scenario import Bank, Day
 from testkit.kills.cluster_faults.forms import form_of
 from testkit.kills.cluster_faults.nodes import NODES, ClusterOfProcesses
+from testkit.kills.harness import Lap
 
-ENDS_WITHIN_S = bank.ENDS_WITHIN_S + 20.0
+ENDS_WITHIN_S = scenario.ENDS_WITHIN_S + 20.0
 """What an open transaction may take to end while its coordinator moves to another node."""
 ORDERS_AT_ONCE = 20, 80
 """A transaction over three nodes takes longer."""
-OnKill = Callable[[Account], None]
 LONGEST_PAUSE_S = 1.5
 """Of a node that stands still."""
 
@@ -77,66 +77,66 @@ def three_nodes(folder: Path, form: str, seed: int) -> Iterator[Nodes]:
         yield Nodes(cluster, random.Random(seed))
 
 
-def run(
-    nodes: Nodes,
-    *,
-    folder: Path,
-    kills: int,
-    seed: int,
-    name: str,
-    only: Collection[str] = (),
-    orders_at_once: tuple[int, int] = ORDERS_AT_ONCE,
-    on_kill: OnKill = lambda account: None,
-) -> Account:
-    """As `bank.run`, in these ways `only`, or in all. In the end the nodes' logs must have no traceback."""
-    account = bank.run(
-        nodes,
-        folder=folder,
-        kills=kills,
-        seed=seed,
-        name=name,
-        ways={name: way for name, way in ways(nodes).items() if not only or name in only},
-        tend=nodes.cluster.maintain,
-        ends_within_s=ENDS_WITHIN_S,
-        orders_at_once=orders_at_once,
-        on_kill=on_kill,
-    )
-    account.ended_by_themselves = len(nodes.cluster.ended_by_themselves)
-    assert nodes.cluster.bugs() == []
-    return account
+class BankOfNodes(Bank):
+    """Harmed in these ways `only`, or in all. In the end of a lap the nodes' logs must have no traceback."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        folder: Path,
+        name: str,
+        *,
+        only: Collection[str] = (),
+        orders_at_once: tuple[int, int] = ORDERS_AT_ONCE,
+    ) -> None:
+        super().__init__(
+            nodes,
+            folder,
+            name,
+            ways={name: way for name, way in ways(nodes).items() if not only or name in only},
+            tend=nodes.cluster.maintain,
+            ends_within_s=ENDS_WITHIN_S,
+            orders_at_once=orders_at_once,
+        )
+        self._cluster = nodes.cluster
+
+    def run_lap(self, lap: Lap) -> None:
+        super().run_lap(lap)
+        self.account.ended_by_themselves = len(self._cluster.ended_by_themselves)
+        assert self._cluster.bugs() == []
 
 
-def ways(nodes: Nodes) -> Mapping[str, Callable[[Lap], None]]:
+def ways(nodes: Nodes) -> Mapping[str, Callable[[Day], None]]:
     """By what is harmed."""
 
-    def a_node(lap: Lap) -> None:
-        lap.the_broker()
+    def a_node(day: Day) -> None:
+        day.the_broker()
 
-    def a_node_in_good_order(lap: Lap) -> None:
-        lap.pause()
+    def a_node_in_good_order(day: Day) -> None:
+        day.pause()
         nodes.stop()
-        lap.start()
+        day.start()
 
-    def a_node_that_stands_still(lap: Lap) -> None:
-        lap.pause()
+    def a_node_that_stands_still(day: Day) -> None:
+        day.pause()
         node_id = nodes.pause()
-        lap.pause(LONGEST_PAUSE_S)
+        day.pause(LONGEST_PAUSE_S)
         nodes.resume(node_id)
-        lap.start()
+        day.start()
 
-    def two_nodes(lap: Lap) -> None:
-        lap.pause()
+    def two_nodes(day: Day) -> None:
+        day.pause()
         nodes.kill()
-        lap.pause()
+        day.pause()
         nodes.kill()
-        lap.start()
+        day.start()
 
     return {
-        "a teller": Lap.a_teller,
-        "a teller that is not dead": Lap.a_teller_that_is_not_dead,
+        "a teller": Day.a_teller,
+        "a teller that is not dead": Day.a_teller_that_is_not_dead,
         "a node": a_node,
         "a node in good order": a_node_in_good_order,
         "a node that stands still": a_node_that_stands_still,
         "two nodes": two_nodes,
-        "a teller and a node": Lap.both,
+        "a teller and a node": Day.both,
     }

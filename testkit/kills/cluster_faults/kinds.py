@@ -1,10 +1,10 @@
-"""What can happen to a cluster. Each kind leaves it to recover by itself; `proof.py` waits for that."""
+"""What can happen to a cluster. Each kind leaves it to recover by itself; `scenario.py` waits for that."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 from random import Random
 from typing import Final
 
@@ -40,11 +40,10 @@ class Fault:
 Suffer = Callable[[ClusterOfProcesses, Fault], None]
 
 
-def faults(seed: int, count: int, kinds: Mapping[str, Suffer], *, longest_s: float) -> Iterator[Fault]:
-    """Each kind about equally often, in an order of the seed's. `longest_s` is what a cut or a pause lasts at most."""
-    chance = Random(seed)
+def faults(chance: Random, kinds: Mapping[str, Suffer], *, longest_s: float) -> Iterator[Fault]:
+    """Without end, each kind about equally often. `longest_s` is what a cut or a pause lasts at most."""
     rounds = chain.from_iterable(_round(kinds, chance) for _ in repeat(None))
-    for kind in islice(rounds, count):
+    for kind in rounds:
         yield Fault(kind, chance.choice(NODES), chance.uniform(0, longest_s), chance.getrandbits(32))
 
 

@@ -5,15 +5,11 @@ Each producer has a topic of its own. `found` is what the partitions of the topi
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
 Found = Sequence[Mapping[int, bytes]]
-Spot = tuple[str, int]
-"""Topic and partition."""
 
 
 @attrs.define(eq=False)
@@ -96,51 +92,3 @@ class Decided:
                 yield f"partition {partition} has {len(extra)} transactions that did not commit, such as {min(extra)!r}"
             if seen != set(found[0].values()):
                 yield f"partition {partition} has other transactions than partition 0"
-
-
-@attrs.define(eq=False)
-class Group:
-    """Of the members of a group, which commit what they have read. Offsets of commits are those to go on at."""
-
-    delivered: dict[Spot, set[int]] = attrs.field(factory=lambda: defaultdict(set))
-    committed: dict[Spot, int] = attrs.field(factory=dict)
-    errors: list[str] = attrs.field(factory=list)
-    _lock: threading.Lock = attrs.field(factory=threading.Lock)
-
-    @property
-    def count(self) -> int:
-        return sum(self.committed.values())
-
-    def deliver(self, spot: Spot, offset: int) -> None:
-        with self._lock:
-            self.delivered[spot].add(offset)
-
-    def commit(self, spot: Spot, offset: int) -> None:
-        """It was acknowledged."""
-        with self._lock:
-            self.committed[spot] = max(self.committed.get(spot, 0), offset)
-
-    def acknowledged_commits(self) -> dict[Spot, int]:
-        with self._lock:
-            return dict(self.committed)
-
-    def is_behind(self, found: Mapping[Spot, Mapping[int, bytes]]) -> bool:
-        """Whether records are left to read, or to commit."""
-        committed = self.acknowledged_commits()
-        return any(values and committed.get(spot, 0) <= max(values) for spot, values in found.items())
-
-    @staticmethod
-    def lost_commits(acknowledged: Mapping[Spot, int], found: Mapping[Spot, int]) -> Iterator[str]:
-        """`acknowledged` is of before the coordinator was asked for `found`."""
-        for spot, offset in acknowledged.items():
-            if found.get(spot, -1) < offset:
-                yield f"the commit of {offset} for {spot} was acknowledged, and the group is at {found.get(spot)}"
-
-    def complaints(self, found: Mapping[Spot, Mapping[int, bytes]]) -> Iterator[str]:
-        """`found` by spot, when the group is not behind any more."""
-        yield from (f"a member was told {it}" for it in self.errors)
-        for spot, values in found.items():
-            if missed := values.keys() - self.delivered[spot]:
-                yield f"no member was given {len(missed)} records of {spot}, such as offset {min(missed)}"
-            if extra := self.delivered[spot] - values.keys():
-                yield f"members were given {len(extra)} records of {spot} that are not there, such as {min(extra)}"

@@ -37,7 +37,8 @@ from kwire.client.groups import commit_offsets, fetch_offsets
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import quiet
 from testkit.java.java_host import JARS, LOGGING, OPTIONS
-from testkit.kills.cluster_faults.ledgers import Acknowledged, Decided, Found, Group, Spot
+from testkit.kills.cluster_faults.ledgers import Acknowledged, Decided, Found
+from testkit.kills.group_ledger import GroupLedger, Spot
 from testkit.kills.sigkill.load import OF_A_BROKER_AWAY
 
 CONFLUENT: Final = "confluent"
@@ -79,7 +80,7 @@ class Load:
     pause_s: float = 0.05
     acknowledged: dict[str, Acknowledged] = attrs.field(init=False)
     decided: dict[str, Decided] = attrs.field(init=False)
-    group: Group = attrs.field(factory=Group)
+    group: GroupLedger = attrs.field(factory=GroupLedger)
     bookmarks: dict[str, int] = attrs.field(factory=dict)
     """The offset that a group has committed."""
     _seen_bookmarks: set[str] = attrs.field(factory=set)
@@ -146,7 +147,7 @@ class Load:
 
     def check_commits(self) -> None:
         """What was acknowledged to groups is there. Bookmarks are looked up once."""
-        acknowledged, bookmarks = self.group.acknowledged_commits(), dict(self.bookmarks)
+        acknowledged, bookmarks = self.group.known(), dict(self.bookmarks)
         # Not by librdkafka 2.16: asked again once a coordinator has moved, its admin client spins, or crashes.
         with Cluster(self.bootstrap_servers, timeout_s=60) as cluster:
             found = fetch_offsets(cluster, GROUP, require_stable=True)
@@ -158,7 +159,7 @@ class Load:
                         f"the commit of {offset} for {group} was acknowledged, and there is {at}"
                     )
                     self._seen_bookmarks.add(group)
-        lost = list(Group.lost_commits(acknowledged, {(at.topic, at.partition): it.offset for at, it in found.items()}))
+        lost = list(GroupLedger.lost(acknowledged, {(at.topic, at.partition): it.offset for at, it in found.items()}))
         assert not lost, lost
 
     # confluent-kafka
@@ -262,7 +263,7 @@ class Load:
             if positions:
                 for it in consumer.commit(offsets=positions, asynchronous=False) or ():
                     if it.error is None:
-                        self.group.commit((it.topic, it.partition), it.offset)
+                        self.group.commit({(it.topic, it.partition): it.offset})
 
 
 def _until_it_is_no_passing_error(call: Callable[[], object]) -> None:
@@ -364,10 +365,9 @@ class JavaClients:
             case "failed", _:
                 decided.errors.append(text)
             case "delivered", [topic, partition, offsets]:
-                for offset in offsets.split(","):
-                    group.deliver((topic, int(partition)), int(offset))
+                group.deliver((topic, int(partition)), *map(int, offsets.split(",")))
             case "group-committed", [topic, partition, offset]:
-                group.commit((topic, int(partition)), int(offset))
+                group.commit({(topic, int(partition)): int(offset)})
             case "wrote-all", _:
                 self._wrote_all.set()
             case _:

@@ -3,8 +3,8 @@
     ledger.py    what clients were told, and what the log must look like by that
     load.py      the clients: idempotent producers, and the members of a group
     killing.py   the ways to be killed, and the questions asked after each start
-    laps.py      the loop: so many kills, then everything is read back, and Kafka's tool reads every file
+    scenario.py  a lap: so many kills, then everything is read back, and Kafka's tool reads every file
 
 A SIGKILL ends the process and not the system, whose page cache has all that was written: by Kafka's default flush
-policy nothing acknowledged may be lost. What a power cut leaves is the matter of storage/tests.
+policy nothing acknowledged may be lost. What a power cut leaves is the matter of testkit/worlds/power_cuts.
 """

@@ -24,13 +24,16 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import ApiMessage
 
 from testkit.basics.waiting import eventually
-from testkit.kills.sigkill.ledger import Ledger, Spot
+from testkit.kills.group_ledger import Spot
+from testkit.kills.sigkill.ledger import Ledger
 from testkit.raw.client import ConnectionClosed, RawClient
-from testkit.servers.brokers import RestartableBroker
+from testkit.servers.brokers import IS_KAFKA, RestartableBroker
 
 STOCK_PARTITIONS = 2
 MOST_STOCK = 4
 LATEST = -1
+START_TAKES_S = 5.0 if IS_KAFKA else 0.35
+"""About: a kill during a start is somewhere in it."""
 _CREATE_VERSION, _DELETE_VERSION, _PRODUCE_VERSION, _LIST_VERSION, _FETCH_VERSION = 7, 6, 9, 7, 8
 _LOOKS_AGAIN_WITHIN_S = 0.5
 
@@ -60,8 +63,6 @@ class Killer:
     ledger: Ledger
     stock: Stock
     random: random.Random
-    start_takes_s: float
-    """About: a kill during a start is somewhere in it."""
 
     # -- ways to be killed; the broker is up before, and is not afterwards
 
@@ -104,7 +105,7 @@ class Killer:
         self._load()
         self.broker.kill()
         self.broker.begin_start()
-        self._kill_within(self.start_takes_s)
+        self._kill_within(START_TAKES_S)
 
     def _kill_within(self, seconds: float) -> None:
         time.sleep(self.random.random() * seconds)  # the moment of a kill is what is tried here
@@ -119,10 +120,10 @@ class Killer:
         """Waits until producers are at work; every other time, until members are, too, which may be rebalancing."""
         ledger = self.ledger
         acknowledged = ledger.acknowledged.total() + self.random.randrange(1, 200)
-        deliveries = ledger.deliveries if self.random.random() < 0.5 else -1
+        deliveries = ledger.group.deliveries if self.random.random() < 0.5 else -1
         eventually(
             lambda: (
-                (ledger.acknowledged.total() > acknowledged and ledger.deliveries > deliveries)
+                (ledger.acknowledged.total() > acknowledged and ledger.group.deliveries > deliveries)
                 or bool(ledger.complaints)
             ),
             "records are acknowledged and delivered after a start",
@@ -134,12 +135,10 @@ class Killer:
         """What the broker says of itself against what clients were told before."""
         ledger = self.ledger
         ends = {spot: ledger.end_of(spot) for spot in self.spots}
-        commits = {spot: ledger.committed.get(spot, 0) for spot in self.spots}
+        commits = ledger.group.known()
         for spot, known in ends.items():
             ledger.check_end(spot, known, self.end_offset(spot))
-        found = self.committed()
-        for spot, known in commits.items():
-            ledger.check_committed(spot, known, found[spot])
+        ledger.check_committed(commits, self.committed())
 
     def change_stock(self) -> None:
         """Settles what a kill left in doubt, checks what is there, and makes a topic and deletes one."""

@@ -11,16 +11,15 @@ import struct
 import threading
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import attrs
 
-Spot = tuple[str, int]
-"""Topic and partition."""
+from testkit.kills.complaints import Complaints
+from testkit.kills.group_ledger import GroupLedger, Spot
 
 _HEAD = struct.Struct(">IIII")
-_MOST_COMPLAINTS = 50
 
 
 class Mark(NamedTuple):
@@ -48,28 +47,19 @@ class Mark(NamedTuple):
 
 @attrs.define(eq=False)
 class Ledger:
-    """Written to from several threads. Offsets of commits are those to go on at."""
+    """Written to from several threads."""
 
     sent: Counter[tuple[Spot, int]] = attrs.field(factory=Counter)
     known: dict[Spot, dict[int, Mark]] = attrs.field(factory=lambda: defaultdict(dict))
     """What stands at an offset, by what clients were told: it must stand there for ever."""
     acknowledged: Counter[Spot] = attrs.field(factory=Counter)
-    delivered: dict[Spot, set[int]] = attrs.field(factory=lambda: defaultdict(set))
-    deliveries: int = 0
-    positions: dict[Spot, int] = attrs.field(factory=dict)
-    """Behind the last record that any member was given."""
-    committed: dict[Spot, int] = attrs.field(factory=dict)
-    """The highest offset whose commit was acknowledged."""
-    complaints: list[str] = attrs.field(factory=list)
-    on_complaint: Callable[[str], None] = lambda _what: None
-    """Told of each, in the thread that finds it."""
+    group: GroupLedger = attrs.field(factory=GroupLedger)
+    complaints: Complaints = attrs.field(factory=Complaints)
     _ends: Counter[Spot] = attrs.field(factory=Counter)
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def complain(self, what: str) -> None:
-        if len(self.complaints) < _MOST_COMPLAINTS:
-            self.complaints.append(what)
-            self.on_complaint(what)
+        self.complaints.add(what)
 
     # -- what happens
 
@@ -90,17 +80,9 @@ class Ledger:
         except ValueError as error:
             self.complain(f"{_text(spot)} at {offset}, delivered: {error}")
             return
+        self.group.deliver(spot, offset)
         with self._lock:
-            self.deliveries += 1
-            self.delivered[spot].add(offset)
-            self.positions[spot] = max(self.positions.get(spot, 0), offset + 1)
             self._is_at(spot, offset, mark, "was delivered")
-
-    def commit(self, offsets: dict[Spot, int]) -> None:
-        """The broker said that it has them."""
-        with self._lock:
-            for spot, offset in offsets.items():
-                self.committed[spot] = max(self.committed.get(spot, 0), offset)
 
     def _is_at(self, spot: Spot, offset: int, mark: Mark, how: str) -> None:
         self._ends[spot] = max(self._ends[spot], offset + 1)
@@ -119,12 +101,10 @@ class Ledger:
         if found < known:
             self.complain(f"{_text(spot)} ends at {found}, but clients know of records up to {known}")
 
-    def check_committed(self, spot: Spot, known: int, found: int) -> None:
-        """`known` is what `committed` said before the broker was asked; 0 where nothing was ever committed."""
-        if found < known:
-            self.complain(f"the group is at {found} of {_text(spot)}, but its commit of {known} was acknowledged")
-        if found > self.positions.get(spot, 0):
-            self.complain(f"the group is at {found} of {_text(spot)}, but was given {self.positions.get(spot, 0)} only")
+    def check_committed(self, known: Mapping[Spot, int], found: Mapping[Spot, int]) -> None:
+        """`known` is what the group's ledger had before the broker was asked."""
+        self.complaints.add_all(self.group.lost(known, found))
+        self.complaints.add_all(self.group.ahead(found))
 
     # -- what must be so in the end
 
@@ -166,7 +146,7 @@ class Ledger:
                 self.complain(f"{_text(spot)} at {offset}: {found.get(offset)}, but clients were told {mark}")
         if end_offset != len(found):
             self.complain(f"{_text(spot)} ends at {end_offset}, but has {len(found)} records")
-        missed = found.keys() - self.delivered[spot] if is_consumed else set()
+        missed = found.keys() - self.group.delivered[spot] if is_consumed else set()
         if missed:
             self.complain(f"{_text(spot)}: the group was never given {len(missed)} records, such as {min(missed)}")
         return len(found)

@@ -1,4 +1,5 @@
-"""The clients: idempotent producers and the members of a group, each in a thread of its own, all of librdkafka.
+"""The clients: idempotent producers and the members of a group, each in a thread of its own, all of librdkafka; and the
+one who reads everything back in the end.
 
 They see nothing of the kills but lost connections. What is a complaint and what belongs to a broker that goes away is
 decided here; everything else is the ledger's.
@@ -13,11 +14,12 @@ from contextlib import contextmanager
 from functools import partial
 
 import attrs
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from testkit.basics.waiting import eventually
-from testkit.clients.confluent import quiet
-from testkit.kills.sigkill.ledger import Ledger, Mark, Spot
+from testkit.basics.waiting import Deadline, eventually
+from testkit.clients.confluent import consuming, quiet
+from testkit.kills.group_ledger import Spot
+from testkit.kills.sigkill.ledger import Ledger, Mark
 from testkit.raw.groups import CLASSIC, PROTOCOLS
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -26,6 +28,7 @@ MEMBERS = 2
 # Some 3,000 records a second in all: a kill meets them anywhere, and the processor has time for a quick start.
 MOST_IN_QUEUE, MOST_AT_ONCE, PAUSE_S = 100, 20, 0.03
 FLUSH_WITHIN_S = 60.0
+READ_WITHIN_S = 120.0
 SESSION_TIMEOUT_MS = 2_000
 # A small record is the common one; now and then one is larger than many a buffer.
 SIZES = (*[(10, 200)] * 12, *[(1_000, 4_000)] * 6, (20_000, 120_000))
@@ -97,7 +100,7 @@ class Load:
 
     def _all_was_read(self) -> bool:
         ledger = self.ledger
-        read = all(ledger.positions.get(spot, 0) >= ledger.end_of(spot) for spot in self.spots)
+        read = all(ledger.group.positions.get(spot, 0) >= ledger.end_of(spot) for spot in self.spots)
         return read or bool(ledger.complaints)
 
     # -- producers
@@ -168,7 +171,7 @@ class Load:
             eventually(lambda: self._is_committed(consumer), "the group has committed its start")
         finally:
             consumer.close()
-        self.ledger.commit(dict.fromkeys(self.spots, 0))
+        self.ledger.group.commit(dict.fromkeys(self.spots, 0))
 
     def _is_committed(self, consumer: Consumer) -> bool:
         try:
@@ -214,4 +217,18 @@ class Load:
             taken = consumer.commit(offsets=positions, asynchronous=False)
         except KafkaException:  # not acknowledged, whatever the reason: the ledger lets it be there or not
             return
-        self.ledger.commit({(it.topic, it.partition): it.offset for it in taken if it.error is None})
+        self.ledger.group.commit({(it.topic, it.partition): it.offset for it in taken if it.error is None})
+
+
+def read_values(bootstrap: str, spot: Spot, end_offset: int) -> Iterator[tuple[int, bytes]]:
+    """Offset and value of every record that is given to a consumer."""
+    deadline, position = Deadline(READ_WITHIN_S), 0
+    with consuming(bootstrap, **{"check.crcs": True, "auto.offset.reset": "error"}) as consumer:
+        eventually(lambda: spot[0] in consumer.list_topics(spot[0], timeout=20.0).topics, "metadata")
+        consumer.assign([TopicPartition(*spot, OFFSET_BEGINNING)])
+        while position < end_offset and deadline.not_over(f"{spot} up to {end_offset}; it stands at {position}"):
+            for message in consumer.consume(num_messages=1000, timeout=0.05):
+                error = message.error()
+                assert error is None, error
+                position = int(message.offset() or 0) + 1
+                yield position - 1, bytes(message.value() or b"")

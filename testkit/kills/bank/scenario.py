@@ -1,14 +1,9 @@
-"""The laps. A lap is some kills in a row with topics and tellers of its own; then all comes to rest and is judged.
-
-Whom the next kill meets, and when, comes from the seed, which is printed.
-"""
+"""A lap: orders and kills; then all comes to rest and is held against the books."""
 
 from __future__ import annotations
 
-import random
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -17,16 +12,17 @@ import attrs
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import Acknowledgements, producing
 from testkit.clients.transactions.asking import end_offset, group_offset, is_stable, open_transactions
+from testkit.kills import harness
 from testkit.kills.bank.auditor import Auditor, auditing
 from testkit.kills.bank.books import Books, Order
 from testkit.kills.bank.teller import Post
 from testkit.kills.bank.tellers import Tellers
-from testkit.kills.sigkill.laps import START_TAKES_S
+from testkit.kills.harness import Lap, Scenario
+from testkit.kills.sigkill.killing import START_TAKES_S
 from testkit.kills.sigkill.load import RECONNECT
 from testkit.raw import topics
 from testkit.raw.client import ConnectionClosed
 
-KILLS_IN_LAP = 10
 TELLERS, PLACES = 3, 6
 PARTITIONS, ACCOUNTS_IN_PARTITION = 6, 4
 ORDERS_AT_ONCE = 100, 400
@@ -61,14 +57,8 @@ class Underneath(Protocol):
         """After `kill`. Returns when it serves."""
 
 
-def _let_it_be() -> None: ...
-
-
 @attrs.define
-class Account:
-    """What a run has come to."""
-
-    kills: Counter[str] = attrs.field(factory=Counter)
+class Account(harness.Account):
     orders: int = 0
     left: int = 0
     stuck: int = 0
@@ -83,10 +73,10 @@ class Account:
     def progress(self) -> str:
         return f"{self.orders:,} orders booked"
 
-    def __str__(self) -> str:
-        ways = ", ".join(f"{count} of {way}" for way, count in sorted(self.kills.items()))
+    @property
+    def outcome(self) -> str:
         return (
-            f"{self.kills.total()} kills ({ways}); {self.orders:,} orders, both halves of each booked once, the sum of "
+            f"{self.orders:,} orders, both halves of each booked once, the sum of "
             f"all accounts as it was; {self.left} tellers left with an error, {self.fenced} of them since they had an "
             f"heir, and {self.stuck} were stuck in their client; a half waited {self.longest_wait_s:.1f} s at most for "
             f"the other; the last tellers left {self.left_open} transactions open, which were over "
@@ -94,57 +84,51 @@ class Account:
         )
 
 
-def run(
-    broker: Underneath,
-    *,
-    folder: Path,
-    kills: int,
-    seed: int,
-    name: str,
-    ways: Mapping[str, Callable[[Lap], None]] | None = None,
-    tend: Callable[[], None] = _let_it_be,
-    ends_within_s: float = ENDS_WITHIN_S,
-    orders_at_once: tuple[int, int] = ORDERS_AT_ONCE,
-    on_kill: Callable[[Account], None] = lambda account: None,
-) -> Account:
-    """Kills so many times. AssertionError tells what is wrong with the money, and the seed.
-
-    `tend` is called again and again while the bank waits, to start what has ended by itself.
-    """
-    account = Account()
-    laps = [min(KILLS_IN_LAP, kills - first) for first in range(0, kills, KILLS_IN_LAP)]
-    for number, kills_in_lap in enumerate(laps):
-        lap = Lap(broker, folder, f"{name}-{number}", random.Random(f"{seed} {number}"), account, on_kill)
-        lap.config = FLUSHED if number % 2 else {}
-        lap.ways, lap.ends_within_s, lap.orders_at_once = ways or WAYS, ends_within_s, orders_at_once
-        lap.tend = tend
-        try:
-            lap.run(kills_in_lap)
-        except AssertionError as problem:
-            complaints = "\n  ".join([str(problem), *lap.books.complaints])
-            raise AssertionError(
-                f"seed {seed}, lap {number}, kill {account.kills.total()} ({lap.way}):\n  {complaints}\n{lap.state()}"
-            ) from problem
-    return account
-
-
 @attrs.define(eq=False)
-class Lap:
+class Bank(Scenario[Account]):
+    """Topics of a lap begin with `name`. `folder` is for what tellers say."""
+
     broker: Underneath
     folder: Path
     name: str
-    random: random.Random
-    account: Account
-    on_kill: Callable[[Account], None]
-    ways: Mapping[str, Callable[[Lap], None]] = attrs.field(factory=lambda: WAYS)
-    tend: Callable[[], None] = _let_it_be
+    ways: Mapping[str, Callable[[Day], None]] = attrs.field(factory=lambda: WAYS)
+    tend: Callable[[], None] = lambda: None
+    """Called again and again while the bank waits, to start what has ended by itself."""
     ends_within_s: float = ENDS_WITHIN_S
     orders_at_once: tuple[int, int] = ORDERS_AT_ONCE
-    config: dict[str, str] = attrs.field(factory=dict)
-    way: str = "nobody was killed yet"
-    books: Books = attrs.field(factory=lambda: Books(PLACES))
+    account: Account = attrs.field(factory=Account)
+    kills_in_lap = 10
+    _day: Day | None = None
+
+    def run_lap(self, lap: Lap) -> None:
+        self._day = Day(self, lap)
+        self._day.run()
+
+    def state(self) -> str:
+        return "" if self._day is None else self._day.state()
+
+
+@attrs.define(eq=False)
+class Day:
+    """A lap of the bank's: topics and tellers of its own, which come to rest in the end."""
+
+    bank: Bank
+    lap: Lap
+    books: Books = attrs.field(init=False)
     tellers: Tellers = attrs.field(init=False)
     _auditor: Auditor = attrs.field(init=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.bank.name}-{self.lap.number}"
+
+    @property
+    def broker(self) -> Underneath:
+        return self.bank.broker
+
+    @property
+    def account(self) -> Account:
+        return self.bank.account
 
     @property
     def orders(self) -> str:
@@ -153,6 +137,10 @@ class Lap:
     @property
     def accounts(self) -> str:
         return f"{self.name}-accounts"
+
+    @books.default
+    def _books(self) -> Books:
+        return Books(PLACES, complaints=self.lap.complaints)
 
     @tellers.default
     def _tellers(self) -> Tellers:
@@ -170,21 +158,19 @@ class Lap:
             )
             for number in range(TELLERS)
         ]
-        return Tellers(posts, self.folder / f"{self.name}-tellers.log", self.random, self.books.complain)
+        return Tellers(posts, self.bank.folder / f"{self.name}-tellers.log", self.lap.chance, self.books.complain)
 
-    def run(self, kills: int) -> None:
-        bootstrap, before = self.broker.bootstrap, self.account.orders
+    def run(self) -> None:
+        bootstrap, account, before = self.broker.bootstrap, self.account, self.account.orders
         topics.create(bootstrap, self.orders, partitions=PLACES)
-        topics.create(bootstrap, self.accounts, partitions=PARTITIONS, config=self.config)
+        topics.create(bootstrap, self.accounts, partitions=PARTITIONS, config=FLUSHED if self.lap.number % 2 else {})
         try:
             with auditing(bootstrap, self.accounts, PARTITIONS, self.books) as self._auditor:
-                for way in self._plan(kills):
-                    self._go_on(by_all=self.random.random() < 0.5)
-                    self.way = way
-                    self.ways[way](self)
-                    self.account.kills[way] += 1
-                    self.account.orders = before + self.books.done
-                    self.on_kill(self.account)
+                self._go_on(by_all=self.lap.chance.random() < 0.5)
+                for way in self.lap.kills(self.lap.each_equally(tuple(self.bank.ways))):
+                    self.bank.ways[way](self)
+                    self._go_on(by_all=self.lap.chance.random() < 0.5)
+                    account.orders = before + self.books.done
                 self._go_on(by_all=True)
                 # With orders: one that was frozen before it had an epoch fences its heir, and is fenced by the next.
                 while self.tellers.zombies:
@@ -194,30 +180,23 @@ class Lap:
                 self._finish()
         finally:
             self.tellers.kill_all()
-        self.account.orders = before + self.books.done
-        self.account.left += self.tellers.left
-        self.account.stuck += self.tellers.stuck
-        self.account.fenced += self.tellers.fenced
-        self.account.longest_wait_s = max(self.account.longest_wait_s, self.books.longest_wait_s)
+        account.orders = before + self.books.done
+        account.left += self.tellers.left
+        account.stuck += self.tellers.stuck
+        account.fenced += self.tellers.fenced
+        account.longest_wait_s = max(account.longest_wait_s, self.books.longest_wait_s)
         for topic in (self.orders, self.accounts):
             topics.delete(bootstrap, topic)
-
-    def _plan(self, kills: int) -> Iterator[str]:
-        """Every way about equally often, in an order of its own."""
-        ways: list[str] = []
-        while len(ways) < kills:
-            ways += self.random.sample(tuple(self.ways), len(self.ways))
-        return iter(ways[:kills])
 
     # -- work
 
     def _go_on(self, *, by_all: bool) -> None:
         """Writes orders, and waits until some more are booked or, `by_all`, some by each teller."""
-        count = self.random.randrange(*self.orders_at_once)
+        count = self.lap.chance.randrange(*self.bank.orders_at_once)
         self._write_orders(count)
         self.tellers.wake()
         before, done = self.books.booked.copy(), self.books.done
-        more = self.random.randrange(1, min(count // 2, 40))  # the others are at work when the next kill comes
+        more = self.lap.chance.randrange(1, min(count // 2, 40))  # the others are at work when the next kill comes
 
         def went_on() -> bool:
             booked = self.books.booked
@@ -229,7 +208,7 @@ class Lap:
 
     def _write_orders(self, count: int) -> None:
         """Before the next kill, so that each is there, once, and in its place."""
-        acknowledgements, first, chance = Acknowledgements(), len(self.books.orders), self.random
+        acknowledgements, first, chance = Acknowledgements(), len(self.books.orders), self.lap.chance
         with producing(self.broker.bootstrap, **{"enable.idempotence": True, **RECONNECT}) as producer:
             for number in range(first, first + count):
                 payer, payee = (
@@ -251,13 +230,13 @@ class Lap:
         """Waits, and meanwhile reads what is booked and, if `tended`, sees to it that there are tellers."""
 
         def probe() -> bool:
-            self.tend()
+            self.bank.tend()
             if tended:
                 self.tellers.tend()
             self._auditor.read()
-            self.books.check_waits(time.monotonic(), self.ends_within_s)
+            self.books.check_waits(time.monotonic(), self.bank.ends_within_s)
             self.tellers.check_zombies(GOES_ON_WITHIN_S)
-            assert not self.books.complaints
+            self.lap.complaints.check()
             return so()
 
         eventually(probe, what, within_s=within_s)
@@ -282,14 +261,14 @@ class Lap:
         self.pause()
         self.broker.kill()
         self.broker.begin_start()
-        time.sleep(self.random.random() * START_TAKES_S)
+        time.sleep(self.lap.chance.random() * START_TAKES_S)
         self.broker.kill()
         self.start()
 
     def both(self) -> None:
         self.pause()
         kills = [self.tellers.kill, self.broker.kill]
-        for kill in self.random.sample(kills, 2):
+        for kill in self.lap.chance.sample(kills, 2):
             kill()
         self.start()
 
@@ -298,16 +277,16 @@ class Lap:
         self.books.begin_waits_anew(time.monotonic())
 
     def pause(self, longest_s: float = _PAUSES_FOR_S) -> None:
-        time.sleep(self.random.random() * longest_s)
+        time.sleep(self.lap.chance.random() * longest_s)
 
     # -- the end
 
     def _come_to_rest(self) -> None:
         """All tellers are killed, and nobody follows them: what they have open is for the broker to end, in time."""
-        self.way = "all tellers, in the end"
+        self.lap.now = "all tellers, in the end"
         self._until(self._held_in_the_act, "a transaction is open")
         self.tellers.kill_all()
-        if self.random.random() < 0.5:
+        if self.lap.chance.random() < 0.5:
             self.the_broker()
         since_s = time.monotonic()
         self._rest()
@@ -324,14 +303,14 @@ class Lap:
 
     def _finish(self) -> None:
         """Their heirs book what is left, and nobody is killed any more."""
-        self.way = "after the last kill"
+        self.lap.now = "after the last kill"
         books = self.books
         self._until(lambda: books.done == len(books.orders), "every order is booked")
         self.tellers.kill_all()
         self._rest()
         self._audit().check_the_end()
         books.check_the_end()
-        assert not books.complaints
+        self.lap.complaints.check()
 
     def _rest(self) -> None:
         """Waits until no transaction is open, for its coordinator as in each partition, and no offset in doubt."""
@@ -344,7 +323,7 @@ class Lap:
                 and None not in self._offsets()
             )
 
-        self._until(rests, "all transactions are over", tended=False, within_s=self.ends_within_s)
+        self._until(rests, "all transactions are over", tended=False, within_s=self.bank.ends_within_s)
 
     def _offsets(self) -> list[int | None]:
         bootstrap, group = self.broker.bootstrap, self.name
@@ -364,7 +343,7 @@ class Lap:
         fresh.check_at_rest(offsets)
         self._until(lambda: self.books.done >= fresh.done, "the other auditor has read all", tended=False)
         self.books.check_at_rest(offsets)
-        assert not self.books.complaints
+        self.lap.complaints.check()
         return fresh
 
     def state(self) -> str:
@@ -387,10 +366,10 @@ class Lap:
         return "\n".join(["", *lines, "The tellers said:", said[-2000:], "The broker said:", log[-4000:]])
 
 
-WAYS: dict[str, Callable[[Lap], None]] = {
-    "a teller": Lap.a_teller,
-    "a teller that is not dead": Lap.a_teller_that_is_not_dead,
-    "the broker": Lap.the_broker,
-    "the broker twice": Lap.the_broker_twice,
-    "both": Lap.both,
+WAYS: dict[str, Callable[[Day], None]] = {
+    "a teller": Day.a_teller,
+    "a teller that is not dead": Day.a_teller_that_is_not_dead,
+    "the broker": Day.the_broker,
+    "the broker twice": Day.the_broker_twice,
+    "both": Day.both,
 }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -14,25 +14,23 @@ from kwire.client.cluster import TopicPartition
 from kwire.client.errors import ClientError
 from testkit.java.dumps import assert_kafka_is_content
 from testkit.java.java_host import JavaHost
-from testkit.kills.cluster_faults.forms import Form, form_of
+from testkit.kills import harness
+from testkit.kills.cluster_faults.forms import form_of
 from testkit.kills.cluster_faults.kinds import ALL, ROLLING, Fault, Suffer, faults
 from testkit.kills.cluster_faults.load import GROUP, TOPICS, Load, by_spot, read_all
 from testkit.kills.cluster_faults.nodes import ClusterOfProcesses
+from testkit.kills.complaints import Complaints
+from testkit.kills.harness import Lap, Scenario
 from testkit.kills.judging import check_logs
 
 GOES_ON_WITHIN_S: Final = 120.0
 """What a client may take after a fault, on a busy machine."""
-FAULTS_IN_LAP: Final = 20
-"""Then all is judged, and a new cluster begins: DumpLogSegments prints each record, into memory."""
 
 
 @attrs.define
-class Account:
-    """What a run has come to."""
-
-    form: str
-    kills: Counter[str] = attrs.field(factory=Counter)
-    """How often each kind of fault happened."""
+class Account(harness.Account):
+    what = "faults"
+    columns = ("fault", "times", "longest wait of a write")
     records: int = 0
     transactions: int = 0
     unknown: int = 0
@@ -49,13 +47,17 @@ class Account:
     def progress(self) -> str:
         return f"{self.records:,} records and {self.transactions:,} transactions acknowledged"
 
-    def __str__(self) -> str:
+    def row(self, way: str) -> tuple[str, ...]:
+        return *super().row(way), f"{self.longest_wait_s[way]:.1f} s"
+
+    @property
+    def outcome(self) -> str:
         longest = max(self.longest_wait_s.items(), key=lambda it: it[1], default=("nothing", 0.0))
         ended = f"; {self.ended_by_themselves} nodes ended with their sessions" if self.ended_by_themselves else ""
         rolling = self.longest_wait_s.get(ROLLING)
         waited = "" if rolling is None else f"; in rolling restarts a write waited for {rolling:.1f} s at most"
         return (
-            f"{self.kills.total()} faults ({self.form}); {self.records:,} records acknowledged and "
+            f"{self.records:,} records acknowledged and "
             f"{self.transactions:,} transactions committed by confluent-kafka and Java: none lost, none twice, "
             f"none out of order; "
             f"{self.errors} errors reached transactional clients, who could not tell of {self.unknown} transactions"
@@ -64,81 +66,57 @@ class Account:
         )
 
 
-def run(
-    form: str,
-    *,
-    folder: Path,
-    java: JavaHost,
-    count: int,
-    seed: int,
-    kinds: Mapping[str, Suffer] | None = None,
-    longest_s: float = 5.0,
-    pause_s: float = 0.05,
-    mistake: str | None = None,
-    on_fault: Callable[[Account], None] = lambda account: None,
-) -> Account:
-    """So many faults in all: a pause or cut lasts up to `longest_s`, and a producer waits for `pause_s` between writes.
-
-    AssertionError tells what is wrong, and the seed; the nodes' folders stay. `mistake` is one of the simulation's, for
-    all nodes to make, and then something should be wrong.
-    """
-    account, kinds = Account(form), kinds or ALL[form]
-    for lap, first in enumerate(range(0, count, FAULTS_IN_LAP)):
-        here = folder / str(lap)
-        here.mkdir()
-        plan = list(faults(seed + lap, min(FAULTS_IN_LAP, count - first), kinds, longest_s=longest_s))
-        it = Lap(form_of(form, here), here, java, plan, kinds, account, on_fault, pause_s, mistake)
-        try:
-            it.run()
-        except (AssertionError, ClientError) as problem:
-            raise AssertionError(
-                f"{form}, seed {seed}, lap {lap}, fault {account.kills.total() + 1} ({it.fault}): {problem}\n"
-                f"The folders of the nodes are in {here}"
-            ) from problem
-    return account
-
-
 @attrs.define(eq=False)
-class Lap:
-    form: Form
+class Faults(Scenario[Account]):
+    """A pause or cut lasts up to `longest_s`, and a producer waits for `pause_s` between writes.
+
+    `mistake` is one of the simulation's, for all nodes to make, and then something should be wrong. A lap has a cluster
+    of its own in `folder`, whose nodes' folders stay; it is short, as DumpLogSegments prints each record, into memory.
+    """
+
+    form: str
     folder: Path
     java: JavaHost
-    plan: list[Fault]
-    kinds: Mapping[str, Suffer]
-    account: Account
-    on_fault: Callable[[Account], None]
-    pause_s: float
-    mistake: str | None
-    fault: Fault | None = None
+    kinds: Mapping[str, Suffer] = attrs.field(factory=dict)
+    """All of the form's by default."""
+    longest_s: float = 5.0
+    pause_s: float = 0.05
+    mistake: str | None = None
+    account: Account = attrs.field(factory=Account)
+    kills_in_lap = 20
+    _fault: Fault | None = None
     """The one that is suffered; None before the first and after the last."""
+    _here: Path | None = None
 
-    def run(self) -> None:
-        account, before = self.account, attrs.evolve(self.account)
-        with ClusterOfProcesses(self.folder, self.form, mistake=self.mistake) as cluster:
-            with Load(cluster.bootstrap_servers, pause_s=self.pause_s) as load:
-                self._until_clients_go_on(cluster, load)
-                for fault in self.plan:
-                    self.fault = fault
-                    self._suffer(cluster, load, fault)
-                    account.kills[fault.kind] += 1
-                    self._count(load, before)
-                    self.on_fault(account)
-                self.fault = None
-                load.finish_writing()
-                cluster.wait_until_whole()
-                found = read_all(cluster.bootstrap_servers)
-                cluster.until(lambda: not load.group.is_behind(by_spot(found)), "the group has read everything")
-                load.check_commits()
-                complaints = [
-                    f"{topic}: {it}" for topic in TOPICS for it in load.ledgers[topic].complaints(found[topic])
-                ]
-                complaints += [f"{GROUP}: {it}" for it in load.group.complaints(by_spot(found))]
-                assert not complaints, "\n".join(["", *complaints])
-            self._count(load, before)
-            replicas = cluster.replicas()
-            cluster.stop_all()
-            self._judge_disks(cluster, replicas)
-            account.ended_by_themselves += len(cluster.ended_by_themselves)
+    def __attrs_post_init__(self) -> None:
+        self.kinds = self.kinds or ALL[self.form]
+
+    def run_lap(self, lap: Lap) -> None:
+        account, before, self._fault = self.account, attrs.evolve(self.account), None
+        here = self._here = self.folder / str(lap.number)
+        here.mkdir()
+        try:
+            with ClusterOfProcesses(here, form_of(self.form, here), mistake=self.mistake) as cluster:
+                with Load(cluster.bootstrap_servers, pause_s=self.pause_s) as load:
+                    self._until_clients_go_on(cluster, load)
+                    plan = faults(lap.chance, self.kinds, longest_s=self.longest_s)
+                    for self._fault in lap.kills(plan, way=attrgetter("kind")):
+                        self._suffer(cluster, load, self._fault)
+                        self._count(load, before)
+                    self._fault = None
+                    self._judge_records(cluster, load, lap.complaints)
+                self._count(load, before)
+                replicas = cluster.replicas()
+                cluster.stop_all()
+                self._judge_disks(cluster, replicas, lap.complaints)
+                account.ended_by_themselves += len(cluster.ended_by_themselves)
+        except ClientError as problem:
+            raise AssertionError(repr(problem)) from problem
+
+    def state(self) -> str:
+        return (
+            f"Suffered is {self._fault}, in a cluster of the form {self.form}; its nodes' folders are in {self._here}"
+        )
 
     def _suffer(self, cluster: ClusterOfProcesses, load: Load, fault: Fault) -> None:
         """Returns when the cluster is whole, and each client has gone on."""
@@ -174,12 +152,25 @@ class Lap:
         account.unknown = before.unknown + sum(len(it.unknown) for it in decided)
         account.errors = before.errors + sum(len(it.errors) for it in decided)
 
-    def _judge_disks(self, cluster: ClusterOfProcesses, replicas: Mapping[TopicPartition, list[int]]) -> None:
-        complaints = cluster.differences(replicas)
+    def _judge_records(self, cluster: ClusterOfProcesses, load: Load, complaints: Complaints) -> None:
+        load.finish_writing()
+        cluster.wait_until_whole()
+        found = read_all(cluster.bootstrap_servers)
+        cluster.until(lambda: not load.group.is_behind(by_spot(found)), "the group has read everything")
+        load.check_commits()
+        for topic in TOPICS:
+            complaints.add_all(f"{topic}: {it}" for it in load.ledgers[topic].complaints(found[topic]))
+        complaints.add_all(f"{GROUP}: {it}" for it in load.group.complaints(by_spot(found)))
+        complaints.check()
+
+    def _judge_disks(
+        self, cluster: ClusterOfProcesses, replicas: Mapping[TopicPartition, list[int]], complaints: Complaints
+    ) -> None:
+        complaints.add_all(cluster.differences(replicas))
         for data_dir in cluster.data_dirs():
-            assert check_logs([data_dir], complaints.append) > 0
-        complaints += cluster.bugs()
-        assert not complaints, "\n".join(["", *complaints])
+            assert check_logs([data_dir], complaints.add) > 0
+        complaints.add_all(cluster.bugs())
+        complaints.check()
         # Coordinators' topics are compacted.
         with_gaps = {at.topic for at in replicas if at.topic.startswith("__")}
         for data_dir in cluster.data_dirs():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -18,6 +18,8 @@ from testkit.clients.confluent import Acknowledgements, producing
 from testkit.clients.streams import CLASSIC, WordCount
 from testkit.clients.transactions.asking import end_offset
 from testkit.clients.transactions.librdkafka import Confluent
+from testkit.kills import harness
+from testkit.kills.harness import Lap, Scenario
 from testkit.raw import topics
 from testkit.servers.brokers import RestartableBroker
 
@@ -63,74 +65,78 @@ class Writer:
 
 
 @attrs.define
-class Account:
-    """What a run has come to."""
-
-    kills: Counter[str] = attrs.field(factory=Counter)
+class Account(harness.Account):
     words: int = 0
 
     @property
     def progress(self) -> str:
         return f"{self.words:,} words written"
 
-    def __str__(self) -> str:
-        return f"{self.kills.total()} kills; {self.words:,} words, each counted once"
+    @property
+    def outcome(self) -> str:
+        return f"{self.words:,} words, each counted once"
 
 
-def run(
-    broker: RestartableBroker,
-    *,
-    folder: Path,
-    kills: int,
-    seed: int,
-    name: str,
-    protocol: str = CLASSIC,
-    on_kill: Callable[[Account], None] = lambda account: None,
-) -> Account:
-    """Kills both so many times. Raises AssertionError when a count is wrong.
+@attrs.define(eq=False)
+class Counting(Scenario[Account]):
+    """`name` is that of the application, and begins the names of its topics; `folder` is for its state and its log."""
 
-    `name` is that of the application, and begins the names of its topics; `folder` is for its state and its log.
-    """
-    account = Account()
-    chance = random.Random(seed)
-    source, target = f"{name}-lines", f"{name}-counts"
-    for topic in (source, target):
-        topics.create(broker.bootstrap, topic, partitions=PARTITIONS)
-    program = WordCount(broker.bootstrap, name, source, target, folder, protocol)
+    broker: RestartableBroker
+    folder: Path
+    name: str
+    protocol: str = CLASSIC
+    account: Account = attrs.field(factory=Account)
+    _program: WordCount = attrs.field(init=False)
 
-    def counted() -> int:
-        return sum(end_offset(broker.bootstrap, (target, number), committed=True) for number in range(PARTITIONS))
+    @_program.default
+    def _of_here(self) -> WordCount:
+        return WordCount(self.broker.bootstrap, self.name, self.source, self.target, self.folder, self.protocol)
 
-    def goes_on() -> None:
-        before = counted()
-        eventually(lambda: counted() > before + 100, "Streams commits counts", within_s=GOES_ON_WITHIN_S)
+    @property
+    def source(self) -> str:
+        return f"{self.name}-lines"
 
-    def seen() -> list[bytes]:
-        """The changes of counts, word by word in their order, as read_committed has them."""
-        return Confluent().values(broker.bootstrap, target, range(PARTITIONS), committed=True)
+    @property
+    def target(self) -> str:
+        return f"{self.name}-counts"
 
-    writer = Writer(broker.bootstrap, source, random.Random(seed))
-    try:
+    def run_lap(self, lap: Lap) -> None:
+        broker, account, program = self.broker, self.account, self._program
+        for topic in (self.source, self.target):
+            topics.create(broker.bootstrap, topic, partitions=PARTITIONS)
+        writer = Writer(broker.bootstrap, self.source, random.Random(lap.seed))
         with program.running():
             with writer.writing():
-                for _ in range(kills):
-                    goes_on()
-                    threading.Event().wait(chance.random() * 0.3)  # the moment of a kill is what is tried here
-                    for kill in chance.sample([program.kill, broker.kill], 2):
+                self._go_on()
+                for _ in lap.kills(lap.each_equally(["Streams and broker"])):
+                    threading.Event().wait(lap.chance.random() * 0.3)  # the moment of a kill is what is tried here
+                    for kill in lap.chance.sample([program.kill, broker.kill], 2):
                         kill()
                     broker.start()
                     program.start()
-                    account.kills["Streams and broker"] += 1
                     account.words = writer.written.total()
-                    on_kill(account)
-                goes_on()
+                    self._go_on()
             # A record for each word: the last of them tells that it is through, and one more would be one too many.
             account.words = writer.written.total()
-            eventually(lambda: len(seen()) >= account.words, "all is counted", within_s=GOES_ON_WITHIN_S)
-    except AssertionError as problem:
-        raise AssertionError(f"{problem}\n{program.log_file.read_text()[-4000:]}") from problem
-    judge(seen(), writer.written)
-    return account
+            eventually(lambda: len(self._seen()) >= account.words, "all is counted", within_s=GOES_ON_WITHIN_S)
+        judge(self._seen(), writer.written)
+
+    def _go_on(self) -> None:
+        before = self._counted()
+        eventually(lambda: self._counted() > before + 100, "Streams commits counts", within_s=GOES_ON_WITHIN_S)
+
+    def _counted(self) -> int:
+        bootstrap = self.broker.bootstrap
+        return sum(end_offset(bootstrap, (self.target, number), committed=True) for number in range(PARTITIONS))
+
+    def _seen(self) -> list[bytes]:
+        """The changes of counts, word by word in their order, as read_committed has them."""
+        return Confluent().values(self.broker.bootstrap, self.target, range(PARTITIONS), committed=True)
+
+    def state(self) -> str:
+        """The end of what Streams printed."""
+        log_file = self._program.log_file
+        return log_file.read_text()[-4000:] if log_file.exists() else ""
 
 
 def judge(seen: Iterable[bytes], written: Counter[str]) -> None:
