@@ -114,9 +114,8 @@ class Faults(Scenario[Account]):
             raise AssertionError(repr(problem)) from problem
 
     def state(self) -> str:
-        return (
-            f"Suffered is {self._fault}, in a cluster of the form {self.form}; its nodes' folders are in {self._here}"
-        )
+        suffered = "" if self._fault is None else f"{self._fault}\n"
+        return f"{suffered}The folders of the nodes ({self.form}) are in {self._here}"
 
     def _suffer(self, cluster: ClusterOfProcesses, load: Load, fault: Fault) -> None:
         """Returns when the cluster is whole, and each client has gone on."""
