@@ -13,10 +13,10 @@ from kwire_protocol.errors import ErrorCode
 from testkit.basics.values import numbered
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import fill
+from testkit.clients.group_requests import commit
 from testkit.java import java_host as tools
 from testkit.java.java_host import JavaHost
 from testkit.raw import topics
-from testkit.raw.group_requests import commit
 from testkit.raw.streams_members import JOINS, Member, coordinator, endpoint, internal, topology
 from testkit.servers.brokers import Broker
 

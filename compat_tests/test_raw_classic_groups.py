@@ -35,9 +35,9 @@ from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupReques
 
 from testkit.basics.message_text import unquoted
 from testkit.basics.waiting import eventually
+from testkit.clients.group_requests import commit, subscription
 from testkit.raw import groups
 from testkit.raw.client import RawClient
-from testkit.raw.group_requests import commit, subscription
 from testkit.servers import brokers
 from testkit.servers.brokers import Broker
 

@@ -42,9 +42,9 @@ from kwire_protocol.wire import Uuid, Writer
 
 from testkit.basics.message_text import unquoted
 from testkit.basics.waiting import eventually
+from testkit.clients.group_requests import commit, delete_offset, fetch, listed, subscription, transactional_commit
 from testkit.raw import groups
 from testkit.raw.client import RawClient
-from testkit.raw.group_requests import commit, delete_offset, fetch, listed, subscription, transactional_commit
 from testkit.raw.topic_ids import topic_id
 from testkit.servers import brokers
 from testkit.servers.brokers import Broker

@@ -39,9 +39,9 @@ from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeat
 
 from testkit.basics.message_text import unquoted
 from testkit.basics.waiting import eventually
+from testkit.clients.group_requests import commit, delete_offset, fetch, listed, transactional_commit
 from testkit.raw import configs, groups, topics
 from testkit.raw.client import RawClient
-from testkit.raw.group_requests import commit, delete_offset, fetch, listed, transactional_commit
 from testkit.raw.streams_members import (
     DELAYED,
     FIRST_EPOCH,

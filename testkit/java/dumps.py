@@ -8,7 +8,6 @@ from pathlib import Path
 
 from testkit.java import java_host
 from testkit.java.java_host import JavaHost
-from testkit.servers.brokers import IS_KAFKA
 
 _COMPLAINTS = re.compile(
     r"mismatch|isvalid: false|invalid bytes|out of order|Exception|corrupt|not (?:valid|found)", re.IGNORECASE
@@ -41,15 +40,19 @@ def topic_of(folder: Path) -> str | None:
 
 
 def assert_kafka_is_content(
-    java: JavaHost, *data_dirs: Path, after_a_crash: bool = False, with_gaps: Collection[str] = ()
+    java: JavaHost,
+    *data_dirs: Path,
+    after_a_crash: bool = False,
+    is_renaming: bool = False,
+    with_gaps: Collection[str] = (),
 ) -> int:
     """Has every file of every partition read: records one by one, indexes, aborted transactions, producers.
 
     Nobody may be writing to them, nor may have been when the broker was killed: there must be no part of a batch.
     Returns how many files were read. After a clean stop every segment has its indexes; `after_a_crash` the last one has
-    what it had at its last opening, from which recovery makes them anew. A kill of Apache Kafka may leave a log that
-    was compacted under its name, and its indexes still as .swap: Kafka renames them one by one, and the next start
-    goes on. Where a log was compacted, or repaired, its topic has to be among those `with_gaps`.
+    what it had at its last opening, from which recovery makes them again. With `is_renaming`, indexes may still be
+    .swap: a kill of Apache Kafka may come between the renames of a compaction, which its next start completes. Where a
+    log was compacted, or repaired, its topic has to be among those `with_gaps`.
     """
     folders = sorted(path for data_dir in data_dirs for path in data_dir.iterdir() if topic_of(path) is not None)
     assert folders, f"no partitions in {data_dirs}"
@@ -59,7 +62,7 @@ def assert_kafka_is_content(
         for folder in folders
         for log in sorted(folder.glob("*.log"))[: -1 if after_a_crash else None]
         for index in (log.with_suffix(".index"), log.with_suffix(".timeindex"))
-        if not (after_a_crash and IS_KAFKA and index.with_name(f"{index.name}.swap").exists())
+        if not (is_renaming and index.with_name(f"{index.name}.swap").exists())
     ]
     missing = [str(index) for index in indexes if not index.exists()]
     assert not missing, f"no {', '.join(missing)}"
