@@ -21,11 +21,11 @@ from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.offsets import LATEST, IsolationLevel, list_offsets
 from testkit.basics.values import numbered
 from testkit.basics.waiting import eventually
+from testkit.cli.log_dirs import kwire
 from testkit.clients.confluent import fill, producing, read_all, send_all
 from testkit.fakes.letter_scene import letter_headers
 from testkit.raw import topics
 from testkit.servers.brokers import Broker, RestartableBroker
-from testkit.storage.log_dirs import kwire
 
 COUNT = 400
 

@@ -12,12 +12,12 @@ from confluent_kafka import Consumer, TopicPartition
 
 from testkit.basics.values import numbered
 from testkit.basics.waiting import eventually
+from testkit.cli.log_dirs import kwire
 from testkit.clients.confluent import fill, quiet, take
 from testkit.java import java_host as tools
 from testkit.java.java_host import JavaHost
 from testkit.raw import streams_members
 from testkit.servers.brokers import NODES, Broker
-from testkit.storage.log_dirs import kwire
 
 PARTITIONS = 3
 SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from testkit.basics.waiting import eventually
+from testkit.cli.log_dirs import kwire
 from testkit.clients import confluent
 from testkit.clients.confluent import CALL_TIMEOUT_S
 from testkit.clients.transactions.asking import end_offset, is_stable
@@ -17,7 +18,6 @@ from testkit.clients.transactions.librdkafka import Confluent
 from testkit.java import java_host as tools
 from testkit.java.java_host import JavaHost
 from testkit.servers.brokers import NODES, Broker
-from testkit.storage.log_dirs import kwire
 
 HANGING, ONGOING, NOTHING = 0, 1, 2
 """Partitions: one in which a transaction hangs, one with an old one that its coordinator knows, one without any."""

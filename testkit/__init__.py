@@ -9,6 +9,7 @@ Rooms stand on each other; `make check` keeps them in this order (devtools/type_
     share                the leader and the coordinator of share groups, driven step by step
     security             certificates, logins, permissions; every check of security, broken on purpose
     spark                Spark's tables and streams, and the jobs of the pipeline
+    cli                  the commands as people and scripts run them, and the page of the keys of --json
     pages                pages of the documentation, run as they are printed
     cluster              nodes of a cluster in this process, or as small processes
     groups               the coordinator of groups: its shard, members of each kind, assignors

@@ -9,9 +9,9 @@ import pytest
 
 from kwire.node.broker import Broker
 from testkit.basics import ownership_guard
+from testkit.cli import log_dirs
 from testkit.scenes import folder_scene
 from testkit.scenes.folder_scene import Disks
-from testkit.storage import log_dirs
 
 ownership_guard.install()
 

@@ -1,0 +1,1 @@
+"""The commands of kwire, as people and scripts run them."""

@@ -20,9 +20,9 @@ from kwire_storage.checkpoints import encode_offsets
 from devtools.suite.snapshots import Snapshot
 from kwire.testing import Broker
 from testkit.cli.json_page import check_all_keys
+from testkit.cli.log_dirs import ORDERS, SETTINGS, consume, fill, kwire, rows
 from testkit.cli.prompt import Prompt
 from testkit.cli.small_log_dir import damage_log_dir, write_log_dir
-from testkit.storage.log_dirs import ORDERS, SETTINGS, consume, fill, kwire, rows
 
 LOG = "00000000000000000000.log"
 

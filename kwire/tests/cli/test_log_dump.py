@@ -21,12 +21,12 @@ from kwire_storage.disk.files import RealDisk
 from devtools.suite.snapshots import Snapshot
 from kwire.testing import Broker
 from testkit.cli.json_page import check_all_keys
+from testkit.cli.log_dirs import ORDERS, SETTINGS, fill, kwire, rows
 from testkit.cli.prompt import Prompt
 from testkit.cli.small_log_dir import damage_log_dir, write_log_dir
 from testkit.fakes.transactions import FakeTransactions
 from testkit.scenes.broker_in_trio import InTrio, with_broker
 from testkit.scenes.offsets_in_transactions import end_transaction, txn_commit
-from testkit.storage.log_dirs import ORDERS, SETTINGS, fill, kwire, rows
 
 LOG = "00000000000000000000.log"
 

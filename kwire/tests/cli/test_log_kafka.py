@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devtools.apache_kafka import ApacheKafka, run_tool
-from testkit.storage.log_dirs import ORDERS, consume, fill, kwire, rows
+from testkit.cli.log_dirs import ORDERS, consume, fill, kwire, rows
 
 pytestmark = pytest.mark.more  # Apache Kafka runs in Java.
 
