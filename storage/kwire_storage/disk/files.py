@@ -273,13 +273,16 @@ class RealDisk(WholeFiles):
         self._prefix = os.path.join(self.root, "")  # noqa: PTH118 - Path costs more than the system call on this path
 
     def open_append(self, path: str) -> RealFile:
-        return RealFile(os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), path)
+        return RealFile(self._open(path, os.O_RDWR | os.O_CREAT), path)
 
     def open_read(self, path: str) -> RealFile:
-        return RealFile(os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC), path)
+        return RealFile(self._open(path, os.O_RDONLY), path)
+
+    def _open(self, path: str, flags: int) -> int:
+        return self.open_files.with_room(lambda: os.open(self._prefix + path, flags | os.O_CLOEXEC, 0o644))
 
     def listdir(self, path: str) -> list[str]:
-        return os.listdir(self._prefix + path)  # noqa: PTH208 - names are needed, not Paths
+        return self.open_files.with_room(lambda: os.listdir(self._prefix + path))  # noqa: PTH208 - no Paths needed
 
     def mkdir(self, path: str) -> None:
         try:
@@ -298,7 +301,7 @@ class RealDisk(WholeFiles):
 
     def remove_tree(self, path: str) -> None:
         with suppress(FileNotFoundError):
-            shutil.rmtree(self._prefix + path)
+            self.open_files.with_room(lambda: shutil.rmtree(self._prefix + path))
 
     def exists(self, path: str) -> bool:
         return Path(self._prefix + path).exists()
@@ -307,17 +310,17 @@ class RealDisk(WholeFiles):
         return Path(self._prefix + path).stat().st_size
 
     def open_folder(self, path: str) -> RealFolder:
-        return RealFolder(os.open(self._prefix + path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path)
+        return RealFolder(self._open(path, os.O_RDONLY | os.O_DIRECTORY), path)
 
     def sync_dir(self, path: str) -> None:
         with self.open_folder(path) as folder:
             folder.sync()
 
     def read_bytes(self, path: str) -> bytes:
-        return Path(self._prefix + path).read_bytes()
+        return self.open_files.with_room(Path(self._prefix + path).read_bytes)
 
     def allocate(self, path: str, size: int) -> None:
-        fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = self._open(path, os.O_RDWR | os.O_CREAT)
         try:
             there = os.fstat(fd).st_size
             if there > size:
@@ -333,7 +336,7 @@ class RealDisk(WholeFiles):
         return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str, *, wait: bool = False) -> RealLock:
-        fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = self._open(path, os.O_RDWR | os.O_CREAT)
         try:
             _lock_descriptor(fd, wait=wait)
         except BlockingIOError:
@@ -346,7 +349,7 @@ class RealDisk(WholeFiles):
 
     def is_locked(self, path: str) -> bool:
         try:
-            fd = os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._open(path, os.O_RDONLY)
         except FileNotFoundError:
             return False
         try:
@@ -355,7 +358,7 @@ class RealDisk(WholeFiles):
             os.close(fd)
 
     def wait_for_lock(self, path: str) -> None:
-        fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = self._open(path, os.O_RDWR | os.O_CREAT)
         try:
             _lock_descriptor(fd, wait=True)
         finally:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import RLock
 
 from kwire_storage.disk.files import Disk, DiskLock, DiskSpace, File, OpenFolder, WholeFiles
 from kwire_storage.disk.open_files import OpenFiles
@@ -32,7 +32,8 @@ class Lease(WholeFiles):
     def __init__(self, disk: Disk, open_files: OpenFiles | None = None) -> None:
         self.disk = disk
         self.open_files = disk.open_files if open_files is None else open_files
-        self._names = Lock()
+        # Reentrant: an opening that finds no descriptor closes other files, perhaps of the same log.
+        self._names = RLock()
         self._has_ended = False
         self._recall: Callable[[], object] | None = None
 
@@ -104,9 +105,10 @@ class Lease(WholeFiles):
             return not self._has_ended and self.disk.exists(path)
 
     def size(self, path: str) -> int:
-        with self._names:
-            self._check(path)
-            return self.disk.size(path)
+        # Without the lock, so that `OpenFiles` does not wait: the file was the log's if the lease has not ended since.
+        size = self.disk.size(path)
+        self._check(path)
+        return size
 
     def read_bytes(self, path: str) -> bytes:
         with self._names:

@@ -11,6 +11,9 @@ reports an unreported error also to descriptors that are opened later. One risk 
 system may drop the file's inode, including the error, between the failure and the next fsync. A broker that restarts
 after a kill has the same risk.
 
+Everything else that a disk opens is not held here. If the process has no descriptor left for it, half of the segments'
+files are closed, and it is opened again (`with_room`).
+
 Thread-safe, since logs may be recovered concurrently: the sets of open resources change under a lock, and a segment's
 references are only ever replaced as a whole.
 """
@@ -20,9 +23,11 @@ from __future__ import annotations
 import errno
 import sys
 from collections import OrderedDict
-from threading import Lock
+from collections.abc import Callable
+from threading import RLock
 from typing import Protocol, TypeVar
 
+T = TypeVar("T")
 F = TypeVar("F")
 F_co = TypeVar("F_co", covariant=True)
 
@@ -31,6 +36,7 @@ MAX_INDEX_BYTES = 64 << 20
 """About twelve full segments of 1 GiB. A dropped index is read again: 5 MiB at the most, mostly far less."""
 
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
+_LOCKED_WITHIN_S = 0.1
 
 
 class Holder(Protocol[F_co]):
@@ -62,7 +68,7 @@ class OpenFiles:
         self.index_bytes = 0
         self.is_full = False
         """True if one more file means that another one has to go; data being sent may keep that one open."""
-        self._lock = Lock()
+        self._lock = RLock()
         self._files: OrderedDict[Holder[object], None] = OrderedDict()
         self._indexes: OrderedDict[Holder[object], int] = OrderedDict()
 
@@ -77,17 +83,32 @@ class OpenFiles:
             if file is not None:
                 return file
             self._make_room(self.max_files - 1)
-            try:
-                file = segment.open_file()
-            except OSError as error:
-                if error.errno not in _TOO_MANY or not self._files:
-                    raise
-                # Connections may have taken more than was left to them.
-                self._make_room(len(self._files) // 2)
-                file = segment.open_file()
+            file = segment.open_file()
             self._files[segment] = None
             self.is_full = len(self._files) >= self.max_files
             return file
+
+    def with_room(self, open_it: Callable[[], T]) -> T:
+        """The result of `open_it`, which is called again if the process had no descriptor left. Raises OSError."""
+        try:
+            return open_it()
+        except OSError as error:
+            if error.errno not in _TOO_MANY or not self._give_up_half():
+                raise
+        return open_it()
+
+    def _give_up_half(self) -> bool:
+        """Closes half of the files. Returns False if it could close none."""
+        # The caller may hold the lock of a lease, and the thread that has this lock may wait for that one (`open`). So
+        # this must not wait for long.
+        if not self._lock.acquire(timeout=_LOCKED_WITHIN_S):
+            return False
+        try:
+            before = len(self._files)
+            self._make_room(before // 2)
+            return len(self._files) < before
+        finally:
+            self._lock.release()
 
     def _make_room(self, most: int) -> None:
         files = self._files

@@ -377,8 +377,9 @@ class Log:
             if self.roll_policy.must_roll(segment, last_offset, size, timestamp, now_ms):
                 self.roll(now_ms)
                 segment = segments.active
-                file = segment.file
-                position = file.size
+            # In either case an index may have been opened, and this file closed for it.
+            file = segment.file
+            position = file.size
         try:
             file.append(batch)
         except OSError as error:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -18,33 +15,22 @@ from kwire_storage.disk.memory_disk import MemoryFile, TornAppendError
 from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.log.log import Log
 
+from testkit.storage.descriptors import descriptors_of
 from testkit.storage.logs import append, bases, end_transaction, open_log, open_logs, read_all
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
 
 class CountingDisk(RealDisk):
-    """Remembers which files were opened for appending, and can have none left."""
+    """Remembers which files were opened for appending."""
 
     def __init__(self, folder: Path, max_files: int) -> None:
         super().__init__(folder, OpenFiles(max_files))
         self.opened: list[str] = []
-        self.descriptors_left = 10**9
 
     def open_append(self, path: str) -> RealFile:
-        if not self.descriptors_left:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
         self.opened.append(path)
         return super().open_append(path)
-
-
-def descriptors_of(folder: Path) -> int:
-    """How many files below the folder this process has open."""
-    found = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the one that lists them
-            found += str(descriptor.readlink()).startswith(str(folder))
-    return found
 
 
 def several_logs(disk: CountingDisk, count: int) -> list[Log]:
@@ -149,26 +135,6 @@ def test_a_deleted_segment_holds_no_file(tmp_path: Path) -> None:
     assert (len(disk.open_files), descriptors_of(tmp_path)) == (1, 1)
     log.close()
     assert (len(disk.open_files), descriptors_of(tmp_path)) == (0, 0)
-
-
-def test_where_the_system_has_no_descriptor_left_half_of_the_files_go(tmp_path: Path) -> None:
-    disk = CountingDisk(tmp_path, 100)
-    *logs, last = several_logs(disk, 9)
-    for log in logs:
-        append(log, 1)
-
-    class Full:
-        """Has room again once something was closed."""
-
-        def __index__(self) -> int:
-            return descriptors_of(tmp_path) < 8
-
-        def __bool__(self) -> bool:
-            return descriptors_of(tmp_path) < 8
-
-    disk.descriptors_left = Full()  # type: ignore[assignment]
-    append(last, 1)
-    assert descriptors_of(tmp_path) == 5
 
 
 def test_a_file_with_the_rest_of_a_failed_append_is_not_let_go() -> None:
