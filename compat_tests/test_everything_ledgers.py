@@ -35,7 +35,7 @@ def fill(story: Story, keys: str) -> list[Seen]:
 
 
 def check(story: Story, seen: Iterable[Seen], *, start: int = 0, older: Iterable[Mark] = ()) -> int:
-    return story.check_records(seen, dict(story.acknowledged), start, set(older).__contains__)
+    return len(story.check_records(seen, dict(story.acknowledged), start, set(older).__contains__))
 
 
 # Records
@@ -116,12 +116,15 @@ def test_a_later_record_that_nobody_was_told_of_stands_for_the_latest(story: Sto
 
 def test_a_tombstone_may_go_and_then_nothing_older_may_be_there(story: Story, complaints: list[str]) -> None:
     story.may_compact = True
-    log = fill(story, "aAb")
-    check(story, log[2:])
-    check(story, log)
-    assert complaints == []
-    check(story, [log[0], log[2]])
-    assert "lacks the tombstone of b'a' at 1, and has what it deleted at [0]" in complaints[0]
+    log = {it.offset: it for it in fill(story, "aAbBcC")}
+    known = story.acknowledged
+    assert story.outlived(log, known, 0) == {}
+    assert story.outlived({2: log[2], 3: log[3]}, known, 0) == {}
+    outlived = story.outlived({0: log[0], 2: log[2], 4: log[4], 5: log[5]}, known, 0)
+    assert outlived == {0: (b"a", 1), 2: (b"b", 3)}
+    assert story.outlived({2: log[2]}, known, 4) == {}, "the tombstone is not in the log any more"
+    story.complain_of_outlived(outlived)
+    assert "lacks the tombstone of b'a' at 1, and has what it deleted at 0" in complaints[0]
 
 
 # Bounds

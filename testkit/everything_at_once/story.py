@@ -6,8 +6,8 @@ the story may promise depends on what the topic was ever told to do:
 
 * nothing was told: every record from the log start on is there, and the log start is where DeleteRecords put it
 * `may_age`: retention may have taken records, but only the oldest, without a gap
-* `may_compact`: records may be missing, but of each key neither the latest, nor, if that was a tombstone, anything
-  older than it once it is gone
+* `may_compact`: records may be missing, but of each key neither the latest, nor, if that was a tombstone, the tombstone
+  while something older is there
 
 Where a log starts is written down by the clock: a SIGKILL may take back what was deleted a moment before. When a log is
 seen to start there, or above, CHECKPOINTED_WITHIN_S later, it is written down, and no later kill takes it back.
@@ -40,6 +40,13 @@ class Seen(NamedTuple):
     key: bytes
     mark: Mark
     is_tombstone: bool
+
+
+class Outlived(NamedTuple):
+    """A record's key, and the offset of the tombstone that is gone although the record is not."""
+
+    key: bytes
+    tombstone: int
 
 
 class Sent(NamedTuple):
@@ -119,11 +126,13 @@ class Story:
         self._written_start = max([self._written_start, *(it for since_s, it in left if since_s <= written_before_s)])
         self._starts = [*((since_s, it) for since_s, it in left if it > self._written_start), (now_s, start)]
 
-    def check_records(self, seen: Iterable[Seen], known: dict[int, Sent], start: int, is_older: _IsOlder) -> int:
-        """A reading from the start to the end. Returns how many records it found.
+    def check_records(
+        self, seen: Iterable[Seen], known: dict[int, Sent], start: int, is_older: _IsOlder
+    ) -> dict[int, Seen]:
+        """A reading from the start to the end. Returns what it found, by offset.
 
         `known` is what was acknowledged when it began, and `start` the log start when it ended; the mark of another
-        story is all right where `is_older` says so.
+        story is all right where `is_older` says so. Call `outlived` with what it returns.
         """
         found: dict[int, Seen] = {}
         last: Seen | None = None
@@ -151,28 +160,54 @@ class Story:
             missing = [offset for offset in known if offset >= start and offset not in found]
             if missing:
                 self._complain(f"lacks {len(missing)} acknowledged records, such as that at {min(missing)}")
-        return len(found)
+        return found
+
+    def outlived(self, found: dict[int, Seen], known: dict[int, Sent], start: int) -> dict[int, Outlived]:
+        """What a reading found, by its offset, that has lost the tombstone which deleted it.
+
+        One reading proves nothing. It may have passed the record before a cleaning and the tombstone's place after the
+        next one, if it took longer than delete.retention.ms. What two readings have in common was left by a cleaning.
+        """
+        outlived: dict[int, Outlived] = {}
+        if self.may_compact:
+            of_key = _offsets_by_key(found)
+            for key, offset in _latest(known).items():
+                there = of_key.get(key, [])
+                if known[offset].is_tombstone and offset >= start and not any(it >= offset for it in there):
+                    outlived |= {it: Outlived(key, offset) for it in there}
+        return outlived
+
+    def complain_of_outlived(self, twice: dict[int, Outlived]) -> None:
+        """`twice` is what two readings have found, the second begun after the first had ended."""
+        for offset, (key, tombstone) in twice.items():
+            self._complain(f"lacks the tombstone of {key!r} at {tombstone}, and has what it deleted at {offset}")
 
     def _check_latest(self, found: dict[int, Seen], known: dict[int, Sent], start: int) -> None:
-        latest: dict[bytes, int] = {}
-        for offset, sent in known.items():
-            latest[sent.key] = max(latest.get(sent.key, -1), offset)
-        of_key: dict[bytes, list[int]] = {}
-        for offset, it in found.items():
-            of_key.setdefault(it.key, []).append(offset)
-        for key, offset in latest.items():
-            there = of_key.get(key, [])
-            if offset < start or any(it >= offset for it in there):
+        of_key = _offsets_by_key(found)
+        for key, offset in _latest(known).items():
+            if offset < start or any(it >= offset for it in of_key.get(key, [])) or known[offset].is_tombstone:
                 continue
-            if not known[offset].is_tombstone:
-                # A later tombstone may have taken the record and gone itself, before its sender took note of it.
-                if self._tombstones.get(key, -1) < known[offset].sequence:
-                    self._complain(f"lacks the latest record of {key!r}, {known[offset]} at {offset}")
-            elif there:
-                self._complain(f"lacks the tombstone of {key!r} at {offset}, and has what it deleted at {there}")
+            # A later tombstone may have taken the record and gone itself, before its sender took note of it.
+            if self._tombstones.get(key, -1) < known[offset].sequence:
+                self._complain(f"lacks the latest record of {key!r}, {known[offset]} at {offset}")
 
     def _complain(self, what: str) -> None:
         self.complain(f"{self.spot[0]}-{self.spot[1]} ({self.number}) {what}")
 
 
 _IsOlder = Callable[[Mark], bool]
+
+
+def _latest(known: dict[int, Sent]) -> dict[bytes, int]:
+    """The offset of the last record of each key."""
+    latest: dict[bytes, int] = {}
+    for offset, sent in known.items():
+        latest[sent.key] = max(latest.get(sent.key, -1), offset)
+    return latest
+
+
+def _offsets_by_key(found: dict[int, Seen]) -> dict[bytes, list[int]]:
+    of_key: dict[bytes, list[int]] = {}
+    for offset, it in found.items():
+        of_key.setdefault(it.key, []).append(offset)
+    return of_key
