@@ -77,7 +77,7 @@ RACES = {
         Mistake(
             "stale-checkpoint",
             "what a checkpoint says of a deleted topic is left to the clock, though another topic has its name by then",
-            {"kwire_storage.directory.offset_checkpoints:OffsetCheckpoints.write_what_tells_of": _leave_to_the_clock},
+            {"kwire_storage.directory.offset_checkpoints:OffsetCheckpoints.write_files_with": _leave_to_the_clock},
         ),
         Mistake(
             "move-without-the-rest",

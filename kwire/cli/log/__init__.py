@@ -148,7 +148,7 @@ def check(folders: tuple[Path, ...], as_json: bool, skip_records: bool, no_notes
     """
     from kwire.cli.log.check import run
 
-    run(folders, as_json=as_json, look_into_records=not skip_records, notes=not no_notes)
+    run(folders, as_json=as_json, check_records=not skip_records, notes=not no_notes)
 
 
 @log.command(epilog=REPAIR_EPILOG, short_help="Repair what check finds in DIR.")

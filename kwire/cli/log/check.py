@@ -26,7 +26,7 @@ _WIDE = 160
 """The width in columns if standard output is not a terminal."""
 
 
-def run(folders: tuple[Path, ...], *, as_json: bool, look_into_records: bool, notes: bool) -> None:
+def run(folders: tuple[Path, ...], *, as_json: bool, check_records: bool, notes: bool) -> None:
     """Exits with 1 after errors or warnings. Raises click.UsageError for a folder without logs."""
     targets = [find_target(folder) for folder in folders]
     show = show_json if as_json else show_line
@@ -35,7 +35,7 @@ def run(folders: tuple[Path, ...], *, as_json: bool, look_into_records: bool, no
     checked = Checked()
     with disk_errors(), progress_bar("checking", sum(map(log_bytes, targets))) as progress:
         for target in targets:
-            for finding in checked.findings(target, progress, look_into_records=look_into_records):
+            for finding in checked.findings(target, progress, check_records=check_records):
                 severities[finding.severity] += 1
                 if finding.severity is not Severity.NOTE or notes:
                     counts[finding.severity, finding.kind] += 1
@@ -58,13 +58,13 @@ class Checked:
     _seen: dict[tuple[str, int], str] = attrs.field(factory=dict)
 
     def findings(
-        self, target: Target, progress: Callable[[int], None], *, look_into_records: bool = True
+        self, target: Target, progress: Callable[[int], None], *, check_records: bool = True
     ) -> Iterator[Finding]:
         state = read_state(target.disk, read_topics(target.disk))
         if target.shape is Shape.FOLDER:
             summaries: dict[tuple[str, int], PartitionSummary] = {}
             yield from check_folder(
-                target.disk, state, look_into_records=look_into_records, progress=progress, summaries=summaries
+                target.disk, state, check_records=check_records, progress=progress, summaries=summaries
             )
             for key, summary in summaries.items():
                 if key in self._seen:
@@ -75,7 +75,7 @@ class Checked:
         elif not target.partition:
             yield from (finding for finding in state.findings if finding.path == target.path)
         else:
-            for finding in partition_findings(target, state, self, progress, look_into_records=look_into_records):
+            for finding in partition_findings(target, state, self, progress, check_records=check_records):
                 if target.shape is Shape.PARTITION or finding.path == target.path:
                     yield finding
 
@@ -94,7 +94,7 @@ def partition_findings(
     checked: Checked,
     progress: Callable[[int], None],
     *,
-    look_into_records: bool = True,
+    check_records: bool = True,
 ) -> Iterator[Finding]:
     """The findings of one partition, checked against the checkpoints of its log dir too."""
     summary = PartitionSummary()
@@ -102,7 +102,7 @@ def partition_findings(
     folder = target.partition
     try:
         yield from check_partition(
-            target.disk, folder, state.context(folder, look_into_records=look_into_records), summary, progress
+            target.disk, folder, state.context(folder, check_records=check_records), summary, progress
         )
     except OSError as error:
         yield Finding(Kind.UNREADABLE, folder, error.strerror or str(error))

@@ -85,7 +85,7 @@ class _Session:
                 "Check the disk, then run it again"
             ) from None
         finally:
-            for copy in copies.kept:
+            for copy in copies.paths:
                 click.echo(f"kept {disk.root}/{copy}")
         self._conclude(checkup.findings)
 
@@ -108,7 +108,7 @@ class _Session:
     def _conclude(self, findings: list[Finding]) -> None:
         left = [finding for finding in findings if finding.severity is not Severity.NOTE]
         if not left:
-            click.echo("sound: nothing to repair" if not self._copies.kept else "repaired: sound")
+            click.echo("sound: nothing to repair" if not self._copies.paths else "repaired: sound")
             return
         click.echo(f"findings left: {len(left)}")
         for finding in left:

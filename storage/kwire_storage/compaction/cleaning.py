@@ -51,12 +51,12 @@ class _Ongoing:
 class Transactions:
     """Follows the transactions of a stretch of the log, batch by batch, in order.
 
-    aborted: those that overlap the stretch. `kept` are those whose marker still has records before it: what belongs
+    aborted: those that overlap the stretch. `retained` are those whose marker still has records before it: what belongs
     into the transaction index of the segment that is being written.
     """
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        self.kept: list[AbortedTxn] = []
+        self.retained: list[AbortedTxn] = []
         self._coming = deque(sorted(set(aborted), key=lambda txn: txn.first_offset))
         self._aborted: dict[int, _Ongoing] = {}
         self._committed: set[int] = set()
@@ -89,12 +89,12 @@ class Transactions:
         ongoing = self._aborted.pop(producer_id, None)
         if ongoing is None or not ongoing.has_records:
             return True
-        self.kept.append(ongoing.aborted)
+        self.retained.append(ongoing.aborted)
         return False
 
-    def take_kept(self) -> list[AbortedTxn]:
-        kept, self.kept = self.kept, []
-        return kept
+    def take_retained(self) -> list[AbortedTxn]:
+        retained, self.retained = self.retained, []
+        return retained
 
     def _begin(self, header: BatchHeader) -> None:
         coming = self._coming
@@ -145,10 +145,10 @@ class Cleaning:
         if survivors == header.records_count and not needs_horizon:
             return batch
         content = batch_content(batch, 0, header)
-        kept: list[tuple[int, int]] = []
+        retained: list[tuple[int, int]] = []
         for scan in scan_records(content, header):
-            kept += scan.places(self.keys.survivors_in(scan))
-        return self._subset(header, content, kept, needs_horizon=needs_horizon)
+            retained += scan.places(self.keys.survivors_in(scan))
+        return self._subset(header, content, retained, needs_horizon=needs_horizon)
 
     def _compared(
         self, batch: memoryview, header: BatchHeader, *, needs_horizon: bool, may_grow: bool
@@ -157,20 +157,20 @@ class Cleaning:
         content = batch_content(batch, 0, header)
         is_control, horizon_ms = header.is_control, header.delete_horizon_ms
         drops_tombstones = horizon_ms is not None and horizon_ms <= self.now_ms
-        kept: list[tuple[int, int]] = []
+        retained: list[tuple[int, int]] = []
         for scan in scan_records(content, header, with_keys=not is_control):
             gone = set() if is_control else set(self.keys.outdated(scan))
             if drops_tombstones and not is_control:
                 gone.update(index for index in scan.null_values if scan.offsets[index] < self.first_dirty_offset)
-            kept += scan.places(index for index in range(len(scan.ends)) if index not in gone)
+            retained += scan.places(index for index in range(len(scan.ends)) if index not in gone)
             if horizon_ms is None and not gone.issuperset(scan.null_values):
                 needs_horizon = True
-        if not kept:
+        if not retained:
             return self._without_records(batch, header)
         needs_horizon = needs_horizon and may_grow
-        if len(kept) == header.records_count and not needs_horizon:
+        if len(retained) == header.records_count and not needs_horizon:
             return batch
-        return self._subset(header, content, kept, needs_horizon=needs_horizon)
+        return self._subset(header, content, retained, needs_horizon=needs_horizon)
 
     def _must_stay(self, header: BatchHeader) -> bool:
         """Returns True if the batch stays even without records."""
@@ -189,11 +189,11 @@ class Cleaning:
         return batch if not header.records_count else build_empty_batch(header)
 
     def _subset(
-        self, header: BatchHeader, content: bytes, kept: list[tuple[int, int]], *, needs_horizon: bool
+        self, header: BatchHeader, content: bytes, retained: list[tuple[int, int]], *, needs_horizon: bool
     ) -> bytes:
         # delete.retention.ms may be the largest there is, and the horizon stands in the batch.
         horizon_ms = min(self.now_ms + self.delete_retention_ms, NEVER) if needs_horizon else None
-        return build_subset(header, content, kept, delete_horizon_ms=horizon_ms)
+        return build_subset(header, content, retained, delete_horizon_ms=horizon_ms)
 
 
 def note_keys(keys: OffsetMap, transactions: Transactions, batch: memoryview, header: BatchHeader) -> bool:

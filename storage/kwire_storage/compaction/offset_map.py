@@ -18,8 +18,8 @@ from operator import lt
 
 from kwire_protocol.records import BatchHeader, RecordScan
 
-MOST_KEPT_BYTES = 32
-_DIGEST_BYTES = MOST_KEPT_BYTES + 1
+MAX_STORED_KEY_BYTES = 32
+_DIGEST_BYTES = MAX_STORED_KEY_BYTES + 1
 
 BYTES_OF_AN_ENTRY = 200
 """The bytes that a key takes in a dict that has just grown, its own bytes and its offset included."""
@@ -67,7 +67,7 @@ class OffsetMap:
         latest = self._latest
         for key, number in zip(scan.keys, numbers, strict=True):
             assert key is not None
-            latest[key if len(key) <= MOST_KEPT_BYTES else self._digest(key)] = number
+            latest[key if len(key) <= MAX_STORED_KEY_BYTES else self._digest(key)] = number
         self.end_offset = last + 1
         return True
 
@@ -82,7 +82,7 @@ class OffsetMap:
             if offset < self.end_offset:
                 self._in_order = False
             if key is not None:
-                if len(key) > MOST_KEPT_BYTES:
+                if len(key) > MAX_STORED_KEY_BYTES:
                     key = self._digest(key)
                 if len(latest) >= self._max_entries and key not in latest:
                     return False
@@ -154,7 +154,7 @@ class OffsetMap:
 
     def latest(self, key: bytes) -> int:
         """Returns the latest offset of a key; NOT_FOUND for a key that the stretch does not have."""
-        number = self._latest.get(key if len(key) <= MOST_KEPT_BYTES else self._digest(key))
+        number = self._latest.get(key if len(key) <= MAX_STORED_KEY_BYTES else self._digest(key))
         if number is None:
             return NOT_FOUND
         return self.start_offset + (~number if number < 0 else number)

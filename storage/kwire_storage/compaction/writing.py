@@ -220,7 +220,7 @@ class _Writing:
         finally:
             # At once, also when the cleaning is given up: a removed file keeps its room for as long as it is open.
             file.close()
-        for aborted in cleaning.transactions.take_kept():
+        for aborted in cleaning.transactions.take_retained():
             segment.add_aborted(aborted)
         for written in segment.save_indexes(names.CLEANED):
             sync_file(self.disk, written)
@@ -231,14 +231,14 @@ class _Writing:
         for source in group:
             for batch, header in self._batches(source):
                 # With a delete horizon the times of its records take more bytes each, but never twice as many in all.
-                kept = cleaning.clean(batch, header, may_grow=room >= len(batch))
-                size = 0 if kept is None else len(kept)
+                cleaned = cleaning.clean(batch, header, may_grow=room >= len(batch))
+                size = 0 if cleaned is None else len(cleaned)
                 room += len(batch) - size
-                if kept is not None:
-                    now = header if kept is batch else read_header(kept)
+                if cleaned is not None:
+                    now = header if cleaned is batch else read_header(cleaned)
                     position = file.size + len(pending)
                     segment.note(now.base_offset, now.last_offset, position, size, now.newest_record_ms)
-                    pending += kept
+                    pending += cleaned
                     if len(pending) >= _WRITE_BYTES:
                         self._write_out(file, pending)
                 yield len(batch) + size

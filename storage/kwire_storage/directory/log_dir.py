@@ -247,7 +247,7 @@ class LogDir:
     def _make_folder(self, folder: str, key: TopicPartition, topic_id: bytes) -> list[str]:
         # The checkpoints may still have entries of an earlier partition of that name: a log start above any new offset,
         # and a recovery point that recovery would trust after a crash.
-        self._checkpoints.write_what_tells_of(key)
+        self._checkpoints.write_files_with(key)
         self.disk.mkdir(folder)
         return [write_topic_id(self.disk, folder, topic_id)]
 

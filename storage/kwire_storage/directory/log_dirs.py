@@ -233,7 +233,7 @@ def _find_once(dirs: list[LogDir], topic_id_of: Callable[[str], bytes | None], n
     for topic, partition in sorted(key for key, count in counts.items() if count > 1):
         here = []
         for folder in (it for it in dirs if (topic, partition) in it.found):
-            if _told_id(folder, topic, partition) in (topic_id_of(topic), None):
+            if _stored_topic_id(folder, topic, partition) in (topic_id_of(topic), None):
                 here.append(folder)
             else:
                 folder.set_aside(topic, partition, new_id())
@@ -245,7 +245,7 @@ def _find_once(dirs: list[LogDir], topic_id_of: Callable[[str], bytes | None], n
             )
 
 
-def _told_id(folder: LogDir, topic: str, partition: int) -> bytes | None:
+def _stored_topic_id(folder: LogDir, topic: str, partition: int) -> bytes | None:
     try:
         return folder.topic_id(topic, partition)
     except CorruptLogError:

@@ -190,7 +190,7 @@ class LogMove:
         try:
             _remove_source(self.source_folder, self.key, unique)
             self.failed_folder = self.target_folder
-            _take_place(self.target_folder, self.key)
+            _promote_future(self.target_folder, self.key)
             log = self.target_folder.open_log(*self.key, source.config, now_ms=now_ms, is_clean=True)
         except OSError as error:
             raise SwapFailedError.of(error, self.failed_folder.path) from error
@@ -218,7 +218,7 @@ def finish_interrupted(target: LogDir, key: TopicPartition) -> None:
 
     A move is decided if the source no longer has the partition: before that the copy may lack its end.
     """
-    _take_place(target, key)
+    _promote_future(target, key)
 
 
 def begin_anew(target: LogDir, key: TopicPartition, unique: bytes) -> None:
@@ -231,7 +231,7 @@ def _remove_source(folder: LogDir, key: TopicPartition, unique: bytes) -> None:
     folder.disk.sync_dir("")
 
 
-def _take_place(folder: LogDir, key: TopicPartition) -> None:
+def _promote_future(folder: LogDir, key: TopicPartition) -> None:
     if key in folder.partitions:
         raise StorageError(errno.EEXIST, "the partition has a folder already", names.partition_folder(*key))
     folder.take_in(key, folder.futures[key])

@@ -130,7 +130,7 @@ class OffsetCheckpoints:
         """Like `write`, for all files."""
         self.write(self._all)
 
-    def write_what_tells_of(self, key: TopicPartition) -> None:
+    def write_files_with(self, key: TopicPartition) -> None:
         """Like `write`, for the files that still have an entry of a partition that was forgotten."""
         with self._writing:
             self._write({name: now for name, now in self._all.items() if key in self._written[name]})

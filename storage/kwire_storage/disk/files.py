@@ -374,8 +374,8 @@ _FLOCK = struct.Struct("hhqqi0q")
 
 def _is_locked(fd: int) -> bool:
     if hasattr(fcntl, "F_OFD_GETLK"):
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        found: int = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0]
+        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        found: int = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, query))[0]
         return found != fcntl.F_UNLCK
     try:
         # A flock cannot be queried: it is taken, and released at once.

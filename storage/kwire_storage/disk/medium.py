@@ -140,7 +140,7 @@ class Content:
             self._history = sizes, sectors
         return self._history
 
-    def as_kept(self, size: int, versions: Mapping[int, int], filler: bytes = b"") -> bytes:
+    def as_persisted(self, size: int, versions: Mapping[int, int], filler: bytes = b"") -> bytes:
         """The file with one of its sizes, and each sector in the version of that number (the durable one if not given).
 
         `filler` is what the sectors hold that the size reaches and no data did; zeros by default.
@@ -159,8 +159,8 @@ class Content:
 
     def grown(self, unsynced_bytes: int) -> bytes:
         """The durable bytes and so many of those that follow them in what programs see."""
-        kept = len(self.durable) + unsynced_bytes
-        return self.durable + bytes(self.live[len(self.durable) : kept])
+        persisted = len(self.durable) + unsynced_bytes
+        return self.durable + bytes(self.live[len(self.durable) : persisted])
 
     def copy(self) -> Content:
         return Content(self.durable, bytearray(self.live), list(self.pending), self._history)
@@ -194,24 +194,24 @@ class Names:
 
     def sync(self, *, failed: bool) -> None:
         if not failed:
-            self.durable = self.as_kept(range(len(self.pending)))
+            self.durable = self.as_persisted(range(len(self.pending)))
         self.pending = []
 
-    def with_forerunners(self, kept: Collection[int]) -> set[int]:
-        """`kept`, numbers of pending operations, and the earlier ones of the same names, on which they rest."""
+    def with_forerunners(self, persisted: Collection[int]) -> set[int]:
+        """`persisted`, numbers of pending operations, and the earlier ones of the same names, on which they rest."""
         closed: set[int] = set()
         needed: set[str] = set()
         for number in range(len(self.pending) - 1, -1, -1):
             names = _names_of(self.pending[number])
-            if number in kept or not needed.isdisjoint(names):
+            if number in persisted or not needed.isdisjoint(names):
                 closed.add(number)
                 needed |= names
         return closed
 
-    def as_kept(self, kept: Collection[int]) -> dict[str, int]:
+    def as_persisted(self, persisted: Collection[int]) -> dict[str, int]:
         """The folder after the pending operations of these numbers, and those they rest on."""
         entries = dict(self.durable)
-        closed = self.with_forerunners(kept)
+        closed = self.with_forerunners(persisted)
         for number, change in enumerate(self.pending):
             if number in closed:
                 _rename(entries, change)
@@ -248,7 +248,7 @@ class Fate:
     names: Callable[[int, Names], Collection[int]]
 
 
-def kept_part(share: float) -> Fate:
+def persisted_part(share: float) -> Fate:
     """A fate that keeps this share of the bytes that were never synced, and no names."""
     return Fate(
         lambda _number, file: file.grown(int(max(len(file.live) - len(file.durable), 0) * share)),
@@ -300,7 +300,7 @@ class Medium:
         while waiting:
             number = waiting.pop()
             folder = self.folders[number]
-            names = folder.as_kept(fate.names(number, folder)) if folder.pending else folder.durable
+            names = folder.as_persisted(fate.names(number, folder)) if folder.pending else folder.durable
             medium.folders[number] = Names(names, dict(names))
             for node in names.values():
                 if node in self.folders:
@@ -320,12 +320,12 @@ class Medium:
         content.durable = bytes(spoilt)
         content.live[:] = spoilt
 
-    def look(self) -> tuple[object, ...]:
+    def durable_contents(self) -> tuple[object, ...]:
         """Everything that is durable under a name, as a value: media with equal values have the same content."""
-        return self._look(ROOT)
+        return self._durable_contents(ROOT)
 
-    def _look(self, number: int) -> tuple[object, ...]:
+    def _durable_contents(self, number: int) -> tuple[object, ...]:
         return tuple(
-            (name, self._look(node) if node in self.folders else self.files[node].durable)
+            (name, self._durable_contents(node) if node in self.folders else self.files[node].durable)
             for name, node in sorted(self.folders[number].durable.items())
         )

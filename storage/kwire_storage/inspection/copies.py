@@ -27,27 +27,27 @@ class Copies:
         self._disk = disk
         self._mark = REPAIR_MARK + stamp
         self._folders: set[str] = set()
-        self.kept: list[str] = []
+        self.paths: list[str] = []
         """The paths of the copies, in order."""
 
     def replace(self, path: str, content: bytes) -> None:
         """The file has that content afterwards, on the medium; its old content, if there was any, is kept."""
         if self._disk.exists(path):
-            self._copy(path, self._place(path), 0, self._disk.size(path))
+            self._copy(path, self._free_path(path), 0, self._disk.size(path))
         self._disk.write_atomic(path, content)
 
     def set_aside(self, path: str) -> None:
         """Moves the file away, if it is there."""
         if self._disk.exists(path):
-            place = self._place(path)
-            self._disk.rename(path, place)
-            self._disk.sync_dir(_folder_of(place))
+            copy_path = self._free_path(path)
+            self._disk.rename(path, copy_path)
+            self._disk.sync_dir(_folder_of(copy_path))
             self._disk.sync_dir(_folder_of(path))
-            self.kept.append(place)
+            self.paths.append(copy_path)
 
     def cut(self, path: str, size: int) -> None:
         """Keeps the first `size` bytes of the file, and a copy of the others."""
-        self._copy(path, self._place(path, f".{size}-{self._disk.size(path)}"), size, self._disk.size(path))
+        self._copy(path, self._free_path(path, f".{size}-{self._disk.size(path)}"), size, self._disk.size(path))
         file = self._disk.open_append(path)
         try:
             file.truncate(size)
@@ -58,7 +58,7 @@ class Copies:
     def take_out(self, path: str, ranges: list[tuple[int, int]]) -> None:
         """Takes the ranges (start, end; ascending, apart) out of the file, with a copy of each."""
         for start, end in ranges:
-            self._copy(path, self._place(path, f".{start}-{end}"), start, end)
+            self._copy(path, self._free_path(path, f".{start}-{end}"), start, end)
         temporary = names.temporary(path)
         self._disk.remove(temporary)
         source, target = self._disk.open_read(path), self._disk.open_append(temporary)
@@ -77,8 +77,8 @@ class Copies:
         self._disk.rename(temporary, path)
         self._disk.sync_dir(_folder_of(path))
 
-    def _copy(self, path: str, place: str, start: int, end: int) -> None:
-        source, target = self._disk.open_read(path), self._disk.open_append(place)
+    def _copy(self, path: str, copy_path: str, start: int, end: int) -> None:
+        source, target = self._disk.open_read(path), self._disk.open_append(copy_path)
         try:
             while start < end:
                 data = source.read(start, min(_CHUNK_BYTES, end - start))
@@ -90,25 +90,25 @@ class Copies:
         finally:
             source.close()
             target.close()
-        self._disk.sync_dir(_folder_of(place))
-        self.kept.append(place)
+        self._disk.sync_dir(_folder_of(copy_path))
+        self.paths.append(copy_path)
 
-    def _place(self, path: str, suffix: str = "") -> str:
+    def _free_path(self, path: str, suffix: str = "") -> str:
         """A path that nothing has yet."""
         folder, name = _folder_of(path), path.rpartition("/")[2]
         if not folder:
-            place = f"{name}{suffix}.{self._mark}"
+            copy_path = f"{name}{suffix}.{self._mark}"
         else:
             copies = f"{folder}/{self._mark}"
             if copies not in self._folders:
                 self._disk.mkdir(copies)
                 self._disk.sync_dir(folder)
                 self._folders.add(copies)
-            place = f"{copies}/{name}{suffix}"
-        free, number = place, 1
+            copy_path = f"{copies}/{name}{suffix}"
+        free, number = copy_path, 1
         while self._disk.exists(free):
             number += 1
-            free = f"{place}.{number}"
+            free = f"{copy_path}.{number}"
         return free
 
 

@@ -55,18 +55,18 @@ class FolderState:
     topics: Mapping[str, TopicFacts]
     findings: list[Finding] = attrs.field(factory=list)
 
-    def context(self, folder: str, *, look_into_records: bool = True) -> PartitionContext:
+    def context(self, folder: str, *, check_records: bool = True) -> PartitionContext:
         key = names.parse_partition_folder(folder)
         topic = self.topics.get(key[0]) if key else None
         if key is None or not self.is_folder:
-            return PartitionContext(topic=topic, look_into_records=look_into_records)
+            return PartitionContext(topic=topic, check_records=check_records)
         return PartitionContext(
             in_use=self.in_use,
             clean=self.clean,
             recovery_point=self.offsets[names.RECOVERY_POINT_CHECKPOINT].get(key, 0),
             log_start=self.offsets[names.LOG_START_CHECKPOINT].get(key, 0),
             topic=topic,
-            look_into_records=look_into_records,
+            check_records=check_records,
         )
 
     def broken_promises(self, summaries: Mapping[TopicPartition, PartitionSummary]) -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def check_folder(
     disk: Disk,
     state: FolderState,
     *,
-    look_into_records: bool = True,
+    check_records: bool = True,
     progress: Progress = ignore,
     begin: Callable[[str], None] | None = None,
     summaries: dict[TopicPartition, PartitionSummary] | None = None,
@@ -140,7 +140,7 @@ def check_folder(
             begin(name)
         summary = summaries[key] = PartitionSummary()
         try:
-            context = state.context(name, look_into_records=look_into_records)
+            context = state.context(name, check_records=check_records)
             yield from check_partition(disk, name, context, summary, progress)
         except FileNotFoundError:
             del summaries[key]

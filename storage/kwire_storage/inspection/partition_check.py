@@ -50,7 +50,7 @@ class PartitionContext:
     recovery_point: int = 0
     log_start: int = 0
     topic: TopicFacts | None = None
-    look_into_records: bool = True
+    check_records: bool = True
 
     def first_unsure(self, bases: list[int]) -> int:
         """The number of the first segment that a recovery would rebuild, together with all later ones."""
@@ -241,7 +241,7 @@ class _PartitionCheck:
         else:
             self.latest_epoch = header.partition_leader_epoch
             self.epoch_cache.assign(header.partition_leader_epoch, offset)
-        if self.context.look_into_records:
+        if self.context.check_records:
             for kind, what in check_content(batch):
                 yield Finding(kind, path, what, position, end, offset)
         unreadable_marker = self.producers.fold(batch)
@@ -320,8 +320,10 @@ class _PartitionCheck:
             cache.truncate_from_end(end)
         if stored.entries == self.epoch_cache.entries:
             return
-        told = dict(stored.entries)
-        wrong = [(epoch, first) for epoch, first in self.epoch_cache.entries if told.get(epoch, first + 1) > first]
+        stored_epochs = dict(stored.entries)
+        wrong = [
+            (epoch, first) for epoch, first in self.epoch_cache.entries if stored_epochs.get(epoch, first + 1) > first
+        ]
         extra = [entry for entry in stored.entries if entry not in self.epoch_cache.entries]
         if wrong or (self.whole and extra):
             epoch, first = wrong[0] if wrong else extra[0]

@@ -99,7 +99,7 @@ def _differences(stored: dict[int, ProducerEntry], folded: dict[int, ProducerEnt
         if producer_id not in folded:
             yield f"producer {producer_id} has nothing in the log"
         elif _facts(entry) != _facts(folded[producer_id]):
-            yield f"producer {producer_id} has {_told(entry)}, by the log {_told(folded[producer_id])}"
+            yield f"producer {producer_id} has {_described(entry)}, by the log {_described(folded[producer_id])}"
     # A broker forgets idle producers, the idlest first, and none with an open transaction.
     stale = [
         (entry.batches[-1].last_offset, entry.last_timestamp_ms)
@@ -112,7 +112,7 @@ def _differences(stored: dict[int, ProducerEntry], folded: dict[int, ProducerEnt
         last_offset = entry.batches[-1].last_offset if entry.batches else -1
         lost = any(offset < last_offset and timestamp < entry.last_timestamp_ms for offset, timestamp in stale)
         if lost or entry.txn_first_offset is not None:
-            yield f"producer {producer_id} is missing, with {_told(entry)} by the log"
+            yield f"producer {producer_id} is missing, with {_described(entry)} by the log"
 
 
 def _facts(entry: ProducerEntry) -> tuple[object, ...]:
@@ -126,7 +126,7 @@ def _facts(entry: ProducerEntry) -> tuple[object, ...]:
     )
 
 
-def _told(entry: ProducerEntry) -> str:
+def _described(entry: ProducerEntry) -> str:
     began = "" if entry.txn_first_offset is None else f", a transaction since {entry.txn_first_offset}"
     last = entry.batches[-1].last_offset if entry.batches else -1
     return f"epoch {entry.epoch}, sequence {entry.last_sequence} at offset {last}{began}"

@@ -160,10 +160,10 @@ class LogRecovery:
     def _cut(self, cut_bytes: int, deleted: int, lost: _Lost) -> None:
         """Cuts the last bytes of the last segment that stays. Counts the loss, that of `deleted` segments included."""
         segments = list(self.segments)
-        kept = len(segments) - deleted
-        segment = segments[kept - 1]
+        remaining = len(segments) - deleted
+        segment = segments[remaining - 1]
         start = segment.size - cut_bytes
-        for doomed, position in [(segment, start), *((it, 0) for it in segments[kept:])]:
+        for doomed, position in [(segment, start), *((it, 0) for it in segments[remaining:])]:
             for found in walk(doomed.file, doomed.size, doomed.base_offset, start=position):
                 if isinstance(found, Batch) and found.header.base_offset >= self.segments.end_offset:
                     lost.batches += 1

@@ -23,12 +23,12 @@ _CHUNK_BYTES = 8192
 _LARGE_CHUNK_BYTES = 128 << 10
 
 # base offset, batch length, (leader epoch), magic, (CRC, attributes), last offset delta
-_PLACE = struct.Struct(">qi4xb6xi")
+_BATCH_POSITION = struct.Struct(">qi4xb6xi")
 _MAGIC = 2
 _LEAST_LENGTH = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
 
 
-def scan_places(file: File, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def scan_positions(file: File, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """(position, base offset, last offset, size) of each batch that begins in `position..end`.
 
     `position` must be the beginning of a batch. Raises CorruptLogError where no batch can be: where the header makes no
@@ -37,7 +37,7 @@ def scan_places(file: File, position: int, end: int) -> Iterator[tuple[int, int,
     data = b""
     origin = position
     following = 0
-    unpack = _PLACE.unpack_from
+    unpack = _BATCH_POSITION.unpack_from
     while position < end:
         at = position - origin
         if at + BATCH_HEADER_SIZE > len(data):
@@ -58,7 +58,7 @@ def scan_places(file: File, position: int, end: int) -> Iterator[tuple[int, int,
 
 
 def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and whole header of each batch that begins in `position..end`; raises as `scan_places`."""
+    """Position and whole header of each batch that begins in `position..end`; raises as `scan_positions`."""
     data = b""
     origin = position
     following = 0

@@ -23,7 +23,7 @@ from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError, is_passing
 from kwire_storage.log.damage import CorruptRange, Findings, Ranges, good_stretches, holding
 from kwire_storage.log.index import OffsetIndex, TimeIndex
-from kwire_storage.log.scan import scan_headers, scan_places
+from kwire_storage.log.scan import scan_headers, scan_positions
 from kwire_storage.log.segment_files import SegmentFiles
 from kwire_storage.log.slices import LogSlice
 from kwire_storage.log.walk import MAX_RELATIVE_OFFSET, Batch
@@ -167,8 +167,8 @@ class Segment(SegmentFiles):
         """The last offset of the last batch, read from the last index entry on; base offset - 1 if empty."""
         last = self.base_offset - 1
         index = self.index
-        for place in self._places(index.positions[-1] if index.positions else 0, self.size):
-            last = place[2]
+        for batch in self._positions(index.positions[-1] if index.positions else 0, self.size):
+            last = batch[2]
         return last
 
     # -- the fold
@@ -236,9 +236,9 @@ class Segment(SegmentFiles):
         self.indexes_dirty = True
         index, time_index = self.index, self.time_index
         index.truncate(size)
-        kept = index.offsets[-1] if index.offsets else -1
+        last_indexed = index.offsets[-1] if index.offsets else -1
         # Entries of the time index may refer to cut batches, but not those up to the last index entry.
-        time_index.truncate(kept + 1)
+        time_index.truncate(last_indexed + 1)
         self.forget_shown()
         self.max_timestamp = _NO_TIMESTAMP
         self.offset_of_max_timestamp = self.base_offset
@@ -256,12 +256,12 @@ class Segment(SegmentFiles):
         stretches = good_stretches(self.damage, position, self.size)
         return chain.from_iterable(scan_headers(self.file, start, end) for start, end in stretches)
 
-    def _places(self, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """Like `headers`, for `scan_places`."""
+    def _positions(self, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """Like `headers`, for `scan_positions`."""
         if not self.damage:
-            return scan_places(self.file, position, end)
+            return scan_positions(self.file, position, end)
         stretches = good_stretches(self.damage, position, end)
-        return chain.from_iterable(scan_places(self.file, start, end) for start, end in stretches)
+        return chain.from_iterable(scan_positions(self.file, start, end) for start, end in stretches)
 
     def locate(self, offset: int) -> tuple[int, int] | None:
         """Position and base offset of the first batch that does not end below the offset; None if all do.
@@ -281,14 +281,14 @@ class Segment(SegmentFiles):
             # Found by a rebuild that did not know where the segment ends, so it is checked again.
             raise corrupt.error() if self.is_examined else CorruptLogError(str(corrupt))
         start = self.position_before(offset)
-        places = self._places(start, self.size)
-        for position, base, last, _ in places:
+        batches = self._positions(start, self.size)
+        for position, base, last, _ in batches:
             if last >= offset:
                 if position == start and start:
                     raise CorruptLogError(f"{self.path}: at {start} is another batch than the index has")
                 if not self.is_examined:
                     # This batch claims to hold the offset. Reading the next one checks that claim.
-                    next(places, None)
+                    next(batches, None)
                 if base == offset:
                     self._remember(base, position)
                 return position, base
@@ -346,7 +346,7 @@ class Segment(SegmentFiles):
         best = max(start, self.index.boundary_before(limit))
         best_base = -1
         first_size = 0
-        for position, base, _, size in scan_places(self.file, best, end):
+        for position, base, _, size in scan_positions(self.file, best, end):
             if position > limit:
                 break
             best, best_base, first_size = position, base, size

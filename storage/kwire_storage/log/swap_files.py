@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from kwire_storage import names
 from kwire_storage.disk.files import Disk
-from kwire_storage.log.scan import scan_places
+from kwire_storage.log.scan import scan_positions
 
 
 def rename_if_there(disk: Disk, old: str, new: str) -> None:
@@ -66,7 +66,7 @@ def _end_offset(disk: Disk, path: str) -> int:
     file = disk.open_read(path)
     try:
         end_offset = 0
-        for _, _, last_offset, _ in scan_places(file, 0, file.size):
+        for _, _, last_offset, _ in scan_positions(file, 0, file.size):
             end_offset = last_offset + 1
     finally:
         file.close()

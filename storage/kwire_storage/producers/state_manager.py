@@ -124,8 +124,8 @@ class ProducerStateManager:
 
     def drop_stray_snapshots(self) -> None:
         """Keeps the snapshots at the beginning of a segment, and the newest."""
-        kept = {*self._log.bases, *self.snapshot_offsets[-1:]}
-        for offset in [offset for offset in self.snapshot_offsets if offset not in kept]:
+        retained = {*self._log.bases, *self.snapshot_offsets[-1:]}
+        for offset in [offset for offset in self.snapshot_offsets if offset not in retained]:
             self._remove(offset)
 
     def _load_snapshot(self, states: ProducerStates, most_offset: int, above: int = -1) -> int | None:

@@ -355,8 +355,8 @@ class ProducerStates:
         horizon = now_ms - self.expiration_ms
         for entry in self.entries.values():
             if entry.appended_ms == NOT_KNOWN:
-                kept_from_ms = horizon + min(LOADED_FOR_MS, self.expiration_ms)
-                entry.appended_ms = max(min(entry.last_timestamp_ms, now_ms), kept_from_ms)
+                earliest_ms = horizon + min(LOADED_FOR_MS, self.expiration_ms)
+                entry.appended_ms = max(min(entry.last_timestamp_ms, now_ms), earliest_ms)
         idle = [
             entry.producer_id
             for entry in self.entries.values()
@@ -365,7 +365,9 @@ class ProducerStates:
         for producer_id in idle:
             del self.entries[producer_id]
         self._refused.clear()
-        self._verifications = {it: asked for it, asked in self._verifications.items() if asked.began_ms > horizon}
+        self._verifications = {
+            it: verification for it, verification in self._verifications.items() if verification.began_ms > horizon
+        }
         return len(idle)
 
     def load(self, entries: list[ProducerEntry]) -> None:

@@ -6,7 +6,7 @@ import attrs
 import pytest
 from kwire_protocol.records import Record, build_batch, iter_headers, read_header, scan_records
 from kwire_storage.compaction import planning as compaction
-from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY, MOST_KEPT_BYTES, OffsetMap
+from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY, MAX_STORED_KEY_BYTES, OffsetMap
 from kwire_storage.config import NEVER
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import Log
@@ -329,9 +329,9 @@ def noted(keys: OffsetMap, offset: int, *batch: bytes) -> bool:
 def test_long_keys_cost_no_more_than_short_ones_and_are_not_confused() -> None:
     keys = OffsetMap(10**6, 0)
     long = b"x" * 1000
-    assert noted(keys, 1, long, long + b"y", b"x" * MOST_KEPT_BYTES)
-    assert [keys.latest(key) for key in (long, long + b"y", b"x" * MOST_KEPT_BYTES, b"other")] == [1, 2, 3, -1]
-    assert all(len(key) <= MOST_KEPT_BYTES + 1 for key in keys._latest)
+    assert noted(keys, 1, long, long + b"y", b"x" * MAX_STORED_KEY_BYTES)
+    assert [keys.latest(key) for key in (long, long + b"y", b"x" * MAX_STORED_KEY_BYTES, b"other")] == [1, 2, 3, -1]
+    assert all(len(key) <= MAX_STORED_KEY_BYTES + 1 for key in keys._latest)
 
 
 def test_a_full_map_still_takes_new_offsets_of_keys_that_it_has() -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from kwire_storage.disk.faulty_disk import FaultyDisk
-from kwire_storage.disk.medium import EVERYTHING, Content, Fate, Names, kept_part
+from kwire_storage.disk.medium import EVERYTHING, Content, Fate, Names, persisted_part
 
 from testkit.worlds.power_cuts.states import choices
 
@@ -43,7 +43,7 @@ def test_a_power_cut_may_spare_some_of_it_or_all() -> None:
     disk = durable_file(b"synced")
     disk.open_append("a").append(b"123456")
     disk.write_bytes("b", b"named")
-    assert disk.crash(kept_part(0.5)).read_bytes("a") == b"synced123"
+    assert disk.crash(persisted_part(0.5)).read_bytes("a") == b"synced123"
     after = disk.crash(EVERYTHING)
     assert (after.read_bytes("a"), after.read_bytes("b")) == (b"synced123456", b"named")
 

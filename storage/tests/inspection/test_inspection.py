@@ -51,7 +51,7 @@ def test_what_is_planted_is_found_and_repaired(planting: Planting) -> None:
     assert tree(disk) == before, "a check changes nothing"
     left, copies = repair_folder(disk, drop=planting.drop)
     assert wrong(left) == planting.left
-    kept = {copy: disk.read_bytes(copy) for copy in copies.kept}
+    kept = {copy: disk.read_bytes(copy) for copy in copies.paths}
     after = tree(disk)
     for path, content in before.items():
         if content not in after.values():
@@ -93,7 +93,7 @@ def test_the_copies_of_what_was_cut_are_the_bytes_that_stood_there() -> None:
     rotten = disk.read_bytes(of(23, ".log"))
     _, copies = repair_folder(disk, drop=True)
     copy = f"{FOLDER}/kwire-repair-20260131T120000Z/00000000000000000023.log.{at}-{at + size}"
-    assert copy in copies.kept
+    assert copy in copies.paths
     assert disk.read_bytes(copy) == rotten[at : at + size]
     assert disk.read_bytes(of(23, ".log")) == before[:at] + before[at + size :]
 
@@ -171,7 +171,7 @@ def test_a_repair_of_partition_metadata_needs_to_know_the_topic() -> None:
     disk = make_folder()
     disk.remove(f"{FOLDER}/partition.metadata")
     left, copies = repair_folder(disk, topics={})
-    assert (wrong(left), copies.kept) == ({Kind.METADATA_MISSING}, [])
+    assert (wrong(left), copies.paths) == ({Kind.METADATA_MISSING}, [])
     left, _ = repair_folder(disk)
     assert wrong(left) == set()
     assert open_data(disk).topic_id("orders", 0) == bytes(range(16))

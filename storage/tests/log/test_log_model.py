@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kwire_protocol.records import Record, build_batch, iter_headers
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.files import Disk, RealDisk
-from kwire_storage.disk.medium import kept_part
+from kwire_storage.disk.medium import persisted_part
 from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.log.log import Log, LogConfig
 
@@ -127,7 +127,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(share=st.sampled_from([0.0, 0.3, 0.7, 1.0]))
     def lose_power_and_open(self, share: float) -> None:
         assert isinstance(self.disk, FaultyDisk)
-        self.disk = self.disk.crash(kept_part(share))
+        self.disk = self.disk.crash(persisted_part(share))
         self.log = self.open(clean=False)
         self.reopened_after_crash(least_end=self.recovery_point)
 

@@ -9,7 +9,7 @@ import pytest
 from kwire_protocol.records import build_batch
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.files import Disk
-from kwire_storage.disk.medium import kept_part
+from kwire_storage.disk.medium import persisted_part
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.log.log import Log
@@ -337,7 +337,7 @@ def test_a_cut_tail_does_not_come_back_behind_the_recovery_point() -> None:
     log = filled(disk)
     log.flush()
     log.active.file.append(b"\xff" * 100)
-    disk = disk.crash(kept_part(1.0))
+    disk = disk.crash(persisted_part(1.0))
     log = open_log(disk, log.config, clean=False, recovery_point=20)
     assert log.recovery is not None
     assert log.recovery.cut_bytes > 0

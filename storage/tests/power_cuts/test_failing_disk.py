@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 from kwire_storage.disk.faulty_disk import FaultyDisk
-from kwire_storage.disk.medium import EVERYTHING, NOTHING_UNSYNCED, Medium, kept_part
+from kwire_storage.disk.medium import EVERYTHING, NOTHING_UNSYNCED, Medium, persisted_part
 from kwire_storage.disk.memory_disk import TornAppendError
 
 from devtools.suite.tiers import small_and_full
@@ -59,7 +59,7 @@ def test_a_refused_operation_breaks_no_promise(name: str, *, torn: bool, full: b
         disk.before_operation = None
         position = len(disk.journal)
         told = [f"operation {number} failed ({kind}), then {position} changes had been made"]
-        fates = {"nothing": NOTHING_UNSYNCED, "half": kept_part(0.5), "everything": EVERYTHING}
+        fates = {"nothing": NOTHING_UNSYNCED, "half": persisted_part(0.5), "everything": EVERYTHING}
         for left, fate in fates.items():
             medium = disk.medium.after_power_cut(fate)
             state = State(f"{name}/{kind}{number}/{left}", Moment(position, True), medium, told)

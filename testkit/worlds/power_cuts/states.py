@@ -41,7 +41,7 @@ class Choice:
         if choice is None:
             return file.durable
         filler = bytes(file.live[:SECTOR_BYTES]) if choice.stale else b""
-        return file.as_kept(choice.size, dict(choice.versions), filler)
+        return file.as_persisted(choice.size, dict(choice.versions), filler)
 
     def _names(self, number: int, _folder: Names) -> frozenset[int]:
         return self.folders.get(number, frozenset())

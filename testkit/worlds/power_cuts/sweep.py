@@ -146,8 +146,8 @@ def states(
         seen: set[tuple[object, ...]] = set()
         for number, choice in enumerate(choices(medium, bound, Random(where))):
             left = medium.after_power_cut(choice.fate())
-            if (look := left.look()) not in seen:
-                seen.add(look)
+            if (contents := left.durable_contents()) not in seen:
+                seen.add(contents)
                 told = [*last, "the power fails", *choice.told(medium)]
                 yield State(f"{where}/cut{number}of{bound}", Moment(position, True), left, told)
         yield State(f"{where}/kill", Moment(position, False), medium.copy(), [*last, "the process dies"])

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, TypeVarTuple, cast
 import attrs
 import trio
 from kwire_storage.disk.faulty_disk import FaultyDisk
-from kwire_storage.disk.medium import EVERYTHING, NOTHING_UNSYNCED, kept_part
+from kwire_storage.disk.medium import EVERYTHING, NOTHING_UNSYNCED, persisted_part
 
 from kwire.client.transport import Address
 from kwire.cluster.membership import NodeIdTakenError
@@ -226,7 +226,7 @@ class Node:
         process.membership.die()
         self.network.end(self.host, power=power)
         if power:
-            fate = self.random.choice([NOTHING_UNSYNCED, EVERYTHING, kept_part(0.5)])
+            fate = self.random.choice([NOTHING_UNSYNCED, EVERYTHING, persisted_part(0.5)])
             self.disk = self.disk.crash(fate)
         else:
             self.disk = self.disk.kill()
