@@ -166,7 +166,7 @@ class Conversation:
 
     def begin(self) -> Ticket:
         """Requests the broker's versions. `versions` has them as soon as `next_reply` has read the reply."""
-        self._negotiating = self._ask_for_versions(ApiVersionsRequest.versions.stop - 1)
+        self._negotiating = self._request_versions(ApiVersionsRequest.versions.stop - 1)
         return self._negotiating
 
     def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
@@ -258,7 +258,7 @@ class Conversation:
 
     # Versions
 
-    def _ask_for_versions(self, version: int) -> Ticket:
+    def _request_versions(self, version: int) -> Ticket:
         about = self._software if version >= 3 else ("", "")
         return self.send(ApiVersionsRequest(*about), version)
 
@@ -268,7 +268,7 @@ class Conversation:
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and reply.ticket.version > 0:
             newest = served.get(API_VERSIONS_KEY, range(1)).stop - 1
             # Whatever the reply has: the next version is lower, so that this ends.
-            self._negotiating = self._ask_for_versions(max(0, min(newest, reply.ticket.version - 1)))
+            self._negotiating = self._request_versions(max(0, min(newest, reply.ticket.version - 1)))
             return
         if response.error_code:
             raise ProtocolError(f"it does not tell its versions: error {response.error_code}")

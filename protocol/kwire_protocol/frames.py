@@ -39,7 +39,7 @@ from kwire_protocol.wire import ProtocolError
 SCRATCH_BYTES: Final = 256 * 1024
 ROOM_BYTES: Final = 16 * 1024  # the least room that a receive gets: fewer system calls
 BEGUN_BYTES: Final = 64 * 1024  # the bytes of a frame after which its claimed size is trusted
-KEPT_BYTES: Final = 16 << 20  # the maximum size of the unused buffers in a pool
+MAX_FREE_BYTES: Final = 16 << 20  # the maximum size of the unused buffers in a pool
 LARGEST_EXPECTED_BYTES: Final = 4 << 20  # no larger frame is made room for before it arrives
 MAPPED_BYTES: Final = 32 * 1024  # from this size on, a dropped buffer goes back to the system
 AHEAD_BYTES: Final = 64 * 1024  # what is received of small replies at once
@@ -67,7 +67,7 @@ class BufferPool:
     """
 
     max_bytes: int = sys.maxsize
-    kept_bytes: int = KEPT_BYTES
+    max_free_bytes: int = MAX_FREE_BYTES
     scratch: memoryview = attrs.field(factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
     used_bytes: int = attrs.field(default=0, init=False)
     """The bytes in buffers that connections hold."""
@@ -105,8 +105,8 @@ class BufferPool:
         return buffer
 
     def give(self, buffer: Buffer) -> None:
-        """Takes a buffer back. Above `kept_bytes` the buffer is dropped."""
-        if self._free_bytes + len(buffer) <= self.kept_bytes:
+        """Takes a buffer back. Above `max_free_bytes` the buffer is dropped."""
+        if self._free_bytes + len(buffer) <= self.max_free_bytes:
             self._free_bytes += len(buffer)
             self._free.setdefault(len(buffer), []).append(buffer)
         self.drop(buffer)

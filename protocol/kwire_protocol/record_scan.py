@@ -77,7 +77,7 @@ class RecordScan:
         """Where each record begins in `content`."""
         return chain((self.start_position,), self.ends[:-1]) if self.ends else iter(())
 
-    def places(self, indexes: Iterable[int]) -> list[tuple[int, int]]:
+    def bounds_of(self, indexes: Iterable[int]) -> list[tuple[int, int]]:
         """Where some of the records begin and end in `content`."""
         bounds = [self.start_position, *self.ends]
         return [(bounds[index], bounds[index + 1]) for index in indexes]

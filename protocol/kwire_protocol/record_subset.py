@@ -24,20 +24,20 @@ from kwire_protocol.record_scan import read_timestamps
 
 
 def build_subset(
-    header: BatchHeader, content: bytes, kept: Sequence[tuple[int, int]], *, delete_horizon_ms: int | None = None
+    header: BatchHeader, content: bytes, retained: Sequence[tuple[int, int]], *, delete_horizon_ms: int | None = None
 ) -> bytes:
-    """Returns the batch with only the records at `kept` in its `content`: the begin and end of each.
+    """Returns the batch with only the records at `retained` in its `content`: the begin and end of each.
 
     They come from a scan. A `delete_horizon_ms` is written into the header; without one the batch keeps its own,
     if it has one. The codec stays.
     """
-    starts = [start for start, _ in kept]
+    starts = [start for start, _ in retained]
     if delete_horizon_ms is None:
         base_timestamp, attributes = header.base_timestamp, header.attributes
-        records: bytes | bytearray = b"".join([content[start:end] for start, end in kept])
+        records: bytes | bytearray = b"".join([content[start:end] for start, end in retained])
     else:
         base_timestamp, attributes = delete_horizon_ms, header.attributes | DELETE_HORIZON_FLAG
-        records = _with_base_timestamp(header, content, kept, delete_horizon_ms)
+        records = _with_base_timestamp(header, content, retained, delete_horizon_ms)
     if header.timestamp_type:
         max_timestamp = header.max_timestamp
     else:
@@ -54,7 +54,7 @@ def build_subset(
             attributes=attributes,
             base_timestamp=base_timestamp,
             max_timestamp=max(max_timestamp, NO_TIMESTAMP),
-            records_count=len(kept),
+            records_count=len(retained),
         ),
     )
     out[17:21] = crc32c(memoryview(out)[21:]).to_bytes(4, "big")
@@ -62,11 +62,11 @@ def build_subset(
 
 
 def _with_base_timestamp(
-    header: BatchHeader, content: bytes, kept: Sequence[tuple[int, int]], base_timestamp: int
+    header: BatchHeader, content: bytes, retained: Sequence[tuple[int, int]], base_timestamp: int
 ) -> bytearray:
     records = bytearray()
-    timestamps = read_timestamps(header, content, [start for start, _ in kept])
-    for (start, end), timestamp in zip(kept, timestamps, strict=True):
+    timestamps = read_timestamps(header, content, [start for start, _ in retained])
+    for (start, end), timestamp in zip(retained, timestamps, strict=True):
         _, at = read_varint(content, start)
         _, following = read_varlong(content, at + 1)
         body = bytearray(content[at : at + 1])

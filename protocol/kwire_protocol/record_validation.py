@@ -86,7 +86,7 @@ def read_produced_batch(
     ordinary = _ORDINARY_ATTRIBUTES if zstd_allowed else _ATTRIBUTES_BEFORE_ZSTD
     if header[5] in ordinary and _is_ordinary(records, header, max_message_bytes):
         return header
-    return _look_closely(records, header, max_message_bytes, zstd_allowed, timestamp_type)
+    return _validate_in_order(records, header, max_message_bytes, zstd_allowed, timestamp_type)
 
 
 def _is_ordinary(records: memoryview, header: BatchHeader, max_message_bytes: int | None) -> bool:
@@ -107,7 +107,7 @@ def _is_ordinary(records: memoryview, header: BatchHeader, max_message_bytes: in
     )
 
 
-def _look_closely(
+def _validate_in_order(
     records: memoryview, header: BatchHeader, max_message_bytes: int | None, zstd_allowed: bool, timestamp_type: int
 ) -> BatchHeader:
     """Runs the checks one by one, in Kafka's order, so that the error is that of the first check that fails."""

@@ -110,7 +110,7 @@ def test_a_buffer_goes_back_to_the_pool_and_serves_the_next_connection() -> None
 
 
 def test_a_pool_keeps_no_more_than_it_may() -> None:
-    pool = BufferPool(kept_bytes=1 << 20)
+    pool = BufferPool(max_free_bytes=1 << 20)
     buffers = [pool.take(1 << 18) for _ in range(10)]
     for buffer in buffers:
         pool.give(buffer)

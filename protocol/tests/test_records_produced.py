@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.record_validation import MAX_RECORD_ERRORS, _look_closely
+from kwire_protocol.record_validation import MAX_RECORD_ERRORS, _validate_in_order
 from kwire_protocol.records import (
     CREATE_TIME,
     LOG_APPEND_TIME,
@@ -146,7 +146,7 @@ def test_the_short_way_and_the_close_look_agree(
             return error.code, error.message
 
     def closely() -> BatchHeader:
-        return _look_closely(batch, read_header(batch), max_message_bytes, zstd_allowed, CREATE_TIME)
+        return _validate_in_order(batch, read_header(batch), max_message_bytes, zstd_allowed, CREATE_TIME)
 
     def shortly() -> BatchHeader:
         return read_produced_batch(batch, max_message_bytes=max_message_bytes, zstd_allowed=zstd_allowed)

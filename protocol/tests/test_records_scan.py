@@ -200,7 +200,7 @@ def test_a_batch_of_many_records_comes_in_parts(records: list[Record], most: int
         patch.setattr(record_scan, "MOST_RECORDS_AT_ONCE", most)
         parts: list[RecordScan] = list(scan_records(batch[61:], header))
         assert [len(it.offsets) for it in parts[:-1]] == [most] * (len(parts) - 1)
-        assert [place for it in parts for place in it.places(range(len(it.ends)))] == list(
+        assert [place for it in parts for place in it.bounds_of(range(len(it.ends)))] == list(
             zip(
                 [0, *[end for it in parts for end in it.ends][:-1]],
                 [end for it in parts for end in it.ends],
@@ -225,7 +225,7 @@ def test_a_subset_has_the_records_that_were_kept_and_says_the_rest_as_before(
     content = batch_content(batch, 0, header)
     (scan,) = scan_records(content, header)
     indexes = sorted(data.draw(st.sets(st.sampled_from(range(len(records))), min_size=1)))
-    subset = build_subset(header, content, scan.places(indexes), delete_horizon_ms=horizon)
+    subset = build_subset(header, content, scan.bounds_of(indexes), delete_horizon_ms=horizon)
     now = read_header(subset)
     check_batch(subset, now)
     all_records = list(decode_records(content, header))
@@ -242,4 +242,4 @@ def test_a_subset_has_the_records_that_were_kept_and_says_the_rest_as_before(
 def places_of_all(batch: bytes) -> list[tuple[int, int]]:
     header = read_header(batch)
     (scan,) = scan_records(batch_content(batch, 0, header), header)
-    return scan.places(range(len(scan.ends)))
+    return scan.bounds_of(range(len(scan.ends)))

@@ -147,7 +147,7 @@ class Cleaning:
         content = batch_content(batch, 0, header)
         retained: list[tuple[int, int]] = []
         for scan in scan_records(content, header):
-            retained += scan.places(self.keys.survivors_in(scan))
+            retained += scan.bounds_of(self.keys.survivors_in(scan))
         return self._subset(header, content, retained, needs_horizon=needs_horizon)
 
     def _compared(
@@ -162,7 +162,7 @@ class Cleaning:
             gone = set() if is_control else set(self.keys.outdated(scan))
             if drops_tombstones and not is_control:
                 gone.update(index for index in scan.null_values if scan.offsets[index] < self.first_dirty_offset)
-            retained += scan.places(index for index in range(len(scan.ends)) if index not in gone)
+            retained += scan.bounds_of(index for index in range(len(scan.ends)) if index not in gone)
             if horizon_ms is None and not gone.issuperset(scan.null_values):
                 needs_horizon = True
         if not retained:
