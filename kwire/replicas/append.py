@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kwire.runtime.clock import Clock
 
 VALID_ACKS = (-1, 0, 1)
-LEADERS_TOLD_SINCE = 10
+FIRST_VERSION_WITH_CURRENT_LEADER = 10
 
 _REFUSALS_OF_THE_LOG = frozenset(
     {
@@ -153,7 +153,7 @@ class Appends:
             answer.record_errors = [
                 BatchIndexAndErrorMessage(record.batch_index, record.message) for record in error.record_errors
             ]
-        elif isinstance(error, NotLeaderError) and self.version >= LEADERS_TOLD_SINCE:
+        elif isinstance(error, NotLeaderError) and self.version >= FIRST_VERSION_WITH_CURRENT_LEADER:
             self.leader_moved = True
             answer.current_leader = LeaderIdAndEpoch(error.leader_id, error.leader_epoch)
         if (

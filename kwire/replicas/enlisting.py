@@ -60,7 +60,7 @@ class Enlistment:
     partition: Partition
     batch: memoryview
     header: BatchHeader
-    _ask: Callable[[], Future[KafkaError | None] | None]
+    _request: Callable[[], Future[KafkaError | None] | None]
     _verification: Verification
     _decided: Future[KafkaError | None]
     _version: int
@@ -70,7 +70,7 @@ class Enlistment:
         partition, header = self.partition, self.header
         error = await self._decided
         if error is None and self._is_outdated():
-            error = await self._asked_again(clock)
+            error = await self._request_again(clock)
         if error is not None:
             raise _refusal(partition, header, error, self._version)
         # Another request may have begun the transaction in the meantime.
@@ -86,17 +86,17 @@ class Enlistment:
             and not partition.verifies(self._verification)
         )
 
-    async def _asked_again(self, clock: Clock) -> KafkaError | None:
+    async def _request_again(self, clock: Clock) -> KafkaError | None:
         self._verification = _begin(self.partition, self.header, adds=True, now_ms=clock.now_ms())
         try:
-            decided = self._ask()
+            decided = self._request()
         except KafkaError as error:
             return error
         return None if decided is None else await decided
 
 
 def enlist(
-    ask: Enlist,
+    request: Enlist,
     transactional_id: str | None,
     partition: Partition,
     batch: memoryview,
@@ -117,14 +117,14 @@ def enlist(
     verification = _begin(partition, header, adds=adds, now_ms=now_ms)
     producer = (transactional_id, header.producer_id, header.producer_epoch)
     try:
-        decided = ask(*producer, partition.topic, partition.index, adds=adds)
+        decided = request(*producer, partition.topic, partition.index, adds=adds)
     except KafkaError as error:
         raise _refusal(partition, header, error, version) from error
     if decided is None:
         partition.check_verified(header, verification)
         return None
-    ask_again = partial(ask, *producer, partition.topic, partition.index, adds=adds)
-    return Enlistment(partition, memoryview(bytearray(batch)), header, ask_again, verification, decided, version)
+    repeat = partial(request, *producer, partition.topic, partition.index, adds=adds)
+    return Enlistment(partition, memoryview(bytearray(batch)), header, repeat, verification, decided, version)
 
 
 def _begin(partition: Partition, header: BatchHeader, *, adds: bool, now_ms: int) -> Verification:

@@ -66,8 +66,8 @@ class CachedPartition:
     last_fetched_epoch: int = -1
     log_start_offset: int = -1
     """The log start offset of a follower's replica."""
-    told_high_watermark: int = -1
-    told_log_start_offset: int = -1
+    sent_high_watermark: int = -1
+    sent_log_start_offset: int = -1
     session: FetchSession | None = None
     _rests_at: Waited | None = None
     _follower: FollowerState | None = None
@@ -109,12 +109,12 @@ class CachedPartition:
         news = (
             has_records
             or is_urgent
-            or high_watermark != self.told_high_watermark
-            or log_start_offset != self.told_log_start_offset
+            or high_watermark != self.sent_high_watermark
+            or log_start_offset != self.sent_log_start_offset
         )
         # An error, or what else is urgent, is not remembered, so it is repeated until it is gone.
-        self.told_high_watermark = -1 if is_urgent else high_watermark
-        self.told_log_start_offset = -1 if is_urgent else log_start_offset
+        self.sent_high_watermark = -1 if is_urgent else high_watermark
+        self.sent_log_start_offset = -1 if is_urgent else log_start_offset
         return news
 
     def named_again(self, leader_epoch: int, fetch_offset: int) -> None:
@@ -123,7 +123,7 @@ class CachedPartition:
         A follower drops an answer if its log was cut, or if its leader epoch has changed, while it was under way.
         """
         if leader_epoch != self.current_leader_epoch or fetch_offset <= self.fetch_offset:
-            self.told_high_watermark = self.told_log_start_offset = -1
+            self.sent_high_watermark = self.sent_log_start_offset = -1
 
 
 PartitionKey = tuple[TopicKey, int]
@@ -173,7 +173,7 @@ class FetchSession:
         partition.stir()
         self.due[partition] = None
 
-    def told(self, partition: CachedPartition, *, has_records: bool) -> None:
+    def update_due(self, partition: CachedPartition, *, has_records: bool) -> None:
         """Updates `due` after an answer about this partition: if it rests, it need not be read again.
 
         One that had records is served last next time, so that a busy partition does not starve the others. Another

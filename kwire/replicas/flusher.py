@@ -39,23 +39,23 @@ class Flusher(Service):
 
     def __init__(self) -> None:
         # Each gate once, in the order of the requests.
-        self._asked: dict[FlushGate, None] = {}
+        self._requested: dict[FlushGate, None] = {}
         self._running: dict[FlushGate, trio.Event] = {}
         """The event is set when the flush has ended."""
         self._delayed: list[tuple[int, FlushGate]] = []
         self._later: list[tuple[float, int, FlushGate]] = []
         self._due_s: dict[FlushGate, float] = {}
         """The time of each gate's turn; other entries in `_later` are out of date."""
-        self._told: set[FlushGate] = set()
+        self._reported: set[FlushGate] = set()
         """The gates whose failure was logged, and which are tried again."""
         self._numbers = count()
         self._wake = trio.Event()
-        self._turns = trio.CapacityLimiter(FLUSH_THREADS)
+        self._slots = trio.CapacityLimiter(FLUSH_THREADS)
         self._threads = trio.CapacityLimiter(FLUSH_THREADS)
 
     def flush_soon(self, gate: FlushGate) -> None:
         """See `FlushDriver`."""
-        self._asked[gate] = None
+        self._requested[gate] = None
         if gate not in self._running:
             self._wake.set()
 
@@ -70,9 +70,9 @@ class Flusher(Service):
             while True:
                 self._wake = trio.Event()
                 self._take_due()
-                for gate in [gate for gate in self._asked if gate not in self._running]:
+                for gate in [gate for gate in self._requested if gate not in self._running]:
                     self._running[gate] = trio.Event()
-                    nursery.start_soon(self._flush_as_asked, gate)
+                    nursery.start_soon(self._flush_requested, gate)
                 with trio.CancelScope(deadline=self._later[0][0] if self._later else math.inf):
                     await self._wake.wait()
 
@@ -88,7 +88,7 @@ class Flusher(Service):
             due, _, gate = heapq.heappop(self._later)
             if self._due_s.get(gate) == due:
                 del self._due_s[gate]
-                self._asked[gate] = None
+                self._requested[gate] = None
 
     async def flush(self, gate: FlushGate) -> None:
         """Flushes everything appended so far, after the running flush, if there is one.
@@ -104,24 +104,24 @@ class Flusher(Service):
         finally:
             self._ended(gate)
 
-    async def _flush_as_asked(self, gate: FlushGate) -> None:
+    async def _flush_requested(self, gate: FlushGate) -> None:
         try:
-            while gate in self._asked:
-                del self._asked[gate]
+            while gate in self._requested:
+                del self._requested[gate]
                 await self._flush_once(gate)
         finally:
             self._ended(gate)
 
     def _ended(self, gate: FlushGate) -> None:
         self._running.pop(gate).set()
-        if gate in self._asked:
+        if gate in self._requested:
             self._wake.set()
 
     async def _flush_once(self, gate: FlushGate) -> None:
         # Call `begin` only now: a flush holds open files, and a thousand logs may be waiting.
-        async with self._turns:
+        async with self._slots:
             if gate.closed:
-                self._told.discard(gate)
+                self._reported.discard(gate)
                 return
             try:
                 flush = gate.begin()
@@ -134,7 +134,7 @@ class Flusher(Service):
             except (OSError, CorruptLogError) as error:
                 self._failed(gate, error)
             else:
-                self._told.discard(gate)
+                self._reported.discard(gate)
                 gate.finish(flush)
 
     def _failed(self, gate: FlushGate, error: OSError | CorruptLogError) -> None:
@@ -146,7 +146,7 @@ class Flusher(Service):
         if isinstance(error, OSError) and not is_passing(error):
             gate.log.fail(error)
         else:
-            if gate not in self._told:
-                self._told.add(gate)
+            if gate not in self._reported:
+                self._reported.add(gate)
                 log.error("cannot flush %s: %s; trying again every %d ms", gate.log.path, error, RETRY_MS)
             self.flush_within(gate, RETRY_MS)

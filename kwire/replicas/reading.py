@@ -43,7 +43,7 @@ NO_PREFERRED_REPLICA = -1
 FIRST_VERSION_OF_ANY_REPLICA = 11
 """Earlier consumers do not expect that a follower answers."""
 FIRST_VERSION_WITH_IDS = 13
-LEADERS_TOLD_SINCE = 16
+FIRST_VERSION_WITH_CURRENT_LEADER = 16
 """The field exists from v12 on. Consumers use it since KIP-951 (v16), and Kafka fills it in only for them."""
 
 
@@ -101,7 +101,7 @@ class FetchLimits:
 class LateRead:
     """A read from `offset` on. `FetchResult.size` counts `max_bytes` until the slice is there."""
 
-    place: int
+    answer_index: int
     """The place of the answer in `FetchResult.answers`."""
     partition: Partition
     offset: int
@@ -138,7 +138,7 @@ def read_partitions(find: Find, wanted: Iterable[CachedPartition], limits: Fetch
             error = _refusal(partition, failure)
             result.is_urgent = True
             answer = _refused(followed, error)
-            if limits.version >= LEADERS_TOLD_SINCE and isinstance(error, NotLeaderError):
+            if limits.version >= FIRST_VERSION_WITH_CURRENT_LEADER and isinstance(error, NotLeaderError):
                 result.leader_moved = True
                 answer.current_leader = LeaderIdAndEpoch(error.leader_id, error.leader_epoch)
         result.answers.append((followed, answer))
@@ -189,7 +189,7 @@ def _read(partition: Partition, followed: CachedPartition, limits: FetchLimits, 
         partition.check_offset(offset)
         _note_follower(partition, followed, limits)
         answer.high_watermark, answer.last_stable_offset = partition.high_watermark, partition.last_stable_offset
-        if followed.log_start_offset < answer.log_start_offset != followed.told_log_start_offset:
+        if followed.log_start_offset < answer.log_start_offset != followed.sent_log_start_offset:
             result.is_urgent = True  # it has records that are deleted here, and DeleteRecords waits for it
         if limits.follower is not None and limits.follower.has_to_wait(partition, leader, replica_id):
             return answer
@@ -229,7 +229,7 @@ async def await_late(limits: FetchLimits, result: FetchResult) -> None:
     for read in result.late:
         partition = read.partition
         result.size -= read.max_bytes
-        followed, answer = result.answers[read.place]
+        followed, answer = result.answers[read.answer_index]
         try:
             piece = await partition.arrived(read.piece)
             if piece.size:
@@ -241,7 +241,7 @@ async def await_late(limits: FetchLimits, result: FetchResult) -> None:
                     limits.follower.found(partition, piece.size)
         except KafkaError as error:
             result.is_urgent = True
-            result.answers[read.place] = followed, _refused(followed, error)
+            result.answers[read.answer_index] = followed, _refused(followed, error)
     result.late.clear()
 
 
@@ -301,7 +301,7 @@ def to_response(fetch: FetchContext, result: FetchResult) -> FetchResponse:
                 or answer.diverging_epoch is not None
                 or answer.preferred_read_replica != NO_PREFERRED_REPLICA,
             )
-            session.told(followed, has_records=has_records)
+            session.update_due(followed, has_records=has_records)
             if fetch.incremental and not news:
                 continue
         if followed.topic != current:

@@ -69,7 +69,7 @@ MOST_NAMED = 10
 """The maximum number of partitions that a log line names."""
 
 
-def _tell_of_loss(topic: str, index: int, opened: Log, recovery: Recovery) -> None:
+def _log_loss(topic: str, index: int, opened: Log, recovery: Recovery) -> None:
     log.warning(
         "%s-%d was not closed cleanly: cut %d bytes and %d segments behind offset %d (%s)",
         topic,
@@ -135,10 +135,10 @@ class PartitionTable:
 
     def __iter__(self) -> Iterator[Partition]:
         """This node's replicas."""
-        for places in self.by_name.values():
-            for place in places:
-                if type(place) is Partition:
-                    yield place
+        for hosted_partitions in self.by_name.values():
+            for hosted in hosted_partitions:
+                if type(hosted) is Partition:
+                    yield hosted
 
     def find(self, topic: TopicRef, index: int) -> Partition:
         """This node's replica, whatever its role.
@@ -146,7 +146,7 @@ class PartitionTable:
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
         """
         try:
-            place = self.by_ref[topic][index]
+            hosted = self.by_ref[topic][index]
         except IndexError:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from None
         except KeyError:
@@ -155,9 +155,9 @@ class PartitionTable:
             raise KafkaError(error) from None
         if index < 0:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if type(place) is not Partition:
-            raise place.refusal()
-        return place
+        if type(hosted) is not Partition:
+            raise hosted.refusal()
+        return hosted
 
     def folder_of(self, partition: Partition) -> LogDir | None:
         """The folder that has the partition's log; None if it was deleted."""
@@ -202,7 +202,7 @@ class PartitionTable:
     def misplaced(self, topics: Iterable[str]) -> dict[tuple[Uuid, int], Uuid]:
         """The partitions of these topics that are not in the metadata's folder: directory ids by topic id and index."""
         found = {}
-        for partition in (place for name in topics for place in self.by_name.get(name, ())):
+        for partition in (hosted for name in topics for hosted in self.by_name.get(name, ())):
             if type(partition) is not Partition:
                 continue
             folder = self.folder_of(partition)
@@ -214,9 +214,9 @@ class PartitionTable:
         """Logs which partitions are out of service because of a folder that could not be opened."""
         lost = [
             f"{name}-{index}"
-            for name, places in self.by_name.items()
-            for index, place in enumerate(places)
-            if type(place) is Absent and place.error is ErrorCode.KAFKA_STORAGE_ERROR
+            for name, hosted_partitions in self.by_name.items()
+            for index, hosted in enumerate(hosted_partitions)
+            if type(hosted) is Absent and hosted.error is ErrorCode.KAFKA_STORAGE_ERROR
         ]
         if lost:
             log.error(
@@ -243,12 +243,12 @@ class PartitionTable:
     async def _create(self, changes: Changes, slices: Slices) -> None:
         failed: OSError | None = None
         for topic in changes.topics_created:
-            places: list[HostedPartition] = []
+            hosted_partitions: list[HostedPartition] = []
             try:
-                await self._add(topic, range(len(topic.partitions)), places, slices)
+                await self._add(topic, range(len(topic.partitions)), hosted_partitions, slices)
             except OSError as error:
                 failed = error
-            self.by_name[topic.name] = self.by_ref[topic.name] = self.by_ref[topic.topic_id] = places
+            self.by_name[topic.name] = self.by_ref[topic.name] = self.by_ref[topic.topic_id] = hosted_partitions
         for topic, indexes in _by_topic(changes.partitions_added):
             try:
                 await self._add(topic, indexes, self.by_ref[topic.topic_id], slices)
@@ -268,30 +268,32 @@ class PartitionTable:
                 values = self.topic_values(name)
                 rules, config = topic_rules(values), self._log_config(values)
                 await slices.after(CONFIGS_COST)
-                for place in partitions:
-                    if type(place) is Partition:
-                        place.configure(rules, config)
+                for hosted in partitions:
+                    if type(hosted) is Partition:
+                        hosted.configure(rules, config)
                         await slices.after(1)
 
-    async def _add(self, topic: TopicImage, indexes: range, places: list[HostedPartition], slices: Slices) -> None:
+    async def _add(
+        self, topic: TopicImage, indexes: range, hosted_partitions: list[HostedPartition], slices: Slices
+    ) -> None:
         values = self.topic_values(topic.name)
         rules, config = topic_rules(values), self._log_config(values)
         await slices.after(1)
         now_ms = self.clock.now_ms()
-        first = len(places)
+        first = len(hosted_partitions)
         failed: OSError | None = None
         for index in indexes:
             try:
-                places.append(self._place(topic, index, rules, config, now_ms))
+                hosted_partitions.append(self._host(topic, index, rules, config, now_ms))
             except OSError as error:
                 failed = error
-                places.append(self._refuse(topic, index))
+                hosted_partitions.append(self._refuse(topic, index))
             await slices.after(1)
-        for index, place in enumerate(places[first:], start=first):
+        for index, hosted in enumerate(hosted_partitions[first:], start=first):
             # If the folder failed meanwhile, only the partitions that were in the table were taken offline.
-            if type(place) is Partition and place.log.failed is not None:
-                place.take_offline()
-                places[index] = cast(Absent, place.role)
+            if type(hosted) is Partition and hosted.log.failed is not None:
+                hosted.take_offline()
+                hosted_partitions[index] = cast(Absent, hosted.role)
         if failed is not None:
             raise failed
 
@@ -308,12 +310,12 @@ class PartitionTable:
         """
         failed: OSError | None = None
         for (topic_id, index), topic in list(self._refused.items()):
-            places = self.by_ref.get(topic_id)
-            if places is not None:
+            hosted_partitions = self.by_ref.get(topic_id)
+            if hosted_partitions is not None:
                 values = self.topic_values(topic.name)
                 rules, config = topic_rules(values), self._log_config(values)
                 try:
-                    places[index] = self._place(topic, index, rules, config, self.clock.now_ms())
+                    hosted_partitions[index] = self._host(topic, index, rules, config, self.clock.now_ms())
                 except OSError as error:
                     failed = error
                     continue
@@ -322,7 +324,7 @@ class PartitionTable:
         if failed is not None:
             raise failed
 
-    def _place(
+    def _host(
         self, topic: TopicImage, index: int, rules: TopicRules, config: LogConfig, now_ms: int
     ) -> HostedPartition:
         role = self._role(topic, index)
@@ -347,26 +349,26 @@ class PartitionTable:
         return partition
 
     async def _change(self, topic: TopicImage, index: int) -> None:
-        places = self.by_ref[topic.topic_id]
-        place, role = places[index], self._role(topic, index)
-        if type(place) is Partition:
-            place.directory_id = topic.partitions[index].directory_of(self.node_id)
-            place.take_role(role)
+        hosted_partitions = self.by_ref[topic.topic_id]
+        hosted, role = hosted_partitions[index], self._role(topic, index)
+        if type(hosted) is Partition:
+            hosted.directory_id = topic.partitions[index].directory_of(self.node_id)
+            hosted.take_role(role)
             if type(role) is Absent:
-                places[index] = role
-        elif type(role) is Absent or place.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            places[index] = Absent(role.leader_id, role.leader_epoch, place.error)
+                hosted_partitions[index] = role
+        elif type(role) is Absent or hosted.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            hosted_partitions[index] = Absent(role.leader_id, role.leader_epoch, hosted.error)
         else:
             values = self.topic_values(topic.name)
             rules, config = topic_rules(values), self._log_config(values)
             try:
-                places[index] = self._place(topic, index, rules, config, self.clock.now_ms())
+                hosted_partitions[index] = self._host(topic, index, rules, config, self.clock.now_ms())
             except OSError:
-                places[index] = self._refuse(topic, index)
+                hosted_partitions[index] = self._refuse(topic, index)
                 raise
         self.on_role(topic.name, index)
-        if type(place) is Partition and type(role) is Absent:
-            self._delete_log(place)
+        if type(hosted) is Partition and type(role) is Absent:
+            self._delete_log(hosted)
             await self._sync_given_up()
 
     def _role(self, topic: TopicImage, index: int) -> Role:
@@ -407,7 +409,7 @@ class PartitionTable:
                 folder.on_failed(folder, error)
             raise _OutOfServiceError from error
         if opened.recovery is not None and (opened.recovery.cut_bytes or opened.recovery.deleted_segments):
-            _tell_of_loss(topic.name, index, opened, opened.recovery)
+            _log_loss(topic.name, index, opened, opened.recovery)
         return folder, opened
 
     def _directory_for_new(self, registered: PartitionRegistration) -> Uuid:
@@ -462,8 +464,8 @@ class PartitionTable:
             exc_info=error,
         )
         name, index = key
-        places = self.by_name.get(name, [])
-        lost = places[index] if index < len(places) else None
+        hosted_partitions = self.by_name.get(name, [])
+        lost = hosted_partitions[index] if index < len(hosted_partitions) else None
         if type(lost) is not Partition:
             return None
         self.take_partition_offline(lost)
@@ -540,10 +542,10 @@ class PartitionTable:
             del self.by_name[topic.name], self.by_ref[topic.name]
             deleted += self.by_ref.pop(topic.topic_id)
             self.on_deleted(topic)
-        for place in deleted:
-            if type(place) is Partition:
-                place.close()
-                self._delete_log(place)
+        for hosted in deleted:
+            if type(hosted) is Partition:
+                hosted.close()
+                self._delete_log(hosted)
                 await slices.after(1)
         if deleted:
             await self._sync_given_up()

@@ -53,11 +53,11 @@ class TopicRules:
     min_insync_replicas: int = 1
     throttled_leaders: ThrottledReplicas = NO_REPLICAS
     throttled_followers: ThrottledReplicas = NO_REPLICAS
-    asks_little: bool = attrs.field(init=False)
+    accepts_unchanged: bool = attrs.field(init=False)
     """True if a batch with no timestamp too far ahead may be appended unchanged, as in the default configuration."""
 
-    @asks_little.default
-    def _asks_little(self) -> bool:
+    @accepts_unchanged.default
+    def _accepts_unchanged(self) -> bool:
         return (
             not self.compacted
             and self.compression == COMPRESSION_OF_PRODUCER
@@ -98,12 +98,12 @@ def check_produced(
     )
     assert view is not None
     batch = view if header.batch_length + LENGTH_OVERHEAD == len(view) else view[: header.size_in_bytes]
-    if rules.asks_little and header.max_timestamp <= now_ms + rules.timestamp_after_max_ms:
+    if rules.accepts_unchanged and header.max_timestamp <= now_ms + rules.timestamp_after_max_ms:
         return batch, header
     converts = rules.compression not in (COMPRESSION_OF_PRODUCER, header.compression)
     suspicious = rules.timestamp_type == CREATE_TIME and _has_timestamp_out_of_bounds(header, rules, now_ms)
     if rules.compacted or converts or suspicious:
-        _look_into_records(batch, header, rules, now_ms)
+        _validate_records(batch, header, rules, now_ms)
     return _recompressed(batch, header, rules) if converts else (batch, header)
 
 
@@ -115,7 +115,7 @@ def _has_timestamp_out_of_bounds(header: BatchHeader, rules: TopicRules, now_ms:
     )
 
 
-def _look_into_records(batch: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int) -> None:
+def _validate_records(batch: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int) -> None:
     bounded = rules.timestamp_type == CREATE_TIME
     errors = validate_records(
         batch,

@@ -178,11 +178,11 @@ class ReplicaFollowers:
             self._reconcile(self.partitions)
 
     def _reconcile_topic(self, topic: TopicImage, indexes: Iterable[int]) -> None:
-        places = self.partitions.by_ref.get(topic.topic_id, [])
+        hosted_partitions = self.partitions.by_ref.get(topic.topic_id, [])
         for index in indexes:
-            place = places[index] if index < len(places) else None
-            if type(place) is Partition:
-                self._reconcile([place])
+            hosted = hosted_partitions[index] if index < len(hosted_partitions) else None
+            if type(hosted) is Partition:
+                self._reconcile([hosted])
             else:
                 self._leave((topic.topic_id, index))
 

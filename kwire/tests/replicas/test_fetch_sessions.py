@@ -58,7 +58,7 @@ def test_a_partition_may_be_forgotten_by_another_request_while_one_waits() -> No
     cache.begin(opened.session_id, 2, [], [(("t", NULL_UUID), 0)], now_ms=0)
     assert waiting.session is not None
     for partition in named:
-        waiting.session.told(partition, has_records=True)
+        waiting.session.update_due(partition, has_records=True)
     assert [it.index for it in waiting.partitions] == [1]
 
 
@@ -169,7 +169,7 @@ def answer(context: FetchContext, places: dict[int, Waited], *, with_records: fr
     for it in list(context.partitions):
         if it.index in places:
             it.rest(places[it.index], None)
-        context.session.told(it, has_records=it.index in with_records)
+        context.session.update_due(it, has_records=it.index in with_records)
 
 
 def test_what_has_nothing_for_its_reader_is_read_again_only_when_it_has_changed() -> None:
@@ -191,7 +191,7 @@ def test_what_changes_before_it_is_told_is_read_again() -> None:
     (partition,) = opened.partitions
     partition.rest(place, None)
     place.change()
-    opened.session.told(partition, has_records=False)
+    opened.session.update_due(partition, has_records=False)
     assert due(cache.begin(opened.session_id, 1, [], [], now_ms=0)) == [0]
 
 

@@ -63,9 +63,9 @@ class AskedBroker:
 
     def flush(self) -> None:
         """What the flusher does in its threads."""
-        asked = self.broker.flusher._asked
-        while asked:
-            gate, _ = asked.popitem()
+        requested = self.broker.flusher._requested
+        while requested:
+            gate, _ = requested.popitem()
             flush = gate.begin()
             flush.run()
             gate.finish(flush)
