@@ -106,7 +106,7 @@ class LeaderConnection:
         """Sends a request if there is one, and connects first if needed."""
         if self._is_closed or self._is_connecting:
             return
-        if self.fetcher.is_asking:
+        if self.fetcher.has_request_in_flight:
             self.fetcher.end_pauses(self.around.now_ms())
             if self.fetcher.should_hurry:
                 self._hurry()
@@ -119,7 +119,7 @@ class LeaderConnection:
             else:
                 self._sleep()
         elif self._conversation is not None and not self._is_negotiating:
-            self._ask(self._conversation)
+            self._send_request(self._conversation)
 
     def close(self) -> None:
         """Ends the connection for good."""
@@ -244,7 +244,7 @@ class LeaderConnection:
         self._send_new()
 
     def _time_is_up(self) -> None:
-        if self._transport is not None and (self.fetcher.is_asking or self._is_negotiating):
+        if self._transport is not None and (self.fetcher.has_request_in_flight or self._is_negotiating):
             self._lose("no answer in time")
         else:
             self.poke()
@@ -256,7 +256,7 @@ class LeaderConnection:
 
     # Sending
 
-    def _ask(self, conversation: Conversation) -> None:
+    def _send_request(self, conversation: Conversation) -> None:
         now_ms = self.around.now_ms()
         if now_ms >= self._login_due_ms and self.around.new_exchange is not None:
             self._login_due_ms = math.inf

@@ -146,15 +146,15 @@ class FetchSettings:
 
 @attrs.define(eq=False)
 class _Followed:
-    """A partition that is followed. With `is_told`, the request under way or the session has its current state."""
+    """A partition that is followed. With `is_sent`, the request under way or the session has its current state."""
 
     key: PartitionKey
     topic: str
     leader_epoch: int
     log: FollowedLog
     directory_id: Uuid
-    is_told: bool = False
-    told_offset: int = -1
+    is_sent: bool = False
+    fetch_offset: int = -1
     has_all: bool = True
     """True if it had all that was committed at the leader's last answer. It is assumed until the first answer: after an
     election, producers wait for those in sync."""
@@ -196,8 +196,8 @@ class Fetcher:
     """Partitions that wait until the quota is no longer exceeded."""
     _lost: dict[PartitionKey, int] = attrs.field(factory=dict)
     """Partitions that are not in the leader's range, each with the timestamp of the next ListOffsets."""
-    _asked: FetchRequest | ListOffsetsRequest | None = None
-    _asked_offsets: dict[PartitionKey, _Followed] = attrs.field(factory=dict)
+    _in_flight: FetchRequest | ListOffsetsRequest | None = None
+    _offsets_in_flight: dict[PartitionKey, _Followed] = attrs.field(factory=dict)
     """The partitions of the ListOffsets under way."""
     _session_id: int = _NO_SESSION
     _session_epoch: int = _INITIAL_EPOCH
@@ -241,19 +241,19 @@ class Fetcher:
     # Requests
 
     @property
-    def is_asking(self) -> bool:
+    def has_request_in_flight(self) -> bool:
         """True if a request is under way."""
-        return self._asked is not None
+        return self._in_flight is not None
 
     @property
     def should_hurry(self) -> bool:
         """True if the leader may wait for data now, although the next request has changes for it."""
-        asked = self._asked
-        return isinstance(asked, FetchRequest) and asked.max_wait_ms > 0 and bool(self._changed or self._forgotten)
+        request = self._in_flight
+        return isinstance(request, FetchRequest) and request.max_wait_ms > 0 and bool(self._changed or self._forgotten)
 
     def next_deadline_ms(self) -> float:
         """The time at which `next_request` may have a request, if nothing else happens; infinity if never."""
-        if self._asked is not None or not self._followed:
+        if self._in_flight is not None or not self._followed:
             return math.inf
         if self._lost or self._has_ready:
             return self._quiet_until_ms
@@ -281,15 +281,15 @@ class Fetcher:
     def next_request(self, now_ms: int) -> FetchRequest | ListOffsetsRequest | None:
         """The next request, unless one is under way or there is nothing to ask now."""
         self._pace(now_ms)
-        if self._asked is not None or now_ms < self._quiet_until_ms:
+        if self._in_flight is not None or now_ms < self._quiet_until_ms:
             return None
         self.end_pauses(now_ms)
         self._throttle(now_ms)
         if self._lost:
-            self._asked = self._offsets_request()
+            self._in_flight = self._offsets_request()
         elif self._has_ready:
-            self._asked = self._fetch_request()
-        return self._asked
+            self._in_flight = self._fetch_request()
+        return self._in_flight
 
     def _pace(self, now_ms: int) -> None:
         """Adapts `_newcomers` to the time that the last answer took to process, at the first call after it."""
@@ -335,7 +335,7 @@ class Fetcher:
         newcomers = 0
         for key in keys:
             followed = self._followed[key]
-            if not followed.is_told:
+            if not followed.is_sent:
                 newcomers += 1
                 if newcomers > self._newcomers:
                     request.max_wait_ms = 0
@@ -343,18 +343,18 @@ class Fetcher:
             if not request.topics or request.topics[-1].topic_id != key[0]:
                 request.topics.append(FetchTopic(topic_id=key[0]))
             request.topics[-1].partitions.append(self._fetch_partition(followed))
-            followed.is_told = True
+            followed.is_sent = True
             self._changed.pop(key, None)
         self._forgotten.clear()
         return request
 
     def _fetch_partition(self, followed: _Followed) -> FetchPartition:
         partition_log = followed.log
-        followed.told_offset = partition_log.log_end_offset
+        followed.fetch_offset = partition_log.log_end_offset
         return FetchPartition(
             followed.key[1],
             followed.leader_epoch,
-            followed.told_offset,
+            followed.fetch_offset,
             partition_log.latest_epoch,
             partition_log.log_start_offset,
             self.settings.max_bytes,
@@ -363,9 +363,9 @@ class Fetcher:
 
     def _offsets_request(self) -> ListOffsetsRequest:
         request = ListOffsetsRequest(self.replica_id)
-        self._asked_offsets = {}
+        self._offsets_in_flight = {}
         for key, timestamp in self._lost.items():
-            followed = self._asked_offsets[key] = self._followed[key]
+            followed = self._offsets_in_flight[key] = self._followed[key]
             if not request.topics or request.topics[-1].name != followed.topic:
                 request.topics.append(ListOffsetsTopic(followed.topic))
             request.topics[-1].partitions.append(ListOffsetsPartition(key[1], followed.leader_epoch, timestamp))
@@ -375,7 +375,7 @@ class Fetcher:
 
     def received(self, response: FetchResponse | ListOffsetsResponse, now_ms: int) -> None:
         """Takes the response to the request that is under way."""
-        self._asked, self._taken_at_ms = None, now_ms
+        self._in_flight, self._taken_at_ms = None, now_ms
         if isinstance(response, FetchResponse):
             self._take_fetch(response, now_ms)
         else:
@@ -383,8 +383,8 @@ class Fetcher:
 
     def disconnected(self, now_ms: int) -> None:
         """The connection is lost, or cannot be made: waits for the back-off, and begins with a full request."""
-        self._asked = self._taken_at_ms = None
-        self._asked_offsets = {}
+        self._in_flight = self._taken_at_ms = None
+        self._offsets_in_flight = {}
         self._begin_session(_NO_SESSION)
         self._quiet_until_ms = now_ms + self.settings.backoff_ms
 
@@ -393,7 +393,7 @@ class Fetcher:
         self._session_id, self._session_epoch = closed_id, _INITIAL_EPOCH
         self._forgotten.clear()
         for key, followed in self._followed.items():
-            followed.is_told = False
+            followed.is_sent = False
             if not self._is_left_out(key):
                 self._changed[key] = None
 
@@ -419,9 +419,9 @@ class Fetcher:
             for data in topic.partitions:
                 followed = self._followed.get((topic.topic_id, data.partition_index))
                 # Not told: it was asked for in another epoch, or is named twice in this answer.
-                if followed is None or not followed.is_told:
+                if followed is None or not followed.is_sent:
                     continue
-                if followed.told_offset == followed.log.log_end_offset:
+                if followed.fetch_offset == followed.log.log_end_offset:
                     self._take_partition(followed, data, now_ms)
                 else:
                     self._mark_changed(followed)
@@ -530,11 +530,11 @@ class Fetcher:
         self._mark_changed(followed)
 
     def _take_offsets(self, response: ListOffsetsResponse, now_ms: int) -> None:
-        asked, self._asked_offsets = self._asked_offsets, {}
-        ids = {followed.topic: followed.key[0] for followed in asked.values()}
+        requested, self._offsets_in_flight = self._offsets_in_flight, {}
+        ids = {followed.topic: followed.key[0] for followed in requested.values()}
         for topic in response.topics:
             for answer in topic.partitions:
-                followed = asked.pop((ids.get(topic.name, NULL_UUID), answer.partition_index), None)
+                followed = requested.pop((ids.get(topic.name, NULL_UUID), answer.partition_index), None)
                 if followed is None or self._followed.get(followed.key) is not followed:
                     continue
                 try:
@@ -545,7 +545,7 @@ class Fetcher:
                     self._find_back(followed, answer.offset, now_ms)
                 except (KafkaError, _Garbage) as error:
                     self._wait(followed, str(error), now_ms)
-        for followed in asked.values():
+        for followed in requested.values():
             if self._followed.get(followed.key) is followed:
                 self._wait(followed, "the leader does not tell its offsets", now_ms)
 
@@ -607,8 +607,8 @@ class Fetcher:
         self._held.pop(key, None)
         self._throttled.pop(key, None)
         self._lost.pop(key, None)
-        if followed.is_told:
-            followed.is_told = False
+        if followed.is_sent:
+            followed.is_sent = False
             self._forgotten[key] = None
 
     def _wait_for_metadata(self, followed: _Followed, now_ms: int) -> None:

@@ -31,7 +31,7 @@ from kwire.replication.fetching import Fetcher, FetchSettings, PartitionKey
 from kwire.replication.in_sync import InSyncReplicas
 from kwire.runtime.callbacks import ignore
 
-SHORTEST_LOOK_S = 0.01
+MIN_CHECK_INTERVAL_S = 0.01
 """The shortest interval between two checks, since replica.lag.time.max.ms may be very small."""
 
 ConnectionKey = tuple[int, int]
@@ -145,7 +145,7 @@ class ReplicaFollowers:
         try:
             self._reconcile(self.partitions)
             while True:
-                await trio.sleep(max(self.metadata.config.replica_lag_time_max_ms / 2000, SHORTEST_LOOK_S))
+                await trio.sleep(max(self.metadata.config.replica_lag_time_max_ms / 2000, MIN_CHECK_INTERVAL_S))
                 self.in_sync.reconcile(self.partitions, self.around.now_ms())
         finally:
             self._is_running = False

@@ -436,7 +436,7 @@ def test_a_follower_introduces_itself_before_it_fetches_and_again_before_that_en
     leader = Leader(new_exchange=Secret)
     leader.connection.poke()
     leader.negotiate([*SERVED, *OF_SASL])
-    assert leader.fetcher.is_asking is False
+    assert leader.fetcher.has_request_in_flight is False
     log_in(leader, lifetime_ms=10_000)
     header, _ = leader.fetch()
     leader.loop.sleep(9)

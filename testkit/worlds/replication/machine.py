@@ -47,7 +47,7 @@ class ReplicationMachine(RuleBasedStateMachine):
     @rule(node_id=nodes)
     def ask(self, node_id: int) -> None:
         fetcher = self.world.fetcher(node_id) if self.is_up(node_id) else None
-        if fetcher is not None and not fetcher.is_asking:
+        if fetcher is not None and not fetcher.has_request_in_flight:
             answer = self.world.answer(fetcher)
             if answer is not None:
                 self.on_the_way[node_id] = fetcher, answer
@@ -118,7 +118,7 @@ class ReplicationMachine(RuleBasedStateMachine):
     def settle(self) -> None:
         self.on_the_way.clear()
         for fetcher in self.world.fetchers.values():
-            if fetcher.is_asking:
+            if fetcher.has_request_in_flight:
                 fetcher.disconnected(self.world.clock.now_ms())
         self.world.settle()
         ends = {self.world.partition(it).log_end_offset for it in self.world.brokers}

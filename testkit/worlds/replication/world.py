@@ -255,7 +255,7 @@ class World:
     def fetch(self, node_id: int) -> None:
         """The node asks once, if it follows, and gets the answer."""
         fetcher = self.fetcher(node_id)
-        if fetcher is None or fetcher.is_asking:
+        if fetcher is None or fetcher.has_request_in_flight:
             return
         answer = self.answer(fetcher)
         if answer is not None:
