@@ -124,7 +124,7 @@ class ClusterMember:
             drive(self._reconcile())
 
     def _follow(self, changes: Changes) -> None:
-        self._offline.follow(changes, tells=self.membership.controller_id == self.metadata.node_id)
+        self._offline.follow(changes, should_log=self.membership.controller_id == self.metadata.node_id)
         if changes.brokers:
             self.reconcile()
 

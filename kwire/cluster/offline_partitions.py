@@ -33,8 +33,8 @@ class OfflinePartitions:
         }
         return cls(image, found)
 
-    def follow(self, changes: Changes, *, tells: bool) -> None:
-        """Applies changes of the metadata, and logs what they mean if `tells` is true."""
+    def follow(self, changes: Changes, *, should_log: bool) -> None:
+        """Applies changes of the metadata, and logs what they mean if `should_log` is true."""
         for topic in changes.topics_deleted:
             self._offline.difference_update((topic.topic_id, index) for index in range(len(topic.partitions)))
         gone, back = [], []
@@ -47,9 +47,9 @@ class OfflinePartitions:
             elif not is_offline and key in self._offline:
                 self._offline.discard(key)
                 back.append(f"{topic.name}-{index}")
-        if tells and gone:
+        if should_log and gone:
             log.warning("offline, because no replica that may lead is in service: %s", _names(gone))
-        if tells and back:
+        if should_log and back:
             log.info("online again: %s", _names(back))
 
 

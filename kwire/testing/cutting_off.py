@@ -76,9 +76,9 @@ class DeafLog(SharedMetadataLog):
 
     is_cut_off: bool = False
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         if not self.is_cut_off:
-            await super().look()
+            await super().refresh()
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         if self.is_cut_off:
@@ -121,7 +121,7 @@ class DeafNode(LocalNode):
         if not self._waits_to_control:
             self._waits_to_control = True
             workers.start_waiting(f"controller of node {self.node_id}", self._wait_to_control)
-        drive(self.log.look())
+        drive(self.log.refresh())
         self._read_controller()
         self._on_change()
 

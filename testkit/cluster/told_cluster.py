@@ -47,7 +47,7 @@ class ToldCluster:
     def tell(self, sender: int) -> None:
         for node_id, member in self.members.items():
             if node_id != sender and node_id in self.alive and node_id in self.brokers:
-                at_once(member.log.look())
+                at_once(member.log.refresh())
 
     def kill(self, node_id: int) -> None:
         """All others learn of its end at once."""

@@ -66,7 +66,7 @@ def _is_cut(log: Log, end_offset: int) -> bool:
 class SharedMetadataLog:
     """A `MetadataLog` of this process and others. Create it with `open`.
 
-    `announce` is called after each append, to notify the other processes; they call `look`.
+    `announce` is called after each append, to notify the other processes; they call `refresh`.
     """
 
     disk: Disk
@@ -120,7 +120,7 @@ class SharedMetadataLog:
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Finds what another process may have appended. Raises OSError, CorruptLogError."""
         self._ends_at(await self._in_worker(self._end))
 

@@ -56,7 +56,7 @@ class News:
         self.sock.close()
         self._own.unlink(missing_ok=True)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Notifies all other nodes. One that has died, or does not listen any more, is skipped."""
         for path in self._folder.glob(f"*{SUFFIX}"):
             if path != self._own:

@@ -90,7 +90,7 @@ class LocalNode:
         except BaseException:
             life.release()
             raise
-        shared.announce = news.tell
+        shared.announce = news.notify
         return cls(node_id, cluster_id, shared, disk, life, news)
 
     @property
@@ -129,7 +129,7 @@ class LocalNode:
         while True:
             self._news.take()
             try:
-                await in_this_task(self.log.look())
+                await in_this_task(self.log.refresh())
                 self._read_controller()
             except (OSError, CorruptLogError) as error:
                 raise MembershipEnded(f"the metadata log of the cluster cannot be read: {error}") from error
@@ -169,7 +169,7 @@ class LocalNode:
             log.warning("node %d is the controller, but cannot notify the others: %s", self.node_id, error)
         log.info("node %d is the controller of the cluster", self.node_id)
         self._known_controller_id = self.node_id
-        self._news.tell()
+        self._news.notify()
         self._on_change()
 
     def _ended(self, node_id: int) -> None:

@@ -132,7 +132,7 @@ def _hosts(content: Mapping[str, object]) -> set[str]:
     return {str(it).rpartition(":")[0].rpartition("//")[2] for it in _listed(content)}
 
 
-def look(keeper: Keeper, node_id: int, now_ms: int) -> Members:
+def read_members(keeper: Keeper, node_id: int, now_ms: int) -> Members:
     """Returns the live nodes, and the controller: this node, if there was none. Watches for the next change.
 
     Raises what a Keeper raises.

@@ -55,13 +55,13 @@ class ZooKeeperLog:
     async def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
         if expected_end_offset != self._end_offset:
             # Where the log ended once can be told from any other offset, and only there an append is possible.
-            await self.look()
+            await self.refresh()
         if expected_end_offset == self._end_offset:
             token, now_ms = self.new_id(), self.now_ms()
             if await self._in_worker(partial(_append, self.keeper, values, expected_end_offset, token, now_ms)):
                 self.ends_at(expected_end_offset + len(values))
                 return
-            await self.look()
+            await self.refresh()
         raise AppendConflict(f"the metadata log ends at {self._end_offset}, not at {expected_end_offset}")
 
     async def read(self, offset: int) -> ReadRecords:
@@ -79,7 +79,7 @@ class ZooKeeperLog:
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Finds what another node may have appended. Raises OSError, CorruptLogError."""
         follow = partial(log_nodes.follow, self.keeper, self._end_offset)
         self.ends_at(await self._in_worker(partial(patiently, self.keeper, follow)))
@@ -88,9 +88,9 @@ class ZooKeeperLog:
         """Takes the end offset that `log_nodes.follow` has found."""
         if end_offset > self._end_offset:
             self._end_offset = end_offset
-            self.tell()
+            self.notify_watchers()
 
-    def tell(self) -> None:
+    def notify_watchers(self) -> None:
         """Calls the watchers; also when a lost connection is back, because a read may have failed meanwhile."""
         for watcher in self._watchers:
             watcher()

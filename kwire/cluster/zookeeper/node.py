@@ -80,7 +80,7 @@ class ZooKeeperNode:
             content = cluster_nodes.registration(endpoints, rack, clock.now_ms())
             created = cluster_nodes.come_alive(session, node_id, content)
             metadata_log = ZooKeeperLog.open(session, clock.now_ms, clock.uuid, loop)
-            members = patiently(session, lambda: cluster_nodes.look(session, node_id, clock.now_ms()))
+            members = patiently(session, lambda: cluster_nodes.read_members(session, node_id, clock.now_ms()))
         except RefusedError as error:
             session.close()
             raise ZooKeeperError(f"somebody else changes the nodes of the cluster in ZooKeeper: {error}") from error
@@ -112,32 +112,32 @@ class ZooKeeperNode:
         sender, receiver = trio.open_memory_channel[None](1)
         loop = trio.lowlevel.current_trio_token()
 
-        def look_again() -> None:
+        def schedule_refresh() -> None:
             with suppress(trio.WouldBlock):  # News is waiting already, which is enough.
                 sender.send_nowait(None)
 
         def hand_over() -> None:
             with suppress(trio.RunFinishedError):
-                loop.run_sync_soon(look_again, idempotent=True)
+                loop.run_sync_soon(schedule_refresh, idempotent=True)
 
         self._session.on_news = hand_over
         try:
-            look_again()  # News before this was not handed over.
+            schedule_refresh()  # News before this was not handed over.
             async for _ in receiver:
-                if not await self._look(on_change):
-                    look_again()
+                if not await self._refresh(on_change):
+                    schedule_refresh()
         finally:
             self._session.on_news = ignore
 
-    async def _look(self, on_change: Callable[[], None]) -> bool:
+    async def _refresh(self, on_change: Callable[[], None]) -> bool:
         """Returns False if it has to be called again, although no news will come."""
         # In this order: what changes in between is seen the next time.
         connection_changes = self._session.connection_changes
         is_connected = self._session.is_connected
-        members, has_looked = self._members, False
+        members, has_refreshed = self._members, False
         if is_connected:
             try:
-                members, has_looked = await self._ask(), True
+                members, has_refreshed = await self._read_members(), True
             except RefusedError as error:
                 raise MembershipEnded(f"a node that the cluster needs in ZooKeeper is gone: {error}") from error
             except (ConnectionLostError, SessionEndedError):
@@ -149,13 +149,13 @@ class ZooKeeperNode:
             raise MembershipEnded(f"the session of node {self.node_id} with ZooKeeper is over: {self._session.ended}")
         if members.alive.get(self.node_id) != self._created:
             raise MembershipEnded(f"{cluster_nodes.BROKER_IDS}/{self.node_id} in ZooKeeper was removed")
-        return has_looked or not self._session.is_connected
+        return has_refreshed or not self._session.is_connected
 
-    async def _ask(self) -> Members:
-        ask_for_members = partial(cluster_nodes.look, self._session, self.node_id, self._now_ms())
-        members = await workers.run(Worker.ZOOKEEPER, ask_for_members)
-        ask_for_end = partial(log_nodes.follow, self._session, self.log.end_offset)
-        self.log.ends_at(await workers.run(Worker.ZOOKEEPER, ask_for_end))
+    async def _read_members(self) -> Members:
+        read_members = partial(cluster_nodes.read_members, self._session, self.node_id, self._now_ms())
+        members = await workers.run(Worker.ZOOKEEPER, read_members)
+        follow_log = partial(log_nodes.follow, self._session, self.log.end_offset)
+        self.log.ends_at(await workers.run(Worker.ZOOKEEPER, follow_log))
         return members
 
     def _update(self, members: Members, connection_changes: int, on_change: Callable[[], None]) -> None:
@@ -171,7 +171,7 @@ class ZooKeeperNode:
         if was_lost:
             what = "is connected to ZooKeeper again" if self._session.is_connected else "has lost ZooKeeper"
             log.warning("node %d %s", self.node_id, what)
-            self.log.tell()
+            self.log.notify_watchers()
         if was_lost or has_changed:
             on_change()
 

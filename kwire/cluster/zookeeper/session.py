@@ -195,7 +195,7 @@ class Session:
             changed = threading.Event()
             try:
                 stat = self._answer(
-                    self._client.exists_async(self._root + path, watch=lambda _, told=changed: told.set()), path
+                    self._client.exists_async(self._root + path, watch=lambda _, event=changed: event.set()), path
                 )
             except ConnectionLostError:
                 next(self.attempts())
@@ -239,11 +239,11 @@ class Session:
     def _timed_out(self) -> TimedOutError:
         return TimedOutError(f"ZooKeeper has not answered for {self.timeout_ms} ms: timed out")
 
-    def _answer(self, asked: Any, path: str) -> Any:
+    def _answer(self, pending: Any, path: str) -> Any:
         from kazoo.exceptions import KazooException
 
         try:
-            return asked.get(timeout=self.timeout_ms / 1000)
+            return pending.get(timeout=self.timeout_ms / 1000)
         except (KazooException, self._client.handler.timeout_exception) as error:
             self._check_not_ended()
             raise _translated(error, path) from error

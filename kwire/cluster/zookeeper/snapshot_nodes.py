@@ -137,8 +137,8 @@ def _remove_older(keeper: Keeper, end_offset: int, announcement: Announcement) -
         if older is None or older > end_offset:
             continue
         node = snapshot_node(older)
-        kept = set(announcement.paths(end_offset)) if older == end_offset else set()
-        delete_all(keeper, [it for it in _children(keeper, node) if it not in kept])
+        retained = set(announcement.paths(end_offset)) if older == end_offset else set()
+        delete_all(keeper, [it for it in _children(keeper, node) if it not in retained])
         if older < end_offset:
             delete_all(keeper, [node])
 

@@ -121,14 +121,14 @@ def test_news_reach_all_other_nodes_and_dead_ones_are_passed_over(tmp_path: Path
         dead.sock.close()
         (tmp_path / "4.sock").symlink_to("4.sock")  # which is no address at all
         for _ in range(10_000):  # more than a queue has room for
-            one.tell()
+            one.notify()
         assert two.sock.recv(1) == b"!"
         two.take()
         for told in (one, two):
             with pytest.raises(BlockingIOError):
                 told.sock.recv(1)
         with News(folder, 3) as again:
-            two.tell()
+            two.notify()
             assert again.sock.recv(1) == one.sock.recv(1) == b"!"
     assert list(tmp_path.glob("[12].sock")) == []
 
@@ -146,7 +146,7 @@ def test_a_node_hears_what_another_one_appends(tmp_path: Path) -> None:
     at_once(one.log.append([b"a"], expected_end_offset=0))
     two.sock.settimeout(30)
     assert two.sock.recv(1) == b"!"
-    at_once(two.log.look())
+    at_once(two.log.refresh())
     assert [value for _, value in at_once(two.log.read(0)).records] == [b"a"]
     with pytest.raises(NodeIdTakenError):
         LocalNode.join(folder, 2, lambda: 0, new_cluster_id="c")

@@ -12,11 +12,11 @@ from kwire.metadata.image import Changes
 from testkit.metadata.image_cluster import TOPIC_ID, Cluster
 
 
-def take(cluster: Cluster, offline: OfflinePartitions, records: Records, *, tells: bool = True) -> None:
+def take(cluster: Cluster, offline: OfflinePartitions, records: Records, *, should_log: bool = True) -> None:
     changes = Changes()
     for record in records:
         cluster.image.apply(record, offset=cluster.image.offset + 1, changes=changes)
-    offline.follow(changes, tells=tells)
+    offline.follow(changes, should_log=should_log)
 
 
 def end_of(cluster: Cluster, broker_id: int) -> Records:
@@ -52,7 +52,7 @@ def test_only_the_controller_tells_and_what_was_offline_before_is_known(caplog: 
     cluster = Cluster()
     cluster.add(1)
     offline = OfflinePartitions.of(cluster.image)
-    take(cluster, offline, end_of(cluster, 1), tells=False)
+    take(cluster, offline, end_of(cluster, 1), should_log=False)
     assert caplog.messages == []
     again = OfflinePartitions.of(cluster.image)
     take(cluster, again, return_of(cluster, 1))

@@ -89,7 +89,7 @@ def append(log: MetadataLog, *values: bytes) -> None:
 def hear(log: MetadataLog) -> None:
     """The news that another writer has appended has come."""
     if isinstance(log, SharedMetadataLog | ZooKeeperLog):
-        at_once(log.look())
+        at_once(log.refresh())
     elif isinstance(log, SimMetadataLog):
         log.ends_at(log.member.keeper.end_offset)
 
@@ -184,7 +184,7 @@ def test_the_snapshot_of_a_writer_that_is_behind_changes_nothing() -> None:
 
 
 def other_up_to_date(log: SharedMetadataLog) -> SharedMetadataLog:
-    at_once(log.look())
+    at_once(log.refresh())
     return log
 
 
@@ -337,7 +337,7 @@ def test_a_process_may_be_killed_before_any_operation_on_the_disk(loses_power: b
         found = everything(survivor)
         assert found in possible, number
         ends.add(len(found))
-        at_once(survivor.look())
+        at_once(survivor.refresh())
         append(survivor, b"last")
         assert everything(shared(medium.crash())) == [*found, b"last"], number
     assert ends == {1, 2, 3, 4}

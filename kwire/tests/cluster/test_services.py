@@ -45,7 +45,7 @@ class Node:
         return [it.error_code for it in at_once(self.service.change(create_partitions, request)).results]
 
     def hear(self) -> None:
-        at_once(self.log.look())
+        at_once(self.log.refresh())
 
     @property
     def topics(self) -> list[str]:

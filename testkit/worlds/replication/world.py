@@ -59,7 +59,7 @@ class DeafCluster(ToldCluster):
     def tell(self, sender: int) -> None:
         for node_id in self.brokers:
             if node_id != sender and node_id not in self.deaf:
-                at_once(self.members[node_id].log.look())
+                at_once(self.members[node_id].log.refresh())
 
 
 class WorldClock(FakeClock):
@@ -163,7 +163,7 @@ class World:
     def hear(self, node_id: int) -> None:
         """The node reads the newest metadata."""
         self.cluster.deaf.discard(node_id)
-        at_once(self.cluster.members[node_id].log.look())
+        at_once(self.cluster.members[node_id].log.refresh())
 
     def partition(self, node_id: int) -> Partition:
         return self.brokers[node_id].partitions.find(TOPIC, 0)

@@ -160,7 +160,7 @@ def test_whether_an_append_happened_that_a_snapshot_has_replaced_cannot_be_told(
     keeper.loses = losing(f"Create {LOG}/", Loss.AFTER)
 
     def others() -> None:
-        at_once(other.look())
+        at_once(other.refresh())
         append(other, b"b")
         snapshot(other)
 
@@ -193,7 +193,7 @@ def test_a_snapshot_that_is_written_during_an_append_leaves_no_gap_for_it() -> N
     log, keeper = opened(server)
     other, _ = opened(server)
     append(log, b"a")
-    at_once(other.look())
+    at_once(other.refresh())
     keeper.before = once(f"Create {LOG}/", lambda: snapshot(other))
     append(log, b"b")
     assert everything(server) == [b"a", b"b"]
@@ -202,7 +202,7 @@ def test_a_snapshot_that_is_written_during_an_append_leaves_no_gap_for_it() -> N
         append(other, b"c")
         snapshot(other)
 
-    at_once(other.look())
+    at_once(other.refresh())
     keeper.before = once(f"Create {LOG}/", append_and_replace)
     with pytest.raises(AppendConflict):
         append(log, b"slow")
@@ -218,7 +218,7 @@ def test_a_reader_behind_a_snapshot_is_told_that_the_log_begins_later() -> None:
     snapshot(log)
     with pytest.raises(LogTruncated):
         at_once(behind.read(0))
-    at_once(behind.look())
+    at_once(behind.refresh())
     assert behind.end_offset == 2
     assert everything(server) == [b"a", b"b"]
 
@@ -254,7 +254,7 @@ def test_of_two_writers_of_the_same_snapshot_one_is_first_and_the_other_leaves_n
     log, keeper = opened(server)
     other, _ = opened(server)
     append(log, b"a")
-    at_once(other.look())
+    at_once(other.refresh())
     keeper.before = once("SetData", lambda: snapshot(other))
     snapshot(log)
     [node] = server.names(SNAPSHOTS)
@@ -312,7 +312,7 @@ def test_a_node_may_be_killed_at_any_operation(is_done: bool) -> None:
         found = everything(server)
         assert found in possible, number
         lengths.add(len(found))
-        at_once(witness.look())
+        at_once(witness.refresh())
         append(witness, b"last")
         snapshot(witness)
         assert everything(server) == [*found, b"last"], number
@@ -463,11 +463,11 @@ def test_who_follows_the_log_is_told_of_each_append_and_of_each_snapshot() -> No
     server = FakeZooKeeper()
     log, _ = opened(server)
     other, keeper = opened(server)
-    at_once(other.look())
+    at_once(other.refresh())
     for number in range(3):
         append(log, b"a")
         assert keeper.news == number + 1
-        at_once(other.look())
+        at_once(other.refresh())
         assert other.end_offset == number + 1
 
     # Records that came and went between two looks.
@@ -477,7 +477,7 @@ def test_who_follows_the_log_is_told_of_each_append_and_of_each_snapshot() -> No
 
     keeper.before = once(f"exists {node_of(4)}", append_and_replace)
     append(log, b"b")
-    at_once(other.look())
+    at_once(other.refresh())
     assert other.end_offset == 5
     assert keeper.news >= 4
 
@@ -522,7 +522,7 @@ class Writers(RuleBasedStateMachine):
     @rule(which=which)
     def look(self, which: int) -> None:
         log, _ = self.logs[which]
-        at_once(log.look())
+        at_once(log.refresh())
         assert log.end_offset == len(self.truth())
 
     @rule(which=which, losses=losses)

@@ -499,7 +499,7 @@ def test_an_ensemble_of_three_survives_the_loss_of_its_leader() -> None:
                         log = members[number % 2].log
                         with trio.fail_after(30):
                             while log.end_offset < number:  # the server that it is connected to may be behind others
-                                await answer(log.look())
+                                await answer(log.refresh())
                         await answer(log.append([value], expected_end_offset=number))
                 for task in tasks:
                     await task.until(lambda node=task.node: node.controller_id == 1 and node.log.end_offset == 40)  # type: ignore[misc]
@@ -632,6 +632,6 @@ def test_a_zookeeper_that_cannot_be_used_any_more_ends_the_membership(
         raise error
 
     node = nodes(1)
-    monkeypatch.setattr(ZooKeeperNode, "_ask", refuse)
+    monkeypatch.setattr(ZooKeeperNode, "_read_members", refuse)
     with pytest.raises(MembershipEnded, match=f"ZooKeeper cannot be used any more: {error}"):
         trio.run(node.run, lambda: None)

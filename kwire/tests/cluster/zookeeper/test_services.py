@@ -42,7 +42,7 @@ def test_each_topic_is_created_once_whatever_is_lost(loss: Loss | None, writes_s
         node.keeper.loses = losing("Create /kwire/log/", loss)
         assert node.create("t", f"t{number}") == [0 if number == 0 else 36, 0]  # TOPIC_ALREADY_EXISTS
     for node in (one, other, later := Node(server, 3)):
-        at_once(node.log.look())
+        at_once(node.log.refresh())
         assert sorted(node.service.image.topics) == ["t", "t0", "t1", "t2", "t3", "t4", "t5"]
     assert comparable(one.service.image) == comparable(other.service.image) == comparable(later.service.image)
 
@@ -56,5 +56,5 @@ def test_a_node_that_cannot_read_the_log_waits_for_its_connection(caplog: pytest
     assert [it.rpartition(": ")[2] for it in caplog.messages] == ["timed out"]
     assert list(one.service.image.topics) == []
     one.keeper.loses = lambda _: None
-    one.log.tell()
+    one.log.notify_watchers()
     assert list(one.service.image.topics) == ["t"]
