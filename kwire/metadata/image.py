@@ -408,22 +408,22 @@ class MetadataImage:
 def changed_partition(old: PartitionRegistration, record: PartitionChangeRecord) -> PartitionRegistration:
     """Fields that the record leaves at their defaults are unchanged; a named leader means a new leader epoch."""
 
-    def kept(new: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:
+    def updated(new: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:
         return before if new is None else tuple(new)
 
     elected = record.leader != NO_LEADER_CHANGE
     return PartitionRegistration(
         leader=record.leader if elected else old.leader,
         leader_epoch=old.leader_epoch + 1 if elected else old.leader_epoch,
-        replicas=kept(record.replicas, old.replicas),
-        isr=kept(record.isr, old.isr),
+        replicas=updated(record.replicas, old.replicas),
+        isr=updated(record.isr, old.isr),
         partition_epoch=old.partition_epoch + 1,
         directories=old.directories if record.directories is None else tuple(record.directories),
-        removing_replicas=kept(record.removing_replicas, old.removing_replicas),
-        adding_replicas=kept(record.adding_replicas, old.adding_replicas),
+        removing_replicas=updated(record.removing_replicas, old.removing_replicas),
+        adding_replicas=updated(record.adding_replicas, old.adding_replicas),
         leader_recovery_state=(
             old.leader_recovery_state if record.leader_recovery_state < 0 else record.leader_recovery_state
         ),
-        eligible_leader_replicas=kept(record.eligible_leader_replicas, old.eligible_leader_replicas),
-        last_known_elr=kept(record.last_known_elr, old.last_known_elr),
+        eligible_leader_replicas=updated(record.eligible_leader_replicas, old.eligible_leader_replicas),
+        last_known_elr=updated(record.last_known_elr, old.last_known_elr),
     )

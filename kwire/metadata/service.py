@@ -74,7 +74,7 @@ def _unassigned(count: int) -> list[Uuid]:
 
 
 @attrs.frozen
-class _Asked(Generic[T]):
+class _PendingDecision(Generic[T]):
     decision: Decision[T]
     future: Future[Outcome[T]] = attrs.field(factory=Future)
 
@@ -116,7 +116,7 @@ class MetadataService:
     _loaded_to: int = 0
     """The end offset of the snapshot that this start has loaded."""
     _snapshots: SnapshotSchedule = attrs.field(init=False)
-    _asked: deque[_Asked[Any]] = attrs.field(factory=deque)
+    _pending: deque[_PendingDecision[Any]] = attrs.field(factory=deque)
     _is_loaded: bool = False
     """True after the replay at the start, whose records were reported when they were written."""
     _is_working: bool = False
@@ -264,10 +264,10 @@ class MetadataService:
 
     async def decide(self, decision: Decision[T]) -> T:
         """Carries out a decision, like `change`. Raises OSError if the log cannot be written."""
-        asked = _Asked(decision)
-        self._asked.append(asked)
+        pending = _PendingDecision(decision)
+        self._pending.append(pending)
         self._work()
-        return (await asked.future).unwrap()
+        return (await pending.future).unwrap()
 
     def _work(self) -> None:
         """Starts the work, unless it runs: a change was requested, or the log has new records."""
@@ -278,14 +278,14 @@ class MetadataService:
 
     async def _work_off(self) -> None:
         try:
-            while self._asked or self._read_to != self.log.end_offset:
-                if self._asked:
-                    asked = self._asked.popleft()
-                    asked.future.set(await acapture(self._carry_out, asked.decision))
+            while self._pending or self._read_to != self.log.end_offset:
+                if self._pending:
+                    pending = self._pending.popleft()
+                    pending.future.set(await acapture(self._carry_out, pending.decision))
                 else:
                     read_to, self._has_news = self._read_to, False
                     await self._follow_others()
-                    if self._read_to == read_to and not self._asked and not self._has_news:
+                    if self._read_to == read_to and not self._pending and not self._has_news:
                         break  # The log cannot be read now: its next news, or the next change, tries again.
                 if self.writes_snapshots and self._snapshots.is_due(now_ms=self.clock.now_ms()):
                     await self._write_snapshot()
@@ -380,7 +380,7 @@ class MetadataService:
                 self._configure()
         await self._catch_up()
         self._is_loaded = True
-        self._tell_of_ignored(self.image.configs)
+        self._log_ignored(self.image.configs)
 
     async def _catch_up(self) -> None:
         """Applies the log's new records to the image. Raises OSError if the partitions could not follow all of them."""
@@ -424,8 +424,8 @@ class MetadataService:
         if changes.configures_this_broker(self.node_id):
             self._configure()
         if self._is_loaded:
-            self._tell_of_ignored(changes.configs)
-            _tell_of_unclean_elections(changes)
+            self._log_ignored(changes.configs)
+            _log_unclean_elections(changes)
         try:
             await self.follow(changes)
         finally:
@@ -438,7 +438,7 @@ class MetadataService:
             dynamic_default=self.image.config(ConfigResourceType.BROKER, ""),
             dynamic_broker=self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
-        self._tell_of_ineffective()
+        self._log_ineffective()
         try:
             config = ServerConfig.from_properties(self.configs.effective)
         except ConfigError as error:
@@ -455,7 +455,7 @@ class MetadataService:
             metadata_log_dir=self.config.metadata_log_dir,
         )
 
-    def _tell_of_ignored(self, resources: Iterable[tuple[int, str]]) -> None:
+    def _log_ignored(self, resources: Iterable[tuple[int, str]]) -> None:
         """Logs topic and group configurations in the log that are not followed, since another version accepted them."""
         for resource_type, name in resources:
             texts = self.image.config(resource_type, name)
@@ -474,7 +474,7 @@ class MetadataService:
                     why,
                 )
 
-    def _tell_of_ineffective(self) -> None:
+    def _log_ineffective(self) -> None:
         """Logs names without effect and unknown names when they appear, as for a configuration file."""
         configured = {*self.configs.dynamic_default, *self.configs.dynamic_broker}
         for warning in warnings_about(configured - self._dynamic_names):
@@ -485,7 +485,7 @@ class MetadataService:
         self._dynamic_names = configured | self.configs.refused.keys()
 
 
-def _tell_of_unclean_elections(changes: Changes) -> None:
+def _log_unclean_elections(changes: Changes) -> None:
     for it in changes.unclean_elections:
         if it.leader == it.last_leader:
             continue  # It was the last one in sync, so no other replica has a record that it lacks.

@@ -141,8 +141,8 @@ def difference_records(before: MetadataImage, after: MetadataImage) -> Iterator[
                 yield _partition(topic, index, partition)
     for key, configs in after.configs.items():
         resource_type, resource_name = key
-        is_kept = resource_type != ConfigResourceType.TOPIC or _has_same_topic(before, after, resource_name)
-        former = before.configs.get(key, {}) if is_kept else {}
+        is_same_resource = resource_type != ConfigResourceType.TOPIC or _has_same_topic(before, after, resource_name)
+        former = before.configs.get(key, {}) if is_same_resource else {}
         for name, value in configs.items():
             if former.get(name) != value:
                 yield ConfigRecord(resource_type, resource_name, name, value)

@@ -76,7 +76,7 @@ def test_topics_of_one_request_do_not_all_begin_at_the_same_broker() -> None:
 
 def test_partitions_that_are_added_go_on_after_the_last_leader_and_even_the_topic_out() -> None:
     placer = Placer.of(cluster([None] * 4))
-    more = placer.place_more([partition([3, 4]), partition([4, 3])], count=2, replication_factor=2)
+    more = placer.place_additional([partition([3, 4]), partition([4, 3])], count=2, replication_factor=2)
     assert leaders(more) == {1: 1, 2: 1}
     assert replicas_of(more) == {1: 2, 2: 2}
 

@@ -242,7 +242,7 @@ def test_too_many_acls_at_once_are_refused(broker: Broker, monkeypatch: pytest.M
     assert [it.error_code for it in results] == [E.INVALID_REQUEST] * 2
     assert len(told(broker)) == 4
     monkeypatch.setattr(decisions, "MAX_RECORDS_PER_REQUEST", 4)
-    monkeypatch.setattr(decisions, "MAX_DELETIONS_TOLD", 11)
+    monkeypatch.setattr(decisions, "MAX_DELETED_ACLS", 11)
     assert {it.error_code for it in delete(broker, *[wanted()] * 3)} == {E.INVALID_REQUEST}
     assert {it.error_code for it in delete(broker, *[wanted()] * 2)} == {0}
 

@@ -33,7 +33,7 @@ from kwire.security.acls.acl import (
 from kwire.security.acls.filters import AclFilter
 from kwire.security.authorizer import CLUSTER_NAME, ResourceType
 
-MAX_DELETIONS_TOLD: Final = 100_000
+MAX_DELETED_ACLS: Final = 100_000
 """The maximum number of deleted ACLs in the response to one request, in which each filter lists all that it matches."""
 
 Refusal = KafkaError | None
@@ -112,20 +112,20 @@ def delete_acls(state: ClusterState, filters: Sequence[AclFilter]) -> tuple[Reco
     search = _Search.of(state)
     deleted: dict[Uuid, None] = {}
     deletions: list[Deletion] = []
-    told = 0
+    match_count = 0
     for each in filters:
         if each.has_unknown_pattern or each.has_unknown_entry:
             which = "patternFilter" if each.has_unknown_pattern else "entryFilter"
             deletions.append(Deletion(refusal=_invalid(f"Unknown {which}.")))
             continue
         matching = search.matching(each)
-        told += len(matching)
+        match_count += len(matching)
         deleted.update(dict.fromkeys(acl_id for acl_id, _ in matching))
         if len(deleted) > MAX_RECORDS_PER_REQUEST:
             raise _invalid(f"Cannot remove more than {MAX_RECORDS_PER_REQUEST} acls in a single delete operation.")
-        if told > MAX_DELETIONS_TOLD:
+        if match_count > MAX_DELETED_ACLS:
             raise _invalid(
-                f"The filters match more than {MAX_DELETIONS_TOLD} ACLs, many of them repeatedly: send fewer filters."
+                f"The filters match more than {MAX_DELETED_ACLS} ACLs, many of them repeatedly: send fewer filters."
             )
         deletions.append(Deletion([acl for _, acl in matching]))
     return [RemoveAccessControlEntryRecord(acl_id) for acl_id in deleted], deletions

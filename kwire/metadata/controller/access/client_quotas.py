@@ -61,10 +61,10 @@ def alter_client_quotas(
         entity = _entity(entry)
         try:
             if entity in outcomes:
-                raise _invalid(repeated(f"entity {_told(entity)}"))
+                raise _invalid(repeated(f"entity {_quoted_entity(entity)}"))
             keys = [op.key for op in entry.ops]
             if len(set(keys)) < len(keys):
-                raise _invalid(repeated(f"quota key of {_told(entity)}"))
+                raise _invalid(repeated(f"quota key of {_quoted_entity(entity)}"))
             records += _alter(state.image.access.quotas.get(entity, {}), entity, entry)
             outcomes[entity] = None
         except KafkaError as error:
@@ -145,7 +145,7 @@ def _check_value(kinds: Mapping[str, _Kind], key: str, value: float) -> None:
         raise _invalid(f"{key} must be a whole number, and is {value}.")
 
 
-def _told(entity: QuotaEntity) -> str:
+def _quoted_entity(entity: QuotaEntity) -> str:
     return quoted(dict(entity))
 
 

@@ -26,7 +26,7 @@ from kwire.metadata.controller.deciding import CheckListeners
 
 MAX_VALUE_LENGTH: Final = 0x7FFF
 _OF_SECURITY: Final = ("listener.name.", "sasl.", "connections.max.reauth.ms")
-_MOST_NAMES_TOLD: Final = 10
+_MAX_NAMES_SHOWN: Final = 10
 _THREAD_COUNTS: Final = frozenset(
     (
         "background.threads",
@@ -223,7 +223,7 @@ def check_own_broker(name: str, node_id: int) -> None:
 
 
 def no_value_for(names: Sequence[str]) -> str:
-    named = ", ".join(map(shown, names[:_MOST_NAMES_TOLD]))
+    named = ", ".join(map(shown, names[:_MAX_NAMES_SHOWN]))
     return f"Null value not supported for configs: {named}; give a value, or leave them out"
 
 

@@ -35,13 +35,13 @@ def alter_partition(state: ClusterState, request: AlterPartitionRequest) -> tupl
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
     records: Records = []
     response = AlterPartitionResponse()
-    asked: set[tuple[Uuid, int]] = set()
+    seen: set[tuple[Uuid, int]] = set()
     for topic in request.topics:
         answers = AlterPartitionResponseTopicData(topic.topic_id)
         response.topics.append(answers)
         for it in topic.partitions:
-            is_repeated = (topic.topic_id, it.partition_index) in asked
-            asked.add((topic.topic_id, it.partition_index))
+            is_repeated = (topic.topic_id, it.partition_index) in seen
+            seen.add((topic.topic_id, it.partition_index))
             proposal = None if is_repeated else _proposal(state.image, topic.topic_id, it)
             if proposal is None:
                 answers.partitions.append(_failed(it.partition_index, ErrorCode.INVALID_REQUEST))

@@ -44,10 +44,10 @@ def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> tuple[Re
     records: Records = []
     response = ElectLeadersResponse()
     if request.topic_partitions is None:
-        asked = [(topic.name, list(range(len(topic.partitions)))) for topic in state.image.topics.values()]
+        requested = [(topic.name, list(range(len(topic.partitions)))) for topic in state.image.topics.values()]
     else:
-        asked = [(it.topic, it.partitions) for it in request.topic_partitions]
-    for name, indexes in asked:
+        requested = [(it.topic, it.partitions) for it in request.topic_partitions]
+    for name, indexes in requested:
         results = []
         for index in indexes:
             result = PartitionResult(index, error_message=None)

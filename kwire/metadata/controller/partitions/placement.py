@@ -47,8 +47,8 @@ class Placer:
 
     @classmethod
     def of(cls, image: MetadataImage) -> Self:
-        brokers = _in_turns(broker for _, broker in sorted(image.brokers.items()))
-        leaders = [place for place, broker in enumerate(brokers) if broker.is_live]
+        brokers = _rack_alternated(broker for _, broker in sorted(image.brokers.items()))
+        leaders = [position for position, broker in enumerate(brokers) if broker.is_live]
         return cls(brokers, leaders, sum(len(topic.partitions) for topic in image.topics.values()), image)
 
     def place(self, *, count: int, replication_factor: int) -> list[list[int]]:
@@ -58,7 +58,7 @@ class Placer:
         self._number += count
         return self._replicas(first, count, replication_factor, Counter())
 
-    def place_more(
+    def place_additional(
         self, existing: Sequence[PartitionRegistration], *, count: int, replication_factor: int
     ) -> list[list[int]]:
         """The replicas of partitions that a topic gets besides these. Raises KafkaError(INVALID_REPLICATION_FACTOR)."""
@@ -67,8 +67,8 @@ class Placer:
         # After the last leader, as if all had been placed together.
         first = len(existing)
         last = existing[-1].replicas[0]
-        for turn, place in enumerate(self._leaders, start=1):
-            if self._brokers[place].broker_id == last:
+        for turn, position in enumerate(self._leaders, start=1):
+            if self._brokers[position].broker_id == last:
                 first += (turn - first) % len(self._leaders)
         there = Counter(broker_id for partition in existing for broker_id in partition.replicas)
         return self._replicas(first, count, replication_factor, there)
@@ -104,20 +104,20 @@ class Placer:
             # Those after the leader, beginning further behind it with each round.
             order = [(leader + 1 + (shift + step) % others) % (others + 1) for step in range(others)]
             for _ in range(replication_factor - 1):
-                racks = [self._brokers[place].rack for place in chosen]
+                racks = [self._brokers[position].rack for position in chosen]
                 follower = min(
-                    (place for place in order if place not in chosen),
-                    key=lambda place: (  # Of those that are alike, the first in order.
-                        racks.count(self._brokers[place].rack),
-                        not self._brokers[place].is_live,
-                        of_topic[place],
-                        held[place],
+                    (position for position in order if position not in chosen),
+                    key=lambda position: (  # Of those that are alike, the first in order.
+                        racks.count(self._brokers[position].rack),
+                        not self._brokers[position].is_live,
+                        of_topic[position],
+                        held[position],
                     ),
                 )
                 of_topic[follower] += 1
                 held[follower] += 1
                 chosen.append(follower)
-            assignment.append([self._brokers[place].broker_id for place in chosen])
+            assignment.append([self._brokers[position].broker_id for position in chosen])
         return assignment
 
     def _counted(self) -> list[int]:
@@ -132,7 +132,7 @@ class Placer:
         return self._held
 
 
-def _in_turns(brokers: Iterable[BrokerRegistration]) -> list[BrokerRegistration]:
+def _rack_alternated(brokers: Iterable[BrokerRegistration]) -> list[BrokerRegistration]:
     # Brokers without broker.rack count as one rack, as in Kafka.
     racks: dict[str | None, list[BrokerRegistration]] = {}
     for broker in brokers:
@@ -184,11 +184,11 @@ def assign_directories(
 ) -> None:
     """Assigns a log dir to every new replica of that node: `choose(count)` returns one for each without one."""
     new = [it for it in records if isinstance(it, PartitionRecord) and node_id in it.replicas and it.directories]
-    places = [(it, it.replicas.index(node_id)) for it in new]
-    unassigned = [(it, place) for it, place in places if it.directories[place] == NULL_UUID]
+    new_replicas = [(it, it.replicas.index(node_id)) for it in new]
+    unassigned = [(it, position) for it, position in new_replicas if it.directories[position] == NULL_UUID]
     if unassigned:
-        for (record, place), directory_id in zip(unassigned, choose(len(unassigned)), strict=True):
-            record.directories[place] = directory_id
+        for (record, position), directory_id in zip(unassigned, choose(len(unassigned)), strict=True):
+            record.directories[position] = directory_id
 
 
 def move_replicas(state: ClusterState, directories: Mapping[tuple[Uuid, int], Uuid]) -> Records:

@@ -52,21 +52,21 @@ def reassign_partitions(
 
 
 def _reassign(
-    state: ClusterState, topic: ReassignableTopic, asked: ReassignablePartition, *, may_change_factor: bool
+    state: ClusterState, topic: ReassignableTopic, requested: ReassignablePartition, *, may_change_factor: bool
 ) -> PartitionChangeRecord | None:
     image = state.image.topics.get(topic.name)
     if image is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_such_topic(topic.name))
-    index = asked.partition_index
+    index = requested.partition_index
     if not 0 <= index < len(image.partitions):
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic.name!r} exists, but it has no partition {index}."
         )
     before = image.partitions[index]
-    if asked.replicas is None:
+    if requested.replicas is None:
         return _cancel(state, image, index, before)
-    check_assignment(state.image, asked.replicas, None)
-    target = tuple(asked.replicas)
+    check_assignment(state.image, requested.replicas, None)
+    target = tuple(requested.replicas)
     factor = len(set(before.replicas) - set(before.removing_replicas))
     if not may_change_factor and len(target) != factor:
         raise KafkaError(

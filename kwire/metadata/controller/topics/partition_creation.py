@@ -72,7 +72,7 @@ def _create_partitions(
         raise _too_many(additional)
     replication_factor = len(image.partitions[0].replicas)
     if topic.assignments is None:
-        assignment = placer.place_more(image.partitions, count=additional, replication_factor=replication_factor)
+        assignment = placer.place_additional(image.partitions, count=additional, replication_factor=replication_factor)
     else:
         if len(topic.assignments) != additional:
             raise KafkaError(
