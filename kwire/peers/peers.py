@@ -1,6 +1,6 @@
 """Requests from this broker to the other brokers of its cluster.
 
-    future = peers.ask_soon(2, WriteTxnMarkersRequest(...), timeout_s=30)
+    future = peers.send(2, WriteTxnMarkersRequest(...), timeout_s=30)
     outcome = await future    # in a handler; other code uses future.when_set
 
 Each other broker has one connection. It is opened by the first request, and closed when the broker has another address
@@ -38,7 +38,7 @@ from kwire.runtime.clock import secret_of
 from kwire.runtime.futures import Future
 from kwire.runtime.loop import Loop
 
-MAX_ASKED: Final = 100
+MAX_IN_FLIGHT: Final = 100
 """The maximum number of unanswered requests to one broker. Further ones fail at once."""
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -52,7 +52,7 @@ Answer: TypeAlias = Outcome[Any]
 
 
 class TooManyRequests(ClientError):
-    """MAX_ASKED requests to that broker wait for their responses already."""
+    """MAX_IN_FLIGHT requests to that broker wait for their responses already."""
 
     may_pass = True
 
@@ -115,7 +115,7 @@ class _Peer:
     """Another broker. Times are of trio's clock."""
 
     node_id: int
-    asked: int = 0
+    in_flight: int = 0
     """The number of requests that are not answered yet."""
     used_at: float = -math.inf
     open: _Open | None = None
@@ -156,7 +156,7 @@ class Peers:
     """Begins the authentication that the other brokers require."""
     _peers: dict[int, _Peer] = attrs.field(factory=dict)
 
-    def ask_soon(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Future[Answer]:
+    def send(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Future[Answer]:
         """Sends a request, in the newest version from `at_least` on that both brokers know.
 
         The future gets the response, or a ClientError: ConnectionFailed (also for a node without an address),
@@ -168,11 +168,11 @@ class Peers:
             future.set(Error(ConnectionFailed(f"node {node_id} cannot be asked: this broker is not running yet")))
             return future
         peer = self._peers.setdefault(node_id, _Peer(node_id))
-        if peer.asked >= MAX_ASKED:
-            future.set(Error(TooManyRequests(f"node {node_id} has not answered {MAX_ASKED} requests")))
+        if peer.in_flight >= MAX_IN_FLIGHT:
+            future.set(Error(TooManyRequests(f"node {node_id} has not answered {MAX_IN_FLIGHT} requests")))
             return future
-        peer.asked += 1
-        loop.start_soon(partial(self._ask, peer, request, future, timeout_s, at_least))
+        peer.in_flight += 1
+        loop.start_soon(partial(self._send, peer, request, future, timeout_s, at_least))
         return future
 
     def pause(self, seconds: float) -> Future[None]:
@@ -199,10 +199,10 @@ class Peers:
                 peer.close()
             # The reason of earlier failures may be gone now.
             peer.answered()
-            if address is None and not peer.asked:
+            if address is None and not peer.in_flight:
                 del self._peers[peer.node_id]
 
-    async def _ask(
+    async def _send(
         self, peer: _Peer, request: ApiMessage, future: Future[Answer], timeout_s: float, at_least: int
     ) -> None:
         answer: Answer
@@ -213,7 +213,7 @@ class Peers:
         except UnsupportedField as error:
             answer = Error(VersionNotServed(f"node {peer.node_id} is too old for this request: {error}"))
         finally:
-            peer.asked -= 1
+            peer.in_flight -= 1
             peer.used_at = trio.current_time()
         future.set(answer)
 
@@ -274,7 +274,7 @@ class Peers:
                 max_idle_ms = self.max_idle_ms()
                 max_idle_s = max_idle_ms / 1000 if max_idle_ms >= 0 else math.inf
                 now = trio.current_time()
-                idle_since = now if peer.asked else peer.used_at
+                idle_since = now if peer.in_flight else peer.used_at
                 if now - idle_since >= max_idle_s:
                     break
                 with trio.move_on_at(idle_since + max_idle_s):

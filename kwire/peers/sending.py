@@ -69,7 +69,7 @@ class Sender(Generic[S]):
         self._scheduled.discard(node_id)
         sent = self.next_request(node_id)
         if sent is not None:
-            future = self.peers.ask_soon(node_id, sent.request, timeout_s=TIMEOUT_S, at_least=self.at_least)
+            future = self.peers.send(node_id, sent.request, timeout_s=TIMEOUT_S, at_least=self.at_least)
             on_set(future, partial(self._answered, sent))
 
     def _answered(self, sent: S, answer: Answer) -> None:

@@ -98,7 +98,7 @@ class FakePeers:
     cluster: AskingCluster
     loop: Loop = attrs.field(factory=Loop)
 
-    def ask_soon(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Future[Answer]:
+    def send(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Future[Answer]:
         future: Future[Answer] = Future()
         self.cluster.asked.append(Asked(self.cluster, node_id, request, future))
         return future

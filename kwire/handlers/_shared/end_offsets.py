@@ -50,7 +50,7 @@ async def end_offsets(
             found[name, index] = error.code
     # All requests are sent before the first response is awaited.
     asked: list[tuple[list[TopicPartition], Future[Answer]]] = [
-        (theirs, peers.ask_soon(leader_id, _question(theirs), timeout_s=TIMEOUT_S))
+        (theirs, peers.send(leader_id, _question(theirs), timeout_s=TIMEOUT_S))
         for leader_id, theirs in elsewhere.items()
     ]
     for theirs, future in asked:

@@ -241,7 +241,7 @@ class DeadLetters:
             [TopicProduceData(topic.name, topic.topic_id, [PartitionProduceData(index, batch)])],
         )
         try:
-            response = (await self._peers.ask_soon(leader, request, timeout_s=TIMEOUT_S)).unwrap()
+            response = (await self._peers.send(leader, request, timeout_s=TIMEOUT_S)).unwrap()
         except ClientError as error:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, error.message) from error
         for answer in (it for told in response.responses for it in told.partition_responses):

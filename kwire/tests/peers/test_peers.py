@@ -28,7 +28,7 @@ from kwire.config.server import load_config
 from kwire.metadata.image import Changes, MetadataImage
 from kwire.node.broker import Broker
 from kwire.peers.connecting import connect, over_streams
-from kwire.peers.peers import MAX_ASKED, PAUSES_S, Peers, TooManyRequests, endpoint_of
+from kwire.peers.peers import MAX_IN_FLIGHT, PAUSES_S, Peers, TooManyRequests, endpoint_of
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import Future
 from kwire.runtime.loop import Host, Loop
@@ -49,7 +49,7 @@ class Scene:
     addresses: dict[int, Address]
 
     def ask(self, node_id: int = 1, *, timeout_s: float = TIMEOUT_S) -> Future[Outcome[Any]]:
-        return self.peers.ask_soon(node_id, MetadataRequest(), timeout_s=timeout_s)
+        return self.peers.send(node_id, MetadataRequest(), timeout_s=timeout_s)
 
     async def answer(self, node_id: int = 1, *, timeout_s: float = TIMEOUT_S) -> Any:
         """Raises the error that came instead."""
@@ -112,7 +112,7 @@ def test_requests_to_a_broker_share_one_connection_and_each_gets_its_own_respons
 
 def test_a_request_fails_at_once_before_the_server_runs() -> None:
     peers = Peers({1: (HOST, 1)}.get, Loop(), lambda: 0, "broker-0", connect=over_streams(connect))
-    future = peers.ask_soon(1, MetadataRequest(), timeout_s=1)
+    future = peers.send(1, MetadataRequest(), timeout_s=1)
     with pytest.raises(ConnectionFailed, match="this broker is not running yet"):
         future.value.unwrap()
     assert peers.pause(1).is_set
@@ -279,7 +279,7 @@ def test_the_time_to_connect_counts() -> None:
 
 def test_requests_that_are_not_answered_are_bounded_for_each_broker() -> None:
     async def scenario(scene: Scene) -> None:
-        futures = [scene.ask() for _ in range(MAX_ASKED)]
+        futures = [scene.ask() for _ in range(MAX_IN_FLIGHT)]
         assert isinstance(await scene.error(), TooManyRequests)
         await scene.answer(2)
         for future in futures:
@@ -292,7 +292,7 @@ def test_requests_that_are_not_answered_are_bounded_for_each_broker() -> None:
 def test_what_is_no_broker_or_an_older_one_is_an_error_of_the_request() -> None:
     async def scenario(scene: Scene) -> None:
         scene.brokers.newest = {WriteTxnMarkersRequest.api_key: 1}
-        future = scene.peers.ask_soon(1, WriteTxnMarkersRequest(), timeout_s=1, at_least=2)
+        future = scene.peers.send(1, WriteTxnMarkersRequest(), timeout_s=1, at_least=2)
         with pytest.raises(VersionNotServed):
             (await value(future)).unwrap()
         scene.connections.spoils = lambda answer: b"HTTP/1.1 400"
