@@ -447,7 +447,7 @@ class Connection:
                 break
         frames.let_go()
         if self._has_more is not None:
-            self._ask_for_turn()
+            self._request_turn()
 
     def _wait_for_memory(self) -> None:
         self._enter(MEMORY_IS_FULL)
@@ -469,9 +469,9 @@ class Connection:
             frames.let_go()
         self._flush()
         if self._has_more is not None:
-            self._ask_for_turn()
+            self._request_turn()
 
-    def _ask_for_turn(self) -> None:
+    def _request_turn(self) -> None:
         """Requests a turn if the transport has buffered input: the processor only watches the socket."""
         assert self._has_more is not None
         if self._state is RECEIVING and self._has_more():

@@ -17,7 +17,7 @@ from kwire.security.oauth.refresh import KeyRefresh
 
 log = logging.getLogger(__name__)
 
-LOOK_AT_FILE_MS: Final = 5_000
+FILE_CHECK_INTERVAL_MS: Final = 5_000
 """The maximum interval of checks of a file. Kafka checks it at each login, in the thread that answers the login."""
 SPACING_MS: Final = 10_000
 """The minimum time between a fetch and one that an unknown key causes."""
@@ -32,12 +32,12 @@ class FreshKeys:
         self._fetch = fetch or KeyFetch(config.jwks_url, config.tls)
         is_file = self._fetch.is_file
         self.refresh = KeyRefresh(
-            min(config.refresh_ms, LOOK_AT_FILE_MS) if is_file else config.refresh_ms,
+            min(config.refresh_ms, FILE_CHECK_INTERVAL_MS) if is_file else config.refresh_ms,
             config.retry_backoff_ms,
             max(config.retry_backoff_ms, config.retry_backoff_max_ms),
             FILE_SPACING_MS if is_file else SPACING_MS,
         )
-        self._told = ""
+        self._logged_error = ""
 
     def check(self, now_ms: int) -> None:
         """Reads the keys if they are in a file, before the event loop starts. Raises ConfigError.
@@ -79,7 +79,7 @@ class FreshKeys:
         except KeysUnavailable as error:
             refresh.failed(str(error), monotonic_ms())
             # A server may be unavailable for a week, so the same error is logged once.
-            if str(error) != self._told:
+            if str(error) != self._logged_error:
                 has_keys = bool(refresh.keys.keys)
                 log.warning(
                     "listener %s: the keys of OAUTHBEARER tokens cannot be fetched: %s; %s until they can",
@@ -87,9 +87,9 @@ class FreshKeys:
                     error,
                     "those of before are used" if has_keys else "no token is accepted",
                 )
-            self._told = str(error)
+            self._logged_error = str(error)
         else:
-            if self._told or (keys is not None and not refresh.keys.keys):
+            if self._logged_error or (keys is not None and not refresh.keys.keys):
                 log.info("listener %s: the keys of OAUTHBEARER tokens come from %s", self._listener, self._fetch.url)
-            self._told = ""
+            self._logged_error = ""
             refresh.succeeded(keys, monotonic_ms())

@@ -60,18 +60,18 @@ class PeerLog:
         self._log = logger
         self._limit = LineLimit(most, PERIOD_S)
         self._processor = processor
-        self._timer = Timer(self.tell_left_out)
+        self._timer = Timer(self.log_left_out)
 
     def write(self, level: int, line: str, *arguments: object, now: float, with_traceback: bool = False) -> None:
         if not self._log.isEnabledFor(level):
             return
         if self._limit.admits(now):
-            self.tell_left_out()
+            self.log_left_out()
             self._log.log(level, line, *arguments, exc_info=with_traceback)
         elif self._timer.deadline == math.inf:
             self._processor.start_timer(self._timer, self._limit.ends_at)
 
-    def tell_left_out(self) -> None:
+    def log_left_out(self) -> None:
         """Logs the number of lines left out, at the end of a period and when the server stops."""
         count = self._limit.take_left_out()
         if count:
@@ -89,7 +89,7 @@ class PeerLogs:
         self.closings = PeerLog("lines about connections that were closed or refused", MOST_LINES, processor)
         self.bugs = PeerLog("tracebacks of bugs", MOST_TRACEBACKS, processor)
 
-    def tell_left_out(self) -> None:
-        self.audit.tell_left_out()
-        self.closings.tell_left_out()
-        self.bugs.tell_left_out()
+    def log_left_out(self) -> None:
+        self.audit.log_left_out()
+        self.closings.log_left_out()
+        self.bugs.log_left_out()

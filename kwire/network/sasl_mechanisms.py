@@ -130,7 +130,7 @@ class SaslListener:
         self._max_reauth_ms: Mapping[str, int] = {}
         self._keys: dict[SignedTokenConfig, FreshKeys] = {}
         self._start_soon: StartSoon | None = None
-        self._told: set[str] = set()
+        self._logged_warnings: set[str] = set()
         self._build()
 
     def start(self, start_soon: StartSoon) -> None:
@@ -152,9 +152,9 @@ class SaslListener:
         self._max_reauth_ms = {it.name: it.max_reauth_ms for it in settings}
         for tokens in (it.tokens for it in settings if it.tokens is not None):
             for warning in warnings_about(tokens):
-                if warning not in self._told:
+                if warning not in self._logged_warnings:
                     log.warning("listener %s %s", self._name, warning)
-                    self._told.add(warning)
+                    self._logged_warnings.add(warning)
 
     def _keys_for(self, config: SignedTokenConfig) -> KeyHolder:
         keys = self._keys.get(config)

@@ -45,7 +45,7 @@ MOST_REFUSED = 1000
 RETRY_ACCEPT_S = 0.1
 """The delay before accepting is retried when the system lacks descriptors or memory. Existing connections continue."""
 
-TELL_OF_WAITING_S = 60.0
+WAITING_LOG_INTERVAL_S = 60.0
 """The minimum interval of log lines that report waiting connections."""
 
 _PASSING_ACCEPT_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -130,8 +130,8 @@ class Server:
     _connection_quotas: ConnectionQuotas = attrs.field(init=False)
     _limits: tuple[ServerConfig, ConnectionLimits] | None = None
     """The limits, with the configuration from which they were read."""
-    _looked_for_stalled_at: float = -math.inf
-    _told_of_waiting: LineLimit = attrs.field(factory=lambda: LineLimit(1, TELL_OF_WAITING_S))
+    _checked_stalled_at: float = -math.inf
+    _waiting_log_limit: LineLimit = attrs.field(factory=lambda: LineLimit(1, WAITING_LOG_INTERVAL_S))
     _refused: dict[socket.socket, Timer] = attrs.field(factory=dict)
     """Connections that are not served, and are closed when their addresses have paused."""
 
@@ -170,7 +170,7 @@ class Server:
             connection.close()
         for sock in list(self._refused):
             self._close_refused(sock)
-        self._logs.tell_left_out()
+        self._logs.log_left_out()
 
     async def _accept(self, listener: BoundListener) -> None:
         while True:
@@ -185,7 +185,7 @@ class Server:
                     break
                 except OSError as error:
                     if error.errno in _PASSING_ACCEPT_ERRNOS:
-                        self._tell_of_waiting(
+                        self._log_waiting(
                             f"cannot accept connections on {listener.address}, which have to wait: {error.strerror}. "
                             "Something else takes descriptors or memory; a limit is raised with ulimit -n"
                         )
@@ -314,7 +314,7 @@ class Server:
 
     async def _wait_for_room(self, listener: BoundListener) -> None:
         while not self._has_room(listener):
-            self._tell_of_waiting(self._why_full())
+            self._log_waiting(self._why_full())
             await self._waiting_for_room.park()
 
     def _why_full(self) -> str:
@@ -326,8 +326,8 @@ class Server:
             "others wait. Raise the limit (ulimit -n) to let them in"
         )
 
-    def _tell_of_waiting(self, line: str) -> None:
-        if self._told_of_waiting.admits(trio.current_time()):
+    def _log_waiting(self, line: str) -> None:
+        if self._waiting_log_limit.admits(trio.current_time()):
             log.warning("%s", line)
 
     def _start(self, sock: socket.socket, peer: PeerAddress, listener: BoundListener) -> None:
@@ -388,9 +388,9 @@ class Server:
         Many connections may wait for memory, and each of them calls this.
         """
         now = trio.current_time()
-        if now < self._looked_for_stalled_at + LONGEST_STARVED_S:
+        if now < self._checked_stalled_at + LONGEST_STARVED_S:
             return
-        self._looked_for_stalled_at = now
+        self._checked_stalled_at = now
         for connection in list(self.connections):
             if connection.has_stalled():
                 connection.close_stalled(now)

@@ -116,19 +116,19 @@ class Throttling:
 
     async def _throttled(self, response: Any, throttle_ms: int) -> None:
         if response is not None:
-            self._reply(self._telling(response, throttle_ms))
+            self._reply(self._with_throttle_time(response, throttle_ms))
         await Pause(throttle_ms / 1000)
 
-    def _telling(self, response: Any, throttle_ms: int) -> ApiMessage:
+    def _with_throttle_time(self, response: Any, throttle_ms: int) -> ApiMessage:
         """Returns a copy of the response with that throttle time, if it has the field. The original may be shared."""
         if isinstance(response, EncodedResponse):
             context = self._context
-            told = MESSAGES[context.api_key].response_class.read(Reader(response.body), context.api_version)
+            throttled = MESSAGES[context.api_key].response_class.read(Reader(response.body), context.api_version)
         else:
-            told = copy(response)
-        if hasattr(told, "throttle_time_ms"):
-            told.throttle_time_ms = throttle_ms
-        return told
+            throttled = copy(response)
+        if hasattr(throttled, "throttle_time_ms"):
+            throttled.throttle_time_ms = throttle_ms
+        return throttled
 
     def went_on(self) -> None:
         """Restarts the time that is charged, when the handler resumes."""
@@ -143,20 +143,20 @@ class Throttling:
     def _charge(self, request: Any, response: Any) -> int:
         """Charges for a request with that response. Returns the time in ms for which the client has to pause."""
         key = self._context.api_key
-        told_ms = getattr(response, "throttle_time_ms", 0)
+        response_throttle_ms = getattr(response, "throttle_time_ms", 0)
         if key == PRODUCE:
             throttle_ms = self._quotas.produced.record(self._client, self._size, self._now_ms())
             if request.acks:
                 throttle_ms = max(throttle_ms, self._charge_time())
         elif key == FETCH:
-            if told_ms:
-                return told_ms  # the answer is empty
+            if response_throttle_ms:
+                return response_throttle_ms  # the answer is empty
             throttle_ms = 0 if self._is_fetch_charged else self._charge_time()
             self._charge_answer(response)
         elif key == SHARE_FETCH:
             throttle_ms = max(self._charge_time(), self._charge_answer(response))
         else:
-            throttle_ms = max(self._charge_time(), told_ms)
+            throttle_ms = max(self._charge_time(), response_throttle_ms)
         return throttle_ms
 
     def _charge_time(self) -> int:

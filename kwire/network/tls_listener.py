@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN_MS: Final = 1000
+CHECK_INTERVAL_MS: Final = 1000
 
 
 class TlsListener:
@@ -54,7 +54,7 @@ class TlsListener:
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
         self._files: tuple[FileState, ...] = ()
-        self._next_look_ms = 0
+        self._next_check_ms = 0
         self._context: ssl.SSLContext
         self._stores: Stores
         self._rules: MappingRules
@@ -63,8 +63,8 @@ class TlsListener:
 
     def new_transport(self, sock: socket.socket) -> TlsTransport:
         """Returns the transport of an accepted socket, which is non-blocking."""
-        if self._monotonic_ms() >= self._next_look_ms:
-            self._look_at_files()
+        if self._monotonic_ms() >= self._next_check_ms:
+            self._check_files()
         return TlsTransport(sock, self._context, principal_of=self._rules.principal_of)
 
     def check(self, settings: TlsSettings) -> None:
@@ -109,10 +109,10 @@ class TlsListener:
             log.warning("%s: %s", self.label, warning)
         self.settings, self._files = settings, files
         self._stores, self._context, self._rules = stores, context, rules
-        self._next_look_ms = self._monotonic_ms() + LOOK_AGAIN_MS
+        self._next_check_ms = self._monotonic_ms() + CHECK_INTERVAL_MS
 
-    def _look_at_files(self) -> None:
-        self._next_look_ms = self._monotonic_ms() + LOOK_AGAIN_MS
+    def _check_files(self) -> None:
+        self._next_check_ms = self._monotonic_ms() + CHECK_INTERVAL_MS
         files = file_states(self.settings)
         if files == self._files:
             return

@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kwire.network.tls_listener import LOOK_AGAIN_MS, TlsListener
+from kwire.network.tls_listener import CHECK_INTERVAL_MS, TlsListener
 from kwire.runtime.tls_transport import TlsTransport
 from kwire.security.tls.contexts import client_context
 from kwire.security.tls.settings import TlsError, TlsSettings
@@ -77,12 +77,12 @@ def test_a_file_that_was_replaced_is_read_at_the_next_connection(
     path = tmp_path / "server.pem"
     scene = scene_of(in_file(path, FIRST))
     first = scene.certificate()
-    scene.time.now_ms += LOOK_AGAIN_MS
+    scene.time.now_ms += CHECK_INTERVAL_MS
     assert scene.certificate() == first
     assert caplog.messages == []
     (tmp_path / "new").write_text(SECOND.pem)
     (tmp_path / "new").rename(path)
-    scene.time.now_ms += LOOK_AGAIN_MS
+    scene.time.now_ms += CHECK_INTERVAL_MS
     assert scene.certificate() != first
     (line,) = caplog.messages
     assert line == "listener L has read its keystore and truststore again, because a file has changed"
@@ -93,7 +93,7 @@ def test_files_are_looked_at_once_a_second_at_most(tmp_path: Path) -> None:
     scene = scene_of(in_file(path, FIRST))
     first = scene.certificate()
     path.write_text(SECOND.pem)
-    scene.time.now_ms += LOOK_AGAIN_MS - 1
+    scene.time.now_ms += CHECK_INTERVAL_MS - 1
     assert scene.certificate() == first
     scene.time.now_ms += 1
     assert scene.certificate() != first
@@ -111,13 +111,13 @@ def test_a_file_that_is_broken_changes_nothing_and_is_told_of_once(
     else:
         path.write_text(content)
     for _ in range(3):
-        scene.time.now_ms += LOOK_AGAIN_MS
+        scene.time.now_ms += CHECK_INTERVAL_MS
         assert scene.certificate() == first
     (line,) = caplog.messages
     assert line.startswith("listener L keeps its certificate, because a file has changed and cannot be used: ")
     assert str(path) in line
     path.write_text(SECOND.pem)
-    scene.time.now_ms += LOOK_AGAIN_MS
+    scene.time.now_ms += CHECK_INTERVAL_MS
     assert scene.certificate() != first
 
 
@@ -130,7 +130,7 @@ def test_a_connection_outlives_the_certificate_that_it_was_made_with(tmp_path: P
     server = scene.listener.new_transport(near)
     client = TlsTransport(far, client_context(client_settings()), server_side=False, server_hostname=HOST)
     path.write_text(SECOND.pem)
-    scene.time.now_ms += LOOK_AGAIN_MS
+    scene.time.now_ms += CHECK_INTERVAL_MS
     for _ in range(3):  # in the middle of a handshake, and after it
         scene.certificate()
         for transport in (client, server):

@@ -16,7 +16,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.config.definition import ConfigError
 from kwire.config.oauth import UNSECURED_HANDLER
 from kwire.config.server import load_config
-from kwire.network.jwks import LOOK_AT_FILE_MS
+from kwire.network.jwks import FILE_CHECK_INTERVAL_MS
 from kwire.network.listener_security import securities_of
 from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
@@ -125,7 +125,7 @@ def test_keys_in_a_file_may_change(keys: Path) -> None:
         assert (await try_to_login(kwire, new))[0] == FAILED
         keys.write_bytes(jwks(jwk("k1"), jwk("new", key=private_key("RSA", 1))))
         while (await try_to_login(kwire, new))[0] == FAILED:
-            await trio.sleep(LOOK_AT_FILE_MS / 1000)
+            await trio.sleep(FILE_CHECK_INTERVAL_MS / 1000)
         assert (await try_to_login(kwire, token()))[0] == 0
 
     with_oauth_server(scenario, keys.as_uri())
