@@ -111,7 +111,7 @@ class LogCleaner(Service):
     async def clean_all(self) -> int:
         """Cleans what is dirty enough now; returns the number of cleanings."""
         self._uncleanable = {it for it in self._uncleanable if not it.closed}
-        self._refusals = {it: said for it, said in self._refusals.items() if not it.closed}
+        self._refusals = {it: reason for it, reason in self._refusals.items() if not it.closed}
         count = 0
         tried: set[Partition] = set()
         while (partition := await self._dirtiest(tried)) is not None:
@@ -195,7 +195,7 @@ class LogCleaner(Service):
         except AbandonedError:
             return False
         except CleanerDiedError as error:
-            self._tell_refusal(partition, f"the process that writes segments failed: {error}")
+            self._log_refusal(partition, f"the process that writes segments failed: {error}")
             return False
         except OSError as error:
             if not partition.closed:  # and its files are gone
@@ -243,12 +243,12 @@ class LogCleaner(Service):
         partition.storage_error(error)
         if partition.closed:  # with its folder, whose failure was logged
             return
-        self._tell_refusal(partition, str(error))
+        self._log_refusal(partition, str(error))
 
-    def _tell_refusal(self, partition: Partition, said: str) -> None:
-        if self._refusals.get(partition) != said:
-            self._refusals[partition] = said
-            log.error("%s-%d could not be compacted, which is tried again: %s", *_name(partition), said)
+    def _log_refusal(self, partition: Partition, reason: str) -> None:
+        if self._refusals.get(partition) != reason:
+            self._refusals[partition] = reason
+            log.error("%s-%d could not be compacted, which is tried again: %s", *_name(partition), reason)
 
     async def _replace(self, partition: Partition, cleaning: Compaction, now_ms: int) -> bool:
         files = _files(partition)

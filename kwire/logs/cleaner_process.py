@@ -77,12 +77,12 @@ class _Broker:
         self._received += data
         *lines, self._received = self._received.split(b"\n")
         for line in lines:
-            said = json.loads(line)
-            self.most_bytes_per_s = said.get("most_bytes_per_s", self.most_bytes_per_s)
-            if "clean" in said:
-                self._plans.append(Plan.from_fields(said["clean"]))
+            message = json.loads(line)
+            self.most_bytes_per_s = message.get("most_bytes_per_s", self.most_bytes_per_s)
+            if "clean" in message:
+                self._plans.append(Plan.from_fields(message["clean"]))
 
-    def tell(self, answer: dict[str, Any]) -> None:
+    def send(self, answer: dict[str, Any]) -> None:
         try:
             self._socket.sendall(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
         except ConnectionError:
@@ -94,7 +94,7 @@ def main() -> None:
     broker = _Broker(socket.socket(fileno=os.dup(0)))
     try:
         while True:
-            broker.tell(_do(broker, *broker.next_job()))
+            broker.send(_do(broker, *broker.next_job()))
     except BrokerGone:
         pass
 

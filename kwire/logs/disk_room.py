@@ -27,9 +27,9 @@ class DiskRoom:
 
     def watch(self) -> None:
         """Begins to log when the disk is found full, and when it is no longer full."""
-        self.reserve.on_change = self._tell
+        self.reserve.on_change = self._log_change
         if self.reserve.is_full:
-            self._tell()
+            self._log_change()
 
     def reconcile(self) -> None:
         """For housekeeping: restores the reserve if there is room, and warns about a disk that fills up."""
@@ -45,17 +45,17 @@ class DiskRoom:
                 "the disk of the log dir %s will soon be full: %d bytes are left", self.folder, space.usable_bytes
             )
 
-    def _tell(self) -> None:
+    def _log_change(self) -> None:
         reserve = self.reserve
         if not reserve.is_full:
             log.warning("there is room again on the disk of the log dir %s: appends continue", self.folder)
             return
-        kept = f", and kwire.log.reserve.bytes={reserve.size_bytes} are not to be had" if reserve.is_out else ""
+        missing = f", and kwire.log.reserve.bytes={reserve.size_bytes} are not to be had" if reserve.is_out else ""
         log.warning(
             "the disk of the log dir %s is full%s: what needs room is refused until there is some; reading and "
             "deleting continue, so delete topics, or lower their retention, or make the disk larger",
             self.folder,
-            kept,
+            missing,
         )
 
 

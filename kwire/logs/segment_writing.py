@@ -60,7 +60,7 @@ class CleanerProcess:
     _most_bytes_per_s: Rate
     _process: subprocess.Popen[bytes] | None = None
     _socket: trio.socket.SocketType | None = None
-    _told_rate: float | None = None
+    _sent_rate: float | None = None
 
     @property
     def is_running(self) -> bool:
@@ -96,11 +96,11 @@ class CleanerProcess:
     def follow_rate(self) -> None:
         """Call it when the setting may have changed."""
         rate = self._most_bytes_per_s()
-        if self._socket is not None and self._told_rate not in (None, rate):
+        if self._socket is not None and self._sent_rate not in (None, rate):
             # While it works it reads continually, so there is room for a line.
             with suppress(OSError):
                 os.write(self._socket.fileno(), _line({"most_bytes_per_s": rate}))
-            self._told_rate = rate
+            self._sent_rate = rate
 
     async def end(self) -> None:
         """Ends the process, and waits for it."""
@@ -121,14 +121,14 @@ class CleanerProcess:
 
     async def _send(self, plan: Plan, descriptor: int) -> None:
         assert self._socket is not None
-        self._told_rate = None
+        self._sent_rate = None
         rate = self._most_bytes_per_s()
         job = _line({"most_bytes_per_s": rate}) + _line({"clean": plan.to_fields()})
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))
         sent = await self._socket.sendmsg([job], [rights])
         while sent < len(job):
             sent += await self._socket.send(job[sent:])
-        self._told_rate = rate
+        self._sent_rate = rate
         self.follow_rate()
 
     async def _receive(self) -> dict[str, Any] | None:
@@ -208,14 +208,14 @@ async def write_in_thread(disk: Disk, plan: Plan, most_bytes_per_s: Rate) -> Wri
     """Like `CleanerProcess.write`, in a worker thread. If it is cancelled, it stops the thread and waits for it."""
     ending = _Ending()
 
-    async def tell_when_cancelled() -> None:
+    async def stop_when_cancelled() -> None:
         try:
             await trio.sleep_forever()
         finally:
             ending.has_come = True
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(tell_when_cancelled)
+        nursery.start_soon(stop_when_cancelled)
         result = await workers.run(Worker.CLEANER, _write, disk, plan, most_bytes_per_s, ending)
         nursery.cancel_scope.cancel()
     if isinstance(result, Exception):

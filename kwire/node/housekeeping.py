@@ -150,18 +150,18 @@ def _removal_interval_ms(config: ServerConfig) -> int:
 
 
 async def _every(interval_ms: int, chore: Callable[[], Awaitable[object]]) -> None:
-    told = ""
+    last_error = ""
     while True:
         await trio.sleep(interval_ms / 1000)
         try:
             await chore()
         except OSError as error:
             # A disk may stay full for a week.
-            if str(error) != told:
+            if str(error) != last_error:
                 log.error("%s; trying again every %d s", error, interval_ms // 1000)
-            told = str(error)
+            last_error = str(error)
         else:
-            told = ""
+            last_error = ""
 
 
 def _finish_deletions(folder: LogDir) -> OSError | None:

@@ -205,13 +205,13 @@ def serve(
     broker: Broker,
     listeners: list[BoundListener],
     *,
-    beside: Body,
+    body: Body,
     close: Callable[[Broker], None] | None = None,
     connect: Connect | None = None,
     metrics: BoundListener | None = None,
 ) -> None:
-    """Serves until `beside` cancels the scope that it is passed, then closes the broker, or calls `close` for that.
-    `beside` is a task that starts when clients can connect. `connect` connects to a leader that is followed. `metrics`
+    """Serves until `body` cancels the scope that it is passed, then closes the broker, or calls `close` for that.
+    `body` is a task that starts when clients can connect. `connect` connects to a leader that is followed. `metrics`
     is the listener of `metrics_listener`.
 
     Raises StartError, and BrokerEnded if the broker stopped because it could not continue.
@@ -235,7 +235,7 @@ def serve(
             def on_ready() -> None:
                 if metrics is not None:
                     nursery.start_soon(_metrics_endpoint(broker, metrics).run)
-                nursery.start_soon(beside, nursery.cancel_scope)
+                nursery.start_soon(body, nursery.cancel_scope)
 
             server = Server(
                 broker,
@@ -356,7 +356,7 @@ def run_until_signalled(
         listeners = bind_all(config)
         broker = open_broker(config, disks, SystemClock(), listeners)
         for listener, configured in zip(listeners, config.listeners, strict=True):
-            if not _asks_who_is_there(broker, configured):
+            if not _requires_authentication(broker, configured):
                 _warn_of_strangers(listener, "read and change all data")
             elif not configured.has_tls:
                 _warn_of_clear_text(listener, config)
@@ -374,11 +374,11 @@ def run_until_signalled(
                 await hand_over(broker)
                 scope.cancel()
 
-        serve(broker, listeners, beside=stop_when_signalled, metrics=metrics)
+        serve(broker, listeners, body=stop_when_signalled, metrics=metrics)
     log.info("stopped")
 
 
-def _asks_who_is_there(broker: Broker, listener: Listener) -> bool:
+def _requires_authentication(broker: Broker, listener: Listener) -> bool:
     if listener.security_protocol == "SSL":
         properties = broker.metadata.configs.effective
         return ConfigReader(properties).of_listener(listener.name).text("ssl.client.auth") == "required"

@@ -24,8 +24,8 @@ class AddressLookup(trio.abc.HostnameResolver):
         proto: int = 0,
         flags: int = 0,
     ) -> list[Any]:
-        look_up = partial(socket.getaddrinfo, host, port, family, type, proto, flags)
-        return await workers.run(Worker.ADDRESSES, look_up, abandon_on_cancel=True)
+        lookup = partial(socket.getaddrinfo, host, port, family, type, proto, flags)
+        return await workers.run(Worker.ADDRESSES, lookup, abandon_on_cancel=True)
 
     async def getnameinfo(self, sockaddr: tuple[Any, ...], flags: int) -> tuple[str, str]:
         return await workers.run(Worker.ADDRESSES, socket.getnameinfo, sockaddr, flags, abandon_on_cancel=True)

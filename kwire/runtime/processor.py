@@ -283,17 +283,17 @@ class Processor:
 
     def _drop_obsolete_timers(self) -> None:
         """Removes the heap's entries of stopped timers, and of timers moved to an earlier time: at most half of it."""
-        kept = []
+        running = []
         for entry in self._timers:
             due, _, timer = entry
             if due == timer.due_in_heap:
                 if timer.deadline < math.inf:
-                    kept.append(entry)
+                    running.append(entry)
                 else:
                     timer.due_in_heap = math.inf
-        self._timers[:] = kept  # in place: `_call_due_timers` may be using the list
+        self._timers[:] = running  # in place: `_call_due_timers` may be using the list
         heapq.heapify(self._timers)
-        self._most_timers = 2 * len(kept) + LEAST_TIMERS
+        self._most_timers = 2 * len(running) + LEAST_TIMERS
 
     def _call_due_timers(self) -> None:
         timers = self._timers

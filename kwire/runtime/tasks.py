@@ -20,14 +20,14 @@ TURN_S = 0.002
 class TimeSlice:
     """A time slice of a loop over many partitions: `if slice.is_over: await slice.yield_to_others()` after each."""
 
-    _looks: int = 0
+    _checks: int = 0
     _ends: float = attrs.field(factory=lambda: trio.current_time() + TURN_S)
 
     @property
     def is_over(self) -> bool:
         # Reading the time costs as much as a partition without work.
-        self._looks += 1
-        return not self._looks & 15 and trio.current_time() >= self._ends
+        self._checks += 1
+        return not self._checks & 15 and trio.current_time() >= self._ends
 
     async def yield_to_others(self) -> None:
         """Returns when all other work has had a turn."""

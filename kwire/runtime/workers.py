@@ -172,7 +172,7 @@ DUTIES = {
     ),
 }
 
-KEPT_THREADS: Final = 4
+CORE_THREADS: Final = 4
 """The number of threads that are started early and never end, so that work continues if no thread can be started."""
 
 IDLE_S: Final = 10.0
@@ -233,7 +233,7 @@ class Threads:
                 work = self._work.get(timeout=IDLE_S)
             except queue.Empty:
                 with self._lock:
-                    if self._free and self._count > KEPT_THREADS:
+                    if self._free and self._count > CORE_THREADS:
                         self._free -= 1
                         self._count -= 1
                         return
@@ -260,7 +260,7 @@ _threads = Threads(_start_thread)
 
 def start() -> None:
     """Starts the threads that are kept. Raises OSError."""
-    _threads.keep(KEPT_THREADS)
+    _threads.keep(CORE_THREADS)
 
 
 def current() -> Worker | None:
@@ -344,7 +344,7 @@ async def run(
 ) -> T:
     """Runs `work(*args)` in a worker thread. A cancellation waits until it ends, unless `abandon_on_cancel`."""
     results: list[Outcome[T]] = []
-    done, token, place = trio.Event(), trio.lowlevel.current_trio_token(), object()
+    done, token, borrower = trio.Event(), trio.lowlevel.current_trio_token(), object()
 
     def as_worker() -> None:
         thread = threading.current_thread()
@@ -357,13 +357,13 @@ async def run(
 
     if limiter is None:
         limiter = trio.to_thread.current_default_thread_limiter()
-    await limiter.acquire_on_behalf_of(place)
+    await limiter.acquire_on_behalf_of(borrower)
     try:
         _threads.do(as_worker)
         with trio.CancelScope(shield=not abandon_on_cancel):
             await done.wait()
     finally:
-        limiter.release_on_behalf_of(place)
+        limiter.release_on_behalf_of(borrower)
     result = results.pop()
     if isinstance(result, Error):
         # Raised here and not by `unwrap`, whose frame would be part of a reference cycle. The cycle would keep the

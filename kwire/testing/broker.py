@@ -190,7 +190,7 @@ class Broker:
         beside: Body,
         metrics: BoundListener | None,
     ) -> None:
-        serve(broker, listeners, beside=beside, metrics=metrics)
+        serve(broker, listeners, body=beside, metrics=metrics)
 
     def _run(self, disk: Disk, security: Mapping[str, str], started: _Started) -> None:
         of_metrics = {"kwire.metrics.listen": f"{self.host}:0"} if self.metrics else {}

@@ -155,7 +155,7 @@ class ClusterNode(Broker):
 
         network = self.network or Network(lambda _: None)
         connect = partial(network.connect, broker.config.node_id)
-        serve(broker, listeners, beside=beside, close=close, connect=connect, metrics=metrics)
+        serve(broker, listeners, body=beside, close=close, connect=connect, metrics=metrics)
 
 
 @attrs.define(eq=False)

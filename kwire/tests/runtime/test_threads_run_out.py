@@ -15,7 +15,7 @@ from kwire_protocol.messages.list_transactions import ListTransactionsRequest
 from kwire_storage.errors import is_passing
 
 from kwire.runtime import workers
-from kwire.runtime.workers import KEPT_THREADS, Threads, Worker
+from kwire.runtime.workers import CORE_THREADS, Threads, Worker
 from kwire.testing import Broker
 from testkit.raw.client import RawClient
 from testkit.raw.simple_requests import produce
@@ -83,12 +83,12 @@ def test_without_any_thread_work_is_refused_with_an_error_that_passes() -> None:
 
 
 def test_threads_are_kept_before_they_are_needed() -> None:
-    system = System(KEPT_THREADS)
+    system = System(CORE_THREADS)
     threads = Threads(system.start)
-    threads.keep(KEPT_THREADS)
-    assert system.started == KEPT_THREADS
-    together = threading.Barrier(KEPT_THREADS + 1)
-    for _ in range(KEPT_THREADS):
+    threads.keep(CORE_THREADS)
+    assert system.started == CORE_THREADS
+    together = threading.Barrier(CORE_THREADS + 1)
+    for _ in range(CORE_THREADS):
         threads.do(lambda: together.wait(WAIT_S))
     together.wait(WAIT_S)
 
