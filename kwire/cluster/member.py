@@ -26,7 +26,7 @@ from kwire.metadata.controller.brokers import (
     fence,
     fence_incarnation,
     give_up_replicas,
-    register_anew,
+    register_at_start,
     unfence,
 )
 from kwire.metadata.controller.deciding import Decision
@@ -72,7 +72,7 @@ class ClusterMember:
 
         Raises OSError.
         """
-        self._broker_epoch = at_once(self.metadata.decide(Decision(register_anew, (log_dirs, stopped_epoch))))
+        self._broker_epoch = at_once(self.metadata.decide(Decision(register_at_start, (log_dirs, stopped_epoch))))
         self._offline = OfflinePartitions.of(self.metadata.image)
         self.metadata.watch(self._follow)
 

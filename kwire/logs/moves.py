@@ -21,7 +21,7 @@ from kwire_protocol.wire import Uuid
 from kwire_storage.directory.folder_files import read_topic_id
 from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.directory.log_dirs import LogDirs
-from kwire_storage.directory.moving import LogMove, SwapFailedError, begin_anew, finish_interrupted
+from kwire_storage.directory.moving import LogMove, SwapFailedError, finish_interrupted, remove_unfinished
 from kwire_storage.errors import CorruptLogError, is_passing
 
 from kwire.metadata.controller.partitions.placement import move_replicas
@@ -80,13 +80,13 @@ class LogMoves(Service):
             if self._folders.find(*key) is None:
                 self._on_disk(folder, partial(finish_interrupted, folder, key))
 
-    def begin_interrupted_anew(self) -> None:
+    def restart_interrupted(self) -> None:
         """Restarts, after logs are opened, moves that were not decided."""
         for folder, key, topic in self._copies():
             source = self._folders.find(*key)
             if topic is not None and (source is None or source.failed is not None):
                 continue  # The copy may turn out to be all that is left.
-            self._on_disk(folder, partial(begin_anew, folder, key, self._clock.uuid()))
+            self._on_disk(folder, partial(remove_unfinished, folder, key, self._clock.uuid()))
             # Of two copies one had been given up; it is not recorded which.
             is_wanted = topic is not None and source is not folder and key not in self._moves
             if is_wanted and folder.failed is None:

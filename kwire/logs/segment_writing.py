@@ -177,14 +177,14 @@ def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
 
 def _wait(process: subprocess.Popen[bytes]) -> str:
     try:
-        _, said = process.communicate(timeout=END_TIMEOUT_S)
+        _, stderr = process.communicate(timeout=END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        _, said = process.communicate()
+        _, stderr = process.communicate()
     how = f"it ended with exit code {process.returncode}"
     if process.returncode < 0:
         how = f"it was killed by signal {-process.returncode}"
-    return f"{how}: {said.decode(errors='replace').strip()}" if said else how
+    return f"{how}: {stderr.decode(errors='replace').strip()}" if stderr else how
 
 
 def _line(fields: dict[str, Any]) -> bytes:

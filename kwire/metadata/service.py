@@ -358,7 +358,7 @@ class MetadataService:
 
     async def _write_snapshot(self) -> None:
         """Runs between two changes, so that the image does not change; new changes wait."""
-        self._snapshots.begin_anew(now_ms=self.clock.now_ms())
+        self._snapshots.restart(now_ms=self.clock.now_ms())
         if not self.image.can_be_recorded:
             return
         slices, values = Slices(self.loop, RECORDS_PER_SLICE), []

@@ -88,7 +88,7 @@ class SnapshotSchedule:
         """True if a start should write a snapshot, so that the next start need not read the log again."""
         return self._bytes >= min(LONG_BYTES, self.max_bytes)
 
-    def begin_anew(self, *, now_ms: int) -> None:
+    def restart(self, *, now_ms: int) -> None:
         """Restarts the schedule, whether or not a snapshot can be written."""
         self._bytes, self.last_ms = 0, now_ms
 

@@ -41,7 +41,7 @@ from kwire.network.states import (
     CLOSED,
     ENDING,
     EXPIRING,
-    HANDLER_GOES_ON,
+    HANDLER_RESUMES,
     HANDLER_WAITS,
     LOGGED_IN,
     LOGGED_IN_FOR_A_TIME,
@@ -535,7 +535,7 @@ class Connection:
         """Resumes the handler, now that the future it waited for is set."""
         self._future = None
         self._timer.stop()
-        self._enter(HANDLER_GOES_ON)
+        self._enter(HANDLER_RESUMES)
         if self._drive():
             self._go_on_answering()
 

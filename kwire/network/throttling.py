@@ -130,7 +130,7 @@ class Throttling:
             throttled.throttle_time_ms = throttle_ms
         return throttled
 
-    def went_on(self) -> None:
+    def resumed(self) -> None:
         """Restarts the time that is charged, when the handler resumes."""
         self._began_ns = self._quotas.running_ns()
 
@@ -197,7 +197,7 @@ class _Timed:
                     return done.value
                 self.throttling.waits()
                 yield future
-                self.throttling.went_on()
+                self.throttling.resumed()
         finally:
             self.handling.close()
 

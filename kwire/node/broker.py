@@ -256,7 +256,7 @@ class Broker:
         """Records in the metadata what the logs have and the metadata lacks, and restarts interrupted moves."""
         metadata, partitions = self.metadata, self.partitions
         metadata.writes_snapshots = True
-        self.moves.begin_interrupted_anew()
+        self.moves.restart_interrupted()
         misplaced = partitions.misplaced(partitions.by_name)
         if misplaced:
             at_once(metadata.change(move_replicas, misplaced))
@@ -383,7 +383,7 @@ class Broker:
             added, removed = changes.access.acls_added, changes.access.acls_removed
             if added or removed:
                 authorizer.change(map(Acl.of_record, added), map(Acl.of_record, removed))
-                self.fetch_sessions.read_all_anew()
+                self.fetch_sessions.read_all_again()
 
         self.authorization.authorizer = authorizer
         self.metadata.watch(follow)

@@ -169,7 +169,7 @@ class FetchSession:
         partition.session = None
         self.due.pop(partition, None)
 
-    def read_anew(self, partition: CachedPartition) -> None:
+    def read_again(self, partition: CachedPartition) -> None:
         partition.stir()
         self.due[partition] = None
 
@@ -250,11 +250,11 @@ class FetchSessions:
         if session.reader != reader:
             session.reader = reader
             for partition in session.partitions.values():
-                session.read_anew(partition)
-        self._go_on(session, wanted, forgotten, now_ms)
+                session.read_again(partition)
+        self._continue(session, wanted, forgotten, now_ms)
         return FetchContext(wanted, session, incremental=True)
 
-    def read_all_anew(self) -> None:
+    def read_all_again(self) -> None:
         """Makes each session read all of its partitions again with its next request, after a change of permissions."""
         for session in self._sessions.values():
             session.reader = _NOBODY
@@ -287,7 +287,7 @@ class FetchSessions:
         self.close(oldest.session_id)
         return True
 
-    def _go_on(
+    def _continue(
         self, session: FetchSession, wanted: list[CachedPartition], forgotten: list[PartitionKey], now_ms: int
     ) -> None:
         partitions = session.partitions
@@ -299,7 +299,7 @@ class FetchSessions:
             if known is None:
                 session.add(partition)
             else:
-                session.read_anew(known)
+                session.read_again(known)
                 known.named_again(partition.current_leader_epoch, partition.fetch_offset)
                 known.fetch_offset = partition.fetch_offset
                 known.max_bytes = partition.max_bytes

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Find = Callable[[TopicRef, int], Partition]
 
-_NOT_LOOKED_AT = frozenset(
+_UNKNOWN_OR_UNAUTHORIZED = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 )
 NO_RECORDS = b""
@@ -247,7 +247,7 @@ async def await_late(limits: FetchLimits, result: FetchResult) -> None:
 
 def _refused(followed: CachedPartition, error: KafkaError) -> PartitionData:
     answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
-    if error.code not in _NOT_LOOKED_AT:
+    if error.code not in _UNKNOWN_OR_UNAUTHORIZED:
         # As in Kafka: null for a partition that could not be read, empty for one that does not exist or whose topic
         # the client may not read.
         answer.aborted_transactions = None

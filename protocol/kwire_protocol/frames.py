@@ -147,7 +147,7 @@ class BufferPool:
         if self.is_full:
             self._call_next()
 
-    def went_on(self, frames: FrameBuffer) -> None:
+    def turn_ended(self, frames: FrameBuffer) -> None:
         """Called when `frames` has taken what it needs in this turn, so that the next one may try."""
         self._called.discard(frames)
         if not self._called:
@@ -270,7 +270,7 @@ class FrameBuffer:
         elif self._pool.is_full and _rounded(self._wanted(self.pending + ROOM_BYTES)) < len(self._own):
             self._move(self._wanted(self.pending))
         if self._pool.is_full:
-            self._pool.went_on(self)
+            self._pool.turn_ended(self)
 
     def _give_back(self) -> None:
         assert self._own is not None

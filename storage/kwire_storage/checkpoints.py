@@ -51,7 +51,7 @@ def decode_offsets(data: bytes, name: str = "offset checkpoint") -> dict[TopicPa
         raise CorruptLogError(f"{name}: {error}") from None
 
 
-def said_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def nonzero_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Returns the offsets as a reader of such a checkpoint has them: a missing row counts as 0."""
     return {key: offset for key, offset in offsets.items() if offset}
 

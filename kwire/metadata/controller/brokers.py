@@ -55,7 +55,7 @@ def register(state: ClusterState, registration: RegisterBrokerRecord, *, stopped
     return [registration, *_without(state, {broker_id}, unclean)]
 
 
-def register_anew(state: ClusterState, log_dirs: Sequence[Uuid], stopped_epoch: int) -> tuple[Records, int]:
+def register_at_start(state: ClusterState, log_dirs: Sequence[Uuid], stopped_epoch: int) -> tuple[Records, int]:
     """Registers the deciding broker, as `register` does, at its start in a cluster. Returns its broker epoch.
 
     `log_dirs` are the directory ids of its log dirs.

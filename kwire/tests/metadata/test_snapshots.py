@@ -187,7 +187,7 @@ def test_a_snapshot_is_due_after_so_many_bytes_or_so_long_and_something_changed(
     assert schedule.is_due(now_ms=6000)
     schedule.applied(1)
     assert schedule.is_due(now_ms=5001)
-    schedule.begin_anew(now_ms=5001)
+    schedule.restart(now_ms=5001)
     assert not schedule.is_due(now_ms=9000)
     never = SnapshotSchedule(max_bytes=100, max_interval_ms=0, last_ms=0)
     never.applied(1)

@@ -7,7 +7,7 @@ import pytest
 from kwire.network.states import (
     CLOSED,
     ENDING,
-    HANDLER_GOES_ON,
+    HANDLER_RESUMES,
     HANDLER_WAITS,
     MEMORY_IS_FREE,
     NEXT_TURN,
@@ -58,7 +58,7 @@ def test_a_full_socket_is_left_to_where_it_was_met() -> None:
         assert after(state, SOCKET_IS_FULL, SOCKET_HAS_ROOM) is state
 
 
-@pytest.mark.parametrize(("begins", "ends"), [(HANDLER_WAITS, HANDLER_GOES_ON), (TURN_IS_OVER, NEXT_TURN)])
+@pytest.mark.parametrize(("begins", "ends"), [(HANDLER_WAITS, HANDLER_RESUMES), (TURN_IS_OVER, NEXT_TURN)])
 def test_a_full_socket_and_another_delay_end_in_any_order(begins: Event, ends: Event) -> None:
     both = after(RECEIVING, begins, SOCKET_IS_FULL)
     assert both is after(RECEIVING, SOCKET_IS_FULL, begins)
@@ -67,4 +67,4 @@ def test_a_full_socket_and_another_delay_end_in_any_order(begins: Event, ends: E
 
 def test_nothing_is_listened_to_only_while_a_handler_or_memory_is_waited_for() -> None:
     for state in TRANSITIONS.keys() - {CLOSED}:
-        assert state.listens_to != NOTHING or TRANSITIONS[state].keys() & {HANDLER_GOES_ON, MEMORY_IS_FREE}
+        assert state.listens_to != NOTHING or TRANSITIONS[state].keys() & {HANDLER_RESUMES, MEMORY_IS_FREE}

@@ -221,7 +221,7 @@ def finish_interrupted(target: LogDir, key: TopicPartition) -> None:
     _promote_future(target, key)
 
 
-def begin_anew(target: LogDir, key: TopicPartition, unique: bytes) -> None:
+def remove_unfinished(target: LogDir, key: TopicPartition, unique: bytes) -> None:
     """At the start: removes what is there of a copy that was not finished. Raises OSError."""
     target.doom(target.futures.pop(key), unique)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from threading import Lock
 
 from kwire_storage import names
-from kwire_storage.checkpoints import TopicPartition, decode_offsets, encode_offsets, said_offsets
+from kwire_storage.checkpoints import TopicPartition, decode_offsets, encode_offsets, nonzero_offsets
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.reserve import Reserve
 from kwire_storage.log.log import Log
@@ -41,7 +41,7 @@ class OffsetCheckpoints:
             names.HIGH_WATERMARK_CHECKPOINT: self.high_watermarks,
             names.CLEANER_CHECKPOINT: self.cleaned,
         }
-        self._written = {name: said_offsets(offsets) for name, offsets in self._all.items()}
+        self._written = {name: nonzero_offsets(offsets) for name, offsets in self._all.items()}
         # Held while files are written: by a worker thread, or for a partition that is created again.
         self._writing = Lock()
 
@@ -70,7 +70,7 @@ class OffsetCheckpoints:
         """Returns True if the file would have something new for the next start."""
         written, now = self._written[name], self._all[name]
         if name != names.RECOVERY_POINT_CHECKPOINT:
-            return written != said_offsets(now)
+            return written != nonzero_offsets(now)
         return not written.keys() <= now.keys() or any(
             # Recovery begins with a segment: a point that moved on within one changes nothing.
             offset < written.get(key, 0)
@@ -142,7 +142,7 @@ class OffsetCheckpoints:
             offsets = {key: known[key] for key in taken if key in known}
             content = encode_offsets(offsets)
             self._reserve.spend(lambda name=name, content=content: self._disk.write_atomic(name, content))  # type: ignore[misc]
-            self._written[name] = said_offsets(offsets)
+            self._written[name] = nonzero_offsets(offsets)
 
 
 def _note(offsets: dict[TopicPartition, int], key: TopicPartition, offset: int) -> None:

@@ -25,8 +25,8 @@ def check_content(batch: Batch) -> Iterator[tuple[Kind, str]]:
         for scan in scan_records(batch_content(data, 0, header), header):
             for offset in scan.offsets:
                 if not previous < offset <= last_offset:
-                    said = f"a record has offset {offset} behind {previous}, the batch {last_offset}"
-                    yield Kind.MALFORMED_RECORDS, said
+                    problem = f"a record has offset {offset} behind {previous}, the batch {last_offset}"
+                    yield Kind.MALFORMED_RECORDS, problem
                     return
                 previous = offset
             newest = max(newest, *read_timestamps(header, scan.content, scan.starts))

@@ -327,8 +327,8 @@ class _PartitionCheck:
         extra = [entry for entry in stored.entries if entry not in self.epoch_cache.entries]
         if wrong or (self.whole and extra):
             epoch, first = wrong[0] if wrong else extra[0]
-            says = f"epoch {epoch} begins at {first} by the batches" if wrong else f"no batch has epoch {epoch}"
-            yield Finding(Kind.EPOCHS_ENTRY, path, f"{says}, the file says {stored.entries[:20]}", offset=first)
+            problem = f"epoch {epoch} begins at {first} by the batches" if wrong else f"no batch has epoch {epoch}"
+            yield Finding(Kind.EPOCHS_ENTRY, path, f"{problem}, the file says {stored.entries[:20]}", offset=first)
 
 
 class _Feeds:

@@ -23,7 +23,7 @@ from kwire_storage.disk.files import File
 from kwire_storage.errors import CorruptRangeError
 from kwire_storage.log.walk import MAX_RELATIVE_OFFSET, Batch, Damage, walk
 
-_LOOKED_INTO_BYTES = 1 << 20
+_MAX_WHOLE_BATCH_BYTES = 1 << 20
 """Larger batches are read in pieces: of whole ones only markers are needed."""
 
 
@@ -91,7 +91,7 @@ class Findings:
 
     def walk(self, next_base: int | None) -> Iterator[Batch | Damage]:
         """Like `walk.walk`, of the whole segment."""
-        for it in walk(self._file, self._size, self._base_offset, next_base, most_batch_bytes=_LOOKED_INTO_BYTES):
+        for it in walk(self._file, self._size, self._base_offset, next_base, most_batch_bytes=_MAX_WHOLE_BATCH_BYTES):
             if isinstance(it, Damage):
                 self._bad = it if self._bad is None else self._bad._replace(end=it.end)
             else:
