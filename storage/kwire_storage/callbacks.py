@@ -2,4 +2,4 @@
 
 
 def ignore(*_: object) -> None:
-    """Does nothing, for a callback that nobody needs."""
+    """Does nothing: the default of a callback."""

@@ -39,12 +39,13 @@ def _decode_rows(data: bytes, fields: int) -> list[list[str]]:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """recovery-point-, log-start-, replication- and cleaner-offset-checkpoint: `topic partition offset` in each row."""
+    """The content of an offset checkpoint, such as recovery-point-offset-checkpoint: a row is `topic partition
+    offset`."""
     return _encode_rows(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
 
 
 def decode_offsets(data: bytes, name: str = "offset checkpoint") -> dict[TopicPartition, int]:
-    """Raises CorruptLogError with the file's name."""
+    """Returns the offsets by partition. Raises CorruptLogError with the file's name."""
     try:
         return {(topic, int(partition)): int(offset) for topic, partition, offset in _decode_rows(data, 3)}
     except (ValueError, CorruptLogError) as error:
@@ -57,7 +58,7 @@ def nonzero_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartitio
 
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """leader-epoch-checkpoint: `epoch start-offset` in each row."""
+    """The content of a leader-epoch-checkpoint: a row is `epoch start-offset`."""
     return _encode_rows(f"{epoch} {start_offset}" for epoch, start_offset in entries)
 
 
@@ -69,7 +70,7 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
-    """partition.metadata: the id of the topic that the folder belongs to, since another topic may have had its name."""
+    """The content of partition.metadata: the id of the folder's topic, since another topic may have had its name."""
     return f"version: 0\ntopic_id: {_uuid_text(topic_id)}".encode()
 
 
@@ -111,7 +112,8 @@ class MetaProperties:
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    """.kafka_cleanshutdown: that it is there is what counts; the epoch is for the broker's registration (KIP-966)."""
+    """The content of .kafka_cleanshutdown, the mark of a clean stop: the broker epoch, for the registration
+    (KIP-966)."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 

@@ -47,7 +47,7 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """The maximum age of the active segment: it must not keep records from compaction for too long."""
+        """The maximum age of the active segment: it must not delay the compaction of its records for too long."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @property

@@ -1,4 +1,4 @@
-"""What compaction keeps of a batch: the rules of Kafka's `Cleaner` and `CleanedTransactionMetadata`, without any I/O.
+"""The records of a batch that compaction retains: Kafka's `Cleaner` and `CleanedTransactionMetadata`, without any I/O.
 
 * The latest record of a key stays, and so do all records beyond the range whose keys are known.
 * A tombstone is removed `delete.retention.ms` after a cleaning first saw it and noted that time in the batch's header
@@ -7,7 +7,7 @@
 * Records of an aborted transaction are removed at once. A transaction's marker is removed like a tombstone, with the
   time counted from the first cleaning that finds no record of the transaction left.
 * A batch without records is removed, except the last one of each active producer (it has the producer's sequences) and
-  the last one of the range (it marks its end). Those are kept empty.
+  the last one of the range (it marks its end). Those are retained empty.
 
 Offsets never change: the rest of a batch keeps its base offset, its last offset and its records' offsets. A batch that
 loses nothing is copied unchanged.
@@ -49,10 +49,10 @@ class _Ongoing:
 
 
 class Transactions:
-    """Follows the transactions of a stretch of the log, batch by batch, in order.
+    """Follows the transactions of a range of the log, batch by batch, in order.
 
-    aborted: those that overlap the stretch. `retained` are those whose marker still has records before it: what belongs
-    into the transaction index of the segment that is being written.
+    `aborted` are those that overlap the range. `retained` are those whose marker still has records before it: they
+    belong into the transaction index of the segment that is being written.
     """
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
@@ -100,16 +100,16 @@ class Transactions:
         coming = self._coming
         while coming and coming[0].first_offset <= header.last_offset:
             aborted = coming.popleft()
-            # One whose marker stands before the stretch would never end.
+            # One whose marker stands before the range would never end.
             if aborted.last_offset >= header.base_offset:
                 self._aborted.setdefault(aborted.producer_id, _Ongoing(aborted))
 
 
 @attrs.define(eq=False)
 class Cleaning:
-    """One pass over a stretch of a log, whose keys are in `keys`; times in ms.
+    """One pass over a range of a log, whose keys are in `keys`; times in ms.
 
-    Below `first_dirty_offset` is what earlier cleanings have been through.
+    Earlier cleanings have compacted everything below `first_dirty_offset`.
     """
 
     keys: OffsetMap
@@ -120,7 +120,7 @@ class Cleaning:
     delete_retention_ms: int
 
     def clean(self, batch: memoryview, header: BatchHeader, *, may_grow: bool = True) -> memoryview | bytes | None:
-        """Returns what stays of a batch: itself, a smaller one, or None. Raises InvalidBatch if it cannot be read.
+        """Returns the batch itself, a smaller one, or None if nothing stays. Raises InvalidBatch if it cannot be read.
 
         A batch that needs a delete horizon may grow, up to twice its size; without `may_grow` it gets none this time.
         """
@@ -153,7 +153,7 @@ class Cleaning:
     def _compared(
         self, batch: memoryview, header: BatchHeader, *, needs_horizon: bool, may_grow: bool
     ) -> memoryview | bytes | None:
-        """Like `clean`, for a control batch, or for a batch whose records must be compared key by key."""
+        """Does the same as `clean`, for a control batch, or for a batch whose records must be compared key by key."""
         content = batch_content(batch, 0, header)
         is_control, horizon_ms = header.is_control, header.delete_horizon_ms
         drops_tombstones = horizon_ms is not None and horizon_ms <= self.now_ms
@@ -197,7 +197,7 @@ class Cleaning:
 
 
 def note_keys(keys: OffsetMap, transactions: Transactions, batch: memoryview, header: BatchHeader) -> bool:
-    """Takes the keys of a batch into the map; False when there was no room for all: the stretch ends in its midst."""
+    """Adds the keys of a batch to the map. Returns False if they had no room: the range ends within the batch."""
     keys.begin_batch(header)
     if header.is_control:
         transactions.is_marker_of_nothing(batch, header)

@@ -44,9 +44,9 @@ class OffsetMap:
         return len(self._latest)
 
     def add(self, scan: RecordScan) -> bool:
-        """Takes in the records of a batch, found with their keys; those below `start_offset` do not count.
+        """Adds the records of a batch, scanned with their keys; those below `start_offset` do not count.
 
-        False when there was no room for all: `end_offset` is at the first that is missing.
+        Returns False if there was no room for all: `end_offset` is at the first that is missing.
         """
         offsets, header, start_offset = scan.offsets, scan.header, self.start_offset
         first, last = offsets[0], offsets[-1]
@@ -92,16 +92,16 @@ class OffsetMap:
         return True
 
     def pass_batch(self, header: BatchHeader) -> None:
-        """Ends a batch, or passes over one of which nothing was added: `end_offset` moves behind it."""
+        """Ends a batch, or skips one of which nothing was added: `end_offset` moves behind it."""
         self.end_offset = max(self.end_offset, header.next_offset)
 
     def begin_batch(self, header: BatchHeader) -> None:
-        """To be called before anything of a batch is taken in."""
+        """Must be called before records of a batch are added."""
         if max(header.base_offset, self.start_offset) < self.end_offset:
             self._in_order = False
 
     def close(self) -> None:
-        """Must be called when the stretch was read, before the first query."""
+        """Must be called when the range was read, before the first query."""
         if not self._in_order:
             return
         numbers = self._latest.values()
@@ -113,7 +113,7 @@ class OffsetMap:
     def count_survivors(self, header: BatchHeader) -> int | None:
         """Returns the number of records of a batch that stay; None if its records must be compared key by key.
 
-        The records of an aborted transaction never came here, and are not counted.
+        The records of an aborted transaction were never added, and are not counted.
         """
         if self._survivors is None or header.base_offset < self.start_offset or header.next_offset > self.end_offset:
             return None
@@ -142,7 +142,7 @@ class OffsetMap:
         return low, bisect_left(numbers, end_offset - self.start_offset, low)
 
     def outdated(self, scan: RecordScan) -> list[int]:
-        """Indexes of the records, found with their keys, that a later one replaces, or that have no key."""
+        """Yields the indexes of the records, scanned with keys, that a later one replaces, or that have no key."""
         latest = self._latest
         if not scan.null_keys and not self._has_long_keys and latest.keys().isdisjoint(scan.keys):
             return []
@@ -153,7 +153,7 @@ class OffsetMap:
         return outdated
 
     def latest(self, key: bytes) -> int:
-        """Returns the latest offset of a key; NOT_FOUND for a key that the stretch does not have."""
+        """Returns the latest offset of a key; NOT_FOUND for a key that the range does not have."""
         number = self._latest.get(key if len(key) <= MAX_STORED_KEY_BYTES else self._digest(key))
         if number is None:
             return NOT_FOUND

@@ -9,7 +9,7 @@ changes for readers and appenders before the swap.
 The active segment, records younger than `min.compaction.lag.ms` and records above the last stable offset are not
 compacted. Neither are records that are not yet durable, nor a transaction whose marker is not yet durable
 (`cleanable_end`): an older record must not be removed because of a newer one that a power cut may still lose. Before
-the swap the checkpoints must say that a cleaning has begun, and have a recovery point at or above the end of the
+the swap the checkpoints must show that a cleaning has begun, and have a recovery point at or above the end of the
 cleaned part (`LogDir.take_before_cleaning`). Otherwise recovery would consider the removed records lost.
 """
 
@@ -37,7 +37,7 @@ class Dirt(NamedTuple):
     clean_bytes: int
     dirty_bytes: int
     dirty_since_ms: int | None
-    """When the oldest dirty segment was begun, by the clock of the records; None where they have none."""
+    """The time at which the oldest dirty segment was begun, by the records' timestamps; None if they have none."""
 
     @property
     def ratio(self) -> float:
@@ -58,7 +58,7 @@ def is_clean(log: Log) -> bool:
 
 
 def measure(log: Log, cleanable_end: int, now_ms: int) -> Dirt:
-    """Measures what is dirty, and may be cleaned (Kafka's `LogCleanerManager.cleanableOffsets`).
+    """Measures the dirty range that may be cleaned (Kafka's `LogCleanerManager.cleanableOffsets`).
 
     Given the high watermark as `cleanable_end`, it is a measurement only, without reads of transactions or a flush. A
     cleaning needs what `cleanable_end` returns.
@@ -86,13 +86,13 @@ def measure(log: Log, cleanable_end: int, now_ms: int) -> Dirt:
 
 
 def _boundary(log: Log, offset: int) -> int:
-    """The largest beginning of a segment up to the offset: whole segments are cleaned."""
+    """The base offset of the last segment that begins at or below the offset: whole segments are cleaned."""
     return max((base for base in log.segments.bases if base <= offset), default=log.segments.bases[0])
 
 
 @attrs.frozen(eq=False)
 class Group:
-    """Neighbours that become one segment, which is written."""
+    """Adjacent segments that become one new segment."""
 
     segments: list[Segment]
     cleaned: Segment
@@ -113,7 +113,7 @@ class Compaction:
     """Those of the plan's sources."""
     truncations: int
     end_offset: int
-    """Up to here the log will be clean; known when everything is written."""
+    """The offset up to which the log will be clean; known when everything is written."""
     groups: list[Group] = attrs.field(factory=list)
     """Known when everything is written."""
     is_whole: bool = True
@@ -121,7 +121,7 @@ class Compaction:
 
     @classmethod
     def begin(cls, log: Log, dirt: Dirt, *, now_ms: int, map_bytes: int) -> Compaction:
-        """Reads nothing."""
+        """Begins a cleaning. Reads nothing."""
         assert dirt.end_offset <= log.recovery_point, "what is cleaned is flushed first"
         config = log.config
         found = [
@@ -150,7 +150,7 @@ class Compaction:
         return cls(log.disk, plan, [segment for segment, _ in found], log.durability.truncations, dirt.end_offset)
 
     def take(self, written: Written) -> None:
-        """Everything is written: makes the segments that will take the place of the old ones."""
+        """Makes the segments that will replace the old ones, when everything is written."""
         self.end_offset = written.end_offset
         first = 0
         for size in written.group_sizes:
@@ -166,7 +166,7 @@ class Compaction:
             self.groups.append(Group(segments, cleaned))
 
     def write(self) -> Generator[int, None, None]:
-        """Writes in the calling thread, and takes what was written."""
+        """Writes in the calling thread, and makes the segments."""
         self.take((yield from write(self.disk, self.plan)))
 
 

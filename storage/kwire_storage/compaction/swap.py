@@ -3,7 +3,7 @@
 The names, and their order, are Kafka's, so kwire and Kafka can each finish what the other began:
 
     write     (process) *.cleaned, the records and their indexes, are written and synced, names included
-    begin     (log)     what of it the log has lost meanwhile is left out; until `conclude` it loses nothing more
+    begin     (log)     groups that the log has deleted meanwhile are left out; until `conclude` it deletes no more
     commit    (worker)  *.cleaned -> *.swap; synced: now the swap will happen, by us or by the next opening
     replace   (log)     the old files -> *.deleted; the indexes get their names; readers get the new segment
     sync      (worker)
@@ -34,12 +34,12 @@ def discard(log: Log, compaction: Compaction) -> None:
     """Removes the written files if they are no longer needed or could not be finished."""
     log.is_exchanging = False
     for segment in compaction.segments:
-        with suppress(OSError):  # gone with its folder; or else the next opening does it
+        with suppress(OSError):  # deleted with its folder, or else by the next opening
             remove_written(compaction.disk, segment.path)
 
 
 def begin(log: Log, compaction: Compaction) -> None:
-    """Leaves out the groups of which the log has lost a segment meanwhile. It loses no more until `conclude`.
+    """Leaves out groups of which the log has deleted a segment meanwhile. It deletes no more until `conclude`.
 
     `discard` ends that too.
     """
@@ -54,14 +54,14 @@ def _is_lost(log: Log, compaction: Compaction, group: Group) -> bool:
 
 
 def _leave_out(log: Log, compaction: Compaction, group: Group) -> None:
-    # One that is gone as a whole has left nothing that could be dirty.
+    # One that is deleted as a whole has left nothing that could be dirty.
     compaction.is_whole &= not any(segment in log.segments for segment in group.segments)
     compaction.groups.remove(group)
     remove_written(log.disk, group.path)
 
 
 def commit(compaction: Compaction) -> None:
-    """Blocks; for a worker thread. Raises OSError; `discard` undoes it as long as `replace` has not begun."""
+    """Commits the swap; blocks, so use a worker thread. `discard` undoes it until `replace` begins. Raises OSError."""
     for group in compaction.groups:
         for suffix in names.SEGMENT_SUFFIXES:
             rename_if_there(compaction.disk, group.path + suffix + names.CLEANED, group.path + suffix + names.SWAP)
@@ -82,9 +82,9 @@ def replace(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
 
 
 def finish(log: Log, compaction: Compaction) -> Iterator[None]:
-    """Finishes group by group too."""
+    """Gives the new segments their final names, group by group."""
     for group in compaction.groups:
-        if group.cleaned not in log.segments:  # a truncation took it, by the name that it had
+        if group.cleaned not in log.segments:  # a truncation removed it, under its former name
             continue
         path = group.path + names.LOG
         log.disk.rename(path + names.SWAP, path)
@@ -94,12 +94,12 @@ def finish(log: Log, compaction: Compaction) -> Iterator[None]:
 
 
 def sync(compaction: Compaction) -> None:
-    """Blocks; for a worker thread. Raises OSError."""
+    """Syncs the renames; blocks, so use a worker thread. Raises OSError."""
     compaction.disk.sync_dir(compaction.plan.folder)
 
 
 def conclude(log: Log, compaction: Compaction, now_ms: int) -> None:
-    """The log is clean up to where the cleaning came, unless something of it had to be left out."""
+    """Moves the cleaned offset to the end of this cleaning, unless a group had to be left out."""
     if compaction.is_whole and log.durability.truncations == compaction.truncations:
         log.cleaned_offset = compaction.end_offset
     log.is_exchanging = False

@@ -2,12 +2,12 @@
 
     write(disk, plan) -> *.cleaned in the log's folder, `Written`
 
-The `Plan`, made in the log's thread (`planning.py`), has everything that is needed from the log. Sealed segments do not
-change, so this may run anywhere: in a worker thread, or in a separate process that gets the plan as JSON and the folder
-as a descriptor (`kwire/logs/cleaner_process.py`).
+The `Plan`, made in the log's thread (`planning.py`), has all the data that is needed from the log. Sealed segments do
+not change, so this may run anywhere: in a worker thread, or in a separate process that gets the plan as JSON and the
+folder as a descriptor (`kwire/logs/cleaner_process.py`).
 
 The dirty range, from the end of the last cleaning, is read into a map of keys (`offset_map.py`) as far as memory
-allows. Then everything up to the end of that range is rewritten (`cleaning.py` decides what stays), with small
+allows. Then everything up to the end of that range is rewritten (`cleaning.py` decides which records stay), with small
 neighbours merged into one segment. At any time one file of the log is open for reading and one for writing.
 """
 
@@ -108,8 +108,8 @@ class Written:
 def write(disk: Disk, plan: Plan) -> Generator[int, None, Written]:
     """Writes and syncs everything; yields the bytes read or written since the last time. To abandon it, close it.
 
-    Raises AbandonedError when a segment has gone, CorruptLogError or InvalidBatch for one that cannot be read, OSError
-    when the disk refuses. In each case what was written is to be discarded (`swap.discard`).
+    Raises AbandonedError if a segment was deleted, CorruptLogError or InvalidBatch for one that cannot be read, OSError
+    if the disk refuses. In each case the written files must be discarded (`swap.discard`).
     """
     return (yield from _Writing(disk, plan).run())
 
@@ -124,7 +124,7 @@ class _Writing:
 
     def run(self) -> Generator[int, None, Written]:
         plan = self.plan
-        # If files of an earlier cleaning come back after a power cut, they must not be beside those of this one.
+        # If files of an earlier cleaning come back after a power cut, they must not be mixed with those of this one.
         self.disk.sync_dir(plan.folder)
         aborted = self._read_aborted()
         keys = yield from self._read_keys(aborted)
@@ -175,7 +175,7 @@ class _Writing:
         try:
             file = self.disk.open_read(f"{self.plan.folder}/{name}")
         except FileNotFoundError:
-            # Retention took it meanwhile, or the partition was deleted.
+            # Retention deleted it meanwhile, or the partition was deleted.
             raise AbandonedError from None
         try:
             for batch, header in scan_batches(file, source.size):
@@ -187,7 +187,7 @@ class _Writing:
             file.close()
 
     def _grouped(self) -> Iterator[list[Source]]:
-        """Neighbours that fit into one segment together, by bytes, index entries and offsets."""
+        """Yields groups of adjacent segments that fit into one, by bytes, index entries and offsets."""
         # As many bytes as an entry of the indexes stands for, at least.
         interval = max(self.plan.index_interval_bytes, BATCH_HEADER_SIZE)
         most_indexed_bytes = self.plan.segment_index_bytes // TIME_ENTRY_BYTES * interval
@@ -218,7 +218,7 @@ class _Writing:
             yield from self._clean_records(group, cleaning, file, segment)
             file.sync()
         finally:
-            # At once, also when the cleaning is given up: a removed file keeps its room for as long as it is open.
+            # At once, also if the cleaning is abandoned: a removed file takes up disk space for as long as it is open.
             file.close()
         for aborted in cleaning.transactions.take_retained():
             segment.add_aborted(aborted)

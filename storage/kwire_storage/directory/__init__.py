@@ -1,1 +1,1 @@
-"""A log dir: its owner, its logs, and how its last stop went."""
+"""A log dir: its owner, its logs, and the outcome of its last stop."""

@@ -1,4 +1,4 @@
-"""The small files of a log dir and of a partition's folder: which may be absent, and when they must be written."""
+"""The small files of a log dir and of a partition's folder: their formats, and the rules for absent ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_topic_id(disk: Disk, folder: str) -> bytes | None:
 
 
 def write_topic_id(disk: Disk, folder: str, topic_id: bytes) -> str:
-    """Returns the path of the file, which the caller has to sync."""
+    """Writes the topic id. Returns the path of the file, which the caller has to sync."""
     path = f"{folder}/{names.PARTITION_METADATA}"
     disk.write_bytes(path, encode_partition_metadata(topic_id))
     return path

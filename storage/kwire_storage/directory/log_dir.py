@@ -1,14 +1,14 @@
-"""A whole log dir: its owner, its logs, and how its last stop went.
+"""A whole log dir: its owner, its logs, and the outcome of its last stop.
 
 Opening takes the lock, reads `meta.properties` (or writes it, for a new folder), reads the offset checkpoints, and
 consumes the mark of a clean stop. The mark is removed, durably, before anything is written, so that a crash from here
 on is recognized. Logs are opened one by one, since the settings of a topic are themselves in a log here. The
-checkpoints of a log that was never opened are kept unchanged.
+checkpoints' entries of a log that was never opened stay unchanged.
 
 A folder whose disk fails is out of service from then on (`fail`). Nothing is written to it any more, in particular no
-mark of a clean stop, and only the recovery of the next opening finds out what the disk has. The owner gets one call of
-`on_failed`, whichever log noticed it. If the disk works but a log's files are wrong, only that log is out of service
-(`on_log_failed`).
+mark of a clean stop, and only the recovery of the next opening determines what the disk has. The owner gets one call of
+`on_failed`, no matter which log detects the failure. If the disk works but a log's files are wrong, only that log is
+out of service (`on_log_failed`).
 
 Deleting a log renames its folder first, and its files are removed later, or by the next opening (`take_deleted`).
 """
@@ -128,9 +128,9 @@ class LogDir:
         draw: Draw = never_any,
         reserve_bytes: int = 0,
     ) -> LogDir:
-        """Takes the folder for this node; the cluster and directory ids are used when the folder is new.
+        """Locks and reads the folder for this node; the cluster and directory ids are used when the folder is new.
 
-        `draw` is the logs' source of randomness; `reserve_bytes` are kept back for a full disk (`reserve.py`).
+        `draw` is the logs' source of randomness; `reserve_bytes` are reserved for a full disk (`reserve.py`).
         Raises FolderLockedError if another broker uses it, ForeignFolderError if it belongs to another node,
         CorruptLogError if a checkpoint cannot be read.
         """
@@ -218,7 +218,7 @@ class LogDir:
     def create_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, now_ms: int) -> Log:
         """Creates the folder of a new partition. The .log file follows with the first record; both do on a full disk.
 
-        Raises ValueError for a name that must not become a path, StorageError(EEXIST) if the partition is there.
+        Raises ValueError for a name that must not become a path, StorageError(EEXIST) if the partition exists.
         """
         folder = names.partition_folder(topic, partition)
         key = topic, partition
@@ -256,9 +256,9 @@ class LogDir:
         return read_topic_id(self.disk, names.partition_folder(topic, partition))
 
     def delete_log(self, topic: str, partition: int, unique: bytes) -> None:
-        """Takes the partition out of the folder, open or not; `unique` (16 bytes) names what is left to remove.
+        """Deletes a partition's log, open or not; `unique` (16 bytes) becomes a part of the folder's new name.
 
-        Raises OSError. If it is a passing one, `finish_deletions` does the rest, or what takes the name before that.
+        Raises OSError. If a later attempt may succeed, `finish_deletions` makes it, or the next user of the name does.
         """
         key = topic, partition
         log = self.logs.pop(key, None)
@@ -290,9 +290,9 @@ class LogDir:
             self.sync_given_up()
 
     def doom(self, folder: str, unique: bytes, lease: Lease | None = None) -> None:
-        """Renames a folder; the next `take_deleted`, or the next opening, has it removed.
+        """Renames a folder, so that the next `take_deleted` returns it, or the next opening removes it.
 
-        `lease` is that of the log that had it: the folder may be lent.
+        `lease` is that of its log: the folder may be lent.
         """
         doomed = names.deleted_folder(folder, unique)
         try:
@@ -301,7 +301,7 @@ class LogDir:
         except OSError as error:
             if not is_full(error):
                 raise
-            # A longer name may need another block of the folder above. To remove files needs none.
+            # A longer name may need another block of the folder above. The removal of files needs none.
             self.disk.remove_tree(folder)
 
     def set_aside(self, topic: str, partition: int, unique: bytes) -> None:
@@ -318,18 +318,18 @@ class LogDir:
         self.strays.add(stray)
 
     def stray_topic_id(self, stray: str) -> bytes | None:
-        """The topic id in a folder that was set aside; as `topic_id`."""
+        """The topic id in a folder that was set aside, as in `topic_id`."""
         return read_topic_id(self.disk, stray)
 
     def doom_stray(self, stray: str, unique: bytes) -> None:
-        """Like `doom`, for a folder that was set aside and need not be kept."""
+        """Does the same as `doom`, for a folder that was set aside and need not be kept."""
         self.strays.remove(stray)
         self.doom(stray, unique)
 
     def sync_given_up(self) -> None:
         """Syncs the renames of deleted folders, so that a new topic may have a deleted one's name. Raises OSError."""
         if self._names_given_up:
-            # Before the sync: it may run in a worker thread, and what is given up meanwhile needs another.
+            # Before the sync: it may run in a worker thread, and folders that are renamed meanwhile need another one.
             self._names_given_up = False
             try:
                 self.disk.sync_dir("")
@@ -345,7 +345,7 @@ class LogDir:
         return Deleted(folders, files) if folders or files else None
 
     def remove(self, deleted: Deleted) -> None:
-        """Removes what `take_deleted` gave. May take long, and may do so in a worker thread."""
+        """Removes the files that `take_deleted` returned. May take long, and may run in a worker thread."""
         if self.failed is not None:
             return
         for folder in deleted.folders:
@@ -355,7 +355,7 @@ class LogDir:
                 self.disk.remove(file)
 
     def give_back(self, deleted: Deleted) -> None:
-        """Puts back what `take_deleted` returned, if it was not removed completely: the next call returns it again."""
+        """Puts back what `take_deleted` returned, if it was not all removed: the next call returns it again."""
         self._doomed += map(_Doomed, deleted.folders)
         self._environment.deleted.append(DeletedFiles(0, deleted.files))
 
@@ -365,11 +365,11 @@ class LogDir:
         return Checkpointed(known.recovery_points.get(key, 0), known.log_starts.get(key, 0), known.cleaned.get(key, 0))
 
     def announce(self, key: TopicPartition, log_start_offset: int, cleaned_offset: int) -> None:
-        """Writes what only checkpoints store of a partition, before the metadata places it here. Raises OSError."""
+        """Writes the offsets that only checkpoints store, before the metadata assigns a partition. Raises OSError."""
         self._checkpoints.announce(key, log_start_offset, cleaned_offset)
 
     def take_in(self, key: TopicPartition, folder: str) -> None:
-        """Gives a folder the partition's name. Of another log of that name only what was announced is still known."""
+        """Gives a folder the partition's name. Of an earlier log of that name only the announced offsets remain."""
         self._free_name(key)
         self.reserve.spend(lambda: self.disk.rename(folder, names.partition_folder(*key)))
         known = self.checkpointed(key)
@@ -387,8 +387,8 @@ class LogDir:
     def take_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> Checkpoints:
         """Returns all checkpoints as of now, for `write`; high watermarks that are not given stay as they were.
 
-        By file; a file that has the same content already is left out. Each write needs a sync, with which a file system
-        may write everything that waits, so needless writes are avoided. A failed folder has none.
+        The result is by file, without files that have the same content already. Each write needs a sync, with which a
+        file system may write everything that waits, so needless writes are avoided. A failed folder has none.
         """
         if self.failed is not None:
             return {}
@@ -399,10 +399,10 @@ class LogDir:
         return {} if self.failed is not None else self._checkpoints.take_high_watermarks(high_watermarks)
 
     def take_before_cleaning(self, key: TopicPartition, least: int) -> Checkpoints:
-        """Returns what to `write` before a cleaning up to `least`, which must be flushed; empty if nothing is needed.
+        """Returns the files to `write` before a cleaning up to `least`, which must be flushed; often none.
 
-        A cleaning relies on it, because it makes holes: a recovery begins at `least` or above, and the next opening
-        of the log knows that it may be compacted, whatever its cleanup.policy is by then.
+        A cleaning relies on it, because it makes holes: a recovery begins at `least` or above, and the next opening of
+        the log treats it as possibly compacted, no matter what its cleanup.policy is by then.
         """
         if self.failed is not None:
             return {}
@@ -420,7 +420,7 @@ class LogDir:
         return self._checkpoints.high_watermarks
 
     def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """Writes what `take_checkpoints` gave, durably, and of partitions deleted since then nothing.
+        """Writes the files that `take_checkpoints` returned, durably, without entries of partitions deleted since then.
 
         Blocks; may run in a worker thread.
         """
@@ -433,11 +433,12 @@ class LogDir:
         broker_epoch: int = -1,
         run_all: Callable[[list[Callable[[], None]]], None] = in_turn,
     ) -> None:
-        """The clean stop: every log durable, checkpoints written, the mark set, the lock released.
+        """Stops cleanly: makes every log durable, writes the checkpoints, sets the mark, and releases the lock.
 
-        When a log cannot be closed the rest is, but the mark is not set, and the first error is raised. `run_all` is
-        given the syncs to do, one for each log that needs any, some hundred at a time; in several threads they take a
-        fraction of the time, since file systems commit what waits together. A folder that has failed is only let go.
+        If a log cannot be closed, the rest is closed, but the mark is not set, and the first error is raised. `run_all`
+        gets the syncs to do, one for each log that needs any, some hundred at a time; in several threads they take a
+        fraction of the time, since file systems commit pending syncs together. A folder that has failed is only
+        released.
         """
         if self.failed is not None:
             self.abandon()
@@ -486,7 +487,7 @@ class LogDir:
             return False
 
     def abandon(self) -> None:
-        """Lets everything go as a crash would; for a folder that has failed, and for tests."""
+        """Releases everything as a crash would; for a folder that has failed, and for tests."""
         for log in self.logs.values():
             log.close(clean=False)
         self._lock.release()

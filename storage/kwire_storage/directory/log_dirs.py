@@ -50,11 +50,11 @@ class LogDirs:
         draw: Draw = never_any,
         reserve_bytes: int = 0,
     ) -> LogDirs:
-        """`disks` are log.dirs by path; `metadata` is open already, and may be one of them.
+        """Opens the log dirs. `disks` are log.dirs by path; `metadata` is open already, and may be one of them.
 
-        `known_ids` are the directory ids that this broker was last known to have, `topic_id_of(name)` is the id of a
-        topic that there is. Raises StorageError for folders that contradict each other: of another cluster or node,
-        with one id, with the same partition.
+        `known_ids` are the last known directory ids of this broker, `topic_id_of(name)` is the id of an existing topic.
+        Raises StorageError for folders that contradict each other: of another cluster or node, with one id, with the
+        same partition.
         """
         opened: dict[str, LogDir] = {metadata.path: metadata}
         offline: dict[str, Exception] = {}
@@ -98,7 +98,7 @@ class LogDirs:
         return cls(metadata, dirs, offline)
 
     def __iter__(self) -> Iterator[LogDir]:
-        """Every folder in service, the one of the metadata included."""
+        """Yields every folder in service, including that of the metadata."""
         if self.metadata not in self.dirs:
             yield self.metadata
         yield from self.online
@@ -116,7 +116,7 @@ class LogDirs:
         return epochs.pop() if is_whole and len(epochs) == 1 else -1
 
     def find(self, topic: str, partition: int) -> LogDir | None:
-        """The folder that has the partition, be it in service or not any more."""
+        """The folder that has the partition, in service or not."""
         key = topic, partition
         return next((folder for folder in self.dirs if key in folder.logs or key in folder.found), None)
 
@@ -128,8 +128,8 @@ class LogDirs:
         return next((folder for folder in self.dirs if folder.path == path), None)
 
     def choose(self, count: int) -> list[bytes]:
-        """The directory ids for `count` new partitions: each goes where there are the fewest (LogManager.nextLogDirs),
-        but not to a disk that is full while another has room.
+        """The directory ids for `count` new partitions: each gets the folder with the fewest (LogManager.nextLogDirs),
+        but no full disk while another has room.
 
         Raises StorageError when no folder is in service.
         """
@@ -154,7 +154,7 @@ class LogDirs:
         return [(folder, checkpoints) for folder, checkpoints in taken if checkpoints]
 
     def take_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> list[tuple[LogDir, Checkpoints]]:
-        """Like `take_checkpoints`, for high watermarks only, which are written more often."""
+        """Does the same as `take_checkpoints`, for high watermarks only, which are written more often."""
         taken = [(folder, folder.take_high_watermarks(_of(folder, high_watermarks))) for folder in self]
         return [(folder, checkpoints) for folder, checkpoints in taken if checkpoints]
 
@@ -165,7 +165,7 @@ class LogDirs:
         broker_epoch: int = -1,
         run_all: Callable[[list[Callable[[], None]]], None] | None = None,
     ) -> None:
-        """The clean stop of every folder; see `LogDir.close`. The first error is raised when all are closed."""
+        """Stops every folder cleanly; see `LogDir.close`. The first error is raised when all are closed."""
         errors: list[OSError] = []
         apart = [] if self.metadata in self.dirs else [self.metadata]
         for folder in [*self.dirs, *apart]:
@@ -181,7 +181,7 @@ class LogDirs:
             raise errors[0]
 
     def abandon(self) -> None:
-        """Lets everything go as a crash would."""
+        """Releases everything as a crash would."""
         for folder in {id(folder): folder for folder in [self.metadata, *self.dirs]}.values():
             folder.abandon()
 

@@ -10,10 +10,10 @@ Until the source is gone, a crash leaves the source, and the copy starts over:
 
 1. The copy is nearly complete, and durable.
 2. The metadata says, durably, that the partition is in the target. Appends still go to the source.
-3. `finish`: what came since is copied, and the copy is durable: records, names, indexes, producers; and in the target's
-   checkpoints where the log starts.
+3. `finish`: the records appended since are copied, and the copy is durable: records, names, indexes, producers; and the
+   log start is in the target's checkpoints.
 4. The source's folder is renamed for removal, durably, so that there are never two with one name. From here on a crash
-  leaves the copy, and by the metadata `finish_interrupted` makes it the partition.
+  leaves the copy, and `finish_interrupted`, which reads the metadata, makes it the partition.
 5. The copy's folder takes the partition's name.
 """
 
@@ -123,7 +123,7 @@ class LogMove:
         self.target_folder.reserve.check()
         source, offset = self.source, self.copy.log_end_offset
         self._copied_to, self.copied_bytes = offset, self._appended_bytes
-        # The records at the copy's end may be gone by now (retention, DeleteRecords).
+        # The records at the copy's end may be deleted by now (retention, DeleteRecords).
         is_lost = self._is_new or not source.log_start_offset <= offset <= source.log_end_offset
         if is_lost:
             offset = source.log_start_offset
@@ -132,7 +132,7 @@ class LogMove:
         self.failed_folder = self.target_folder
         if is_lost:
             # The first batch may begin below the log start. It may also begin above, behind records that compaction
-            # took: the copy begins where its log does.
+            # removed: the copy begins at the same offset.
             restart_at = min(batches.base_offset, offset) if batches.size else batches.base_offset
             return Piece(batches, restart_at)
         return Piece(batches) if batches.size else None
@@ -161,15 +161,15 @@ class LogMove:
         self._appended_bytes += len(data)
 
     def prepare(self) -> None:
-        """Makes durable what is there of the copy. Raises OSError."""
+        """Makes the copy durable as it is now. Raises OSError."""
         with self._turn:
             self.copy.run_flush(self.copy.begin_close())
 
     def finish(self, *, max_bytes: int, unique: bytes, now_ms: int) -> Log:
-        """Copies what is still missing, swaps, and returns the log that is served from now on.
+        """Copies the records still missing, swaps, and returns the log that is served from now on.
 
-        By then the metadata places the partition in the target, durably. Raises OSError, CorruptLogError: nothing has
-        changed; SwapFailedError: the move is decided, although the swap failed.
+        The metadata must assign the partition to the target, durably, before that. Raises OSError, CorruptLogError:
+        nothing has changed; SwapFailedError: the move is decided, although the swap failed.
         """
         while (piece := self.next_piece(max_bytes)) is not None:
             self.append(piece, now_ms=now_ms)
@@ -200,12 +200,12 @@ class LogMove:
         return log
 
     def close(self) -> None:
-        """Lets go of the copy, which is left as it is."""
+        """Closes the copy, which is left as it is."""
         with self._turn:
             self.copy.give_up_folder()
 
     def drop(self, unique: bytes) -> None:
-        """Gives the move up; the copy is removed. Raises OSError."""
+        """Gives up the move, and removes the copy. Raises OSError."""
         self.close()
         if self.target_folder.futures.get(self.key) == self.path:
             del self.target_folder.futures[self.key]
@@ -214,7 +214,7 @@ class LogMove:
 
 
 def finish_interrupted(target: LogDir, key: TopicPartition) -> None:
-    """At the start, before logs are opened: completes a move that was decided. Raises OSError.
+    """Completes a move that was decided; for the start, before logs are opened. Raises OSError.
 
     A move is decided if the source no longer has the partition: before that the copy may lack its end.
     """
@@ -222,7 +222,7 @@ def finish_interrupted(target: LogDir, key: TopicPartition) -> None:
 
 
 def remove_unfinished(target: LogDir, key: TopicPartition, unique: bytes) -> None:
-    """At the start: removes what is there of a copy that was not finished. Raises OSError."""
+    """Removes a copy that was not finished; for the start. Raises OSError."""
     target.doom(target.futures.pop(key), unique)
 
 

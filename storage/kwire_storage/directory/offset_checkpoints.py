@@ -46,7 +46,7 @@ class OffsetCheckpoints:
         self._writing = Lock()
 
     def forget(self, key: TopicPartition) -> None:
-        """Drops the entries of a partition that is gone from the folder."""
+        """Drops the entries of a partition that the folder does not have any more."""
         for known in self._all.values():
             known.pop(key, None)
 
@@ -55,19 +55,19 @@ class OffsetCheckpoints:
         for key, log in logs.items():
             self.recovery_points[key] = log.recovery_point
             _note(self.log_starts, key, log.checkpointed_log_start)
-            # An offset of 1 only means that a cleaning has begun: below it there is one record at most.
+            # An offset of 1 only means that a cleaning has begun: there is one record at most below it.
             _note(self.cleaned, key, log.checkpointed_cleaned_offset)
         self.high_watermarks.update(high_watermarks)
         return {name: dict(now) for name, now in self._all.items() if self._is_news(name, logs)}
 
     def take_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> Checkpoints:
-        """Like `take`, for the high watermarks' file alone. Does not read the logs."""
+        """Does the same as `take`, for the high watermarks' file alone. Does not read the logs."""
         self.high_watermarks.update(high_watermarks)
         name = names.HIGH_WATERMARK_CHECKPOINT
         return {name: dict(self.high_watermarks)} if self._is_news(name, {}) else {}
 
     def _is_news(self, name: str, logs: Mapping[TopicPartition, Log]) -> bool:
-        """Returns True if the file would have something new for the next start."""
+        """Returns True if the file would change anything for the next start."""
         written, now = self._written[name], self._all[name]
         if name != names.RECOVERY_POINT_CHECKPOINT:
             return written != nonzero_offsets(now)
@@ -79,7 +79,8 @@ class OffsetCheckpoints:
         )
 
     def lower_recovery_point(self, key: TopicPartition, recovery_point: int) -> None:
-        """Writes it down, durably, if it is lower than what was read: appends below that one must not be trusted."""
+        """Writes the recovery point, durably, if it is lower than the one that was read, which would cover new
+        appends."""
         if recovery_point < self.recovery_points.get(key, 0):
             self.recovery_points[key] = recovery_point
             self.write({names.RECOVERY_POINT_CHECKPOINT: self.recovery_points})
@@ -94,7 +95,7 @@ class OffsetCheckpoints:
         self.write(changed)
 
     def take_before_cleaning(self, key: TopicPartition, log: Log, least: int) -> Checkpoints:
-        """Returns what to `write` so that the files have a recovery point of `least` or above, and a begun cleaning.
+        """Returns the files to `write`, so that they have a recovery point of `least` or above, and a begun cleaning.
 
         Empty if they have both already.
         """
@@ -109,7 +110,8 @@ class OffsetCheckpoints:
         return taken
 
     def announce(self, key: TopicPartition, log_start_offset: int, cleaned_offset: int) -> None:
-        """Writes, durably, the entries of a log that is about to be placed here; an offset of 0 counts as no entry."""
+        """Writes, durably, the entries of a log that is about to be assigned here; an offset of 0 counts as no
+        entry."""
         changed: Checkpoints = {}
         for name, offset in (
             (names.LOG_START_CHECKPOINT, log_start_offset),
@@ -122,22 +124,22 @@ class OffsetCheckpoints:
         self.write(changed)
 
     def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """Writes these files, durably, and of partitions that were forgotten since nothing. Raises OSError."""
+        """Writes these files, durably, without entries of partitions that were forgotten since. Raises OSError."""
         with self._writing:
             self._write(checkpoints)
 
     def write_all(self) -> None:
-        """Like `write`, for all files."""
+        """Does the same as `write`, for all files."""
         self.write(self._all)
 
     def write_files_with(self, key: TopicPartition) -> None:
-        """Like `write`, for the files that still have an entry of a partition that was forgotten."""
+        """Does the same as `write`, for the files that still have an entry of a partition that was forgotten."""
         with self._writing:
             self._write({name: now for name, now in self._all.items() if key in self._written[name]})
 
     def _write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         for name, taken in checkpoints.items():
-            # What is known by now: what was taken later may have been written before, and be relied on.
+            # The entries as of now: entries taken later may have been written before, and be relied on.
             known = dict(self._all[name])
             offsets = {key: known[key] for key in taken if key in known}
             content = encode_offsets(offsets)
@@ -146,7 +148,7 @@ class OffsetCheckpoints:
 
 
 def _note(offsets: dict[TopicPartition, int], key: TopicPartition, offset: int) -> None:
-    """An offset of 0 has no entry."""
+    """Stores an offset; 0 has no entry."""
     if offset:
         offsets[key] = offset
     else:

@@ -39,7 +39,7 @@ class LogOpening:
     error: OSError | CorruptLogError | None = None
 
     def measure(self) -> None:
-        """Finds out `size_in_bytes`. Raises OSError."""
+        """Determines `size_in_bytes`. Raises OSError."""
         disk, path = self.folder.disk, names.partition_folder(self.topic, self.partition)
         parsed = map(names.parse_offset_name, disk.listdir(path))
         bases = sorted(it[0] for it in parsed if it is not None and it[1] == names.LOG)
