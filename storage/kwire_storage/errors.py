@@ -63,7 +63,7 @@ class ForeignFolderError(StorageError):
 
 
 class CorruptLogError(Exception):
-    """Bytes of a log file contradict what was promised of them."""
+    """The bytes of a log file contradict its format, or other files."""
 
 
 class CorruptRangeError(CorruptLogError):
@@ -76,7 +76,7 @@ class CorruptRangeError(CorruptLogError):
 
 
 class OwnershipError(AssertionError):
-    """An object that has one owner at a time was used by two: a bug in kwire, never the disk's or a client's fault."""
+    """Two owners used an object that has one at a time: a bug in kwire, never the fault of a disk or a client."""
 
 
 class OffsetOutOfRange(Exception):

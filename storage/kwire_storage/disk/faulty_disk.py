@@ -2,9 +2,9 @@
 
     disk = FaultyDisk()
     ...                                    # a broker writes
-    disk.kill()                            # the process died, and the machine went on
-    disk.crash()                           # the power failed, and nothing came through that was not synced
-    disk.crash(EVERYTHING)                 # the power failed, and all had been written
+    disk.kill()                            # the process died, and the machine continued
+    disk.crash()                           # the power failed, and nothing unsynced was written
+    disk.crash(EVERYTHING)                 # the power failed, and everything had been written
 
 Each returns a new disk without locks, and the old one continues independently. `journal` has every change in order:
 applied change by change to a copy of the initial medium, it shows what could be left at each moment. Errors (EIO,
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """One change, and what a person would call it."""
+    """One change, with a description for people."""
 
     change: Change
     what: str
 
 
 class FaultyFile(MemoryFile):
-    """Passes every change on to the medium, the failed ones included as far as they went."""
+    """Passes every change on to the medium, including the part that a failed one has written."""
 
     __slots__ = ("_faulty",)
 
@@ -89,7 +89,7 @@ class FaultyDisk(MemoryDisk):
         self.medium = medium or Medium()
         self.journal: list[Entry] = []
         self._numbers: dict[int, int] = {}
-        # Their ids must not be given to others.
+        # Their ids must not be used for others.
         self._nodes: list[Inode | Folder] = []
         self._next_number = max(*self.medium.files, *self.medium.folders, ROOT) + 1
         self._grow(self._root, ROOT, {})

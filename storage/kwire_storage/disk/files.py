@@ -35,16 +35,16 @@ _ZEROS_BYTES = 1 << 20
 
 
 class File(Protocol):
-    """One open file. `size` is its length in bytes, kept here so that asking costs nothing."""
+    """One open file. `size` is its length in bytes, stored here so that reading it needs no system call."""
 
     path: str
     size: int
 
     def append(self, data: Buffer) -> None:
-        """Writes all of it at the end, or nothing: on failure the old size stands and OSError is raised."""
+        """Writes all of it at the end, or nothing. Raises OSError on failure; the size is unchanged."""
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer at the end of the file."""
+        """Returns up to `size` bytes; fewer at the end of the file."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -58,7 +58,7 @@ class File(Protocol):
 
 
 class OpenFolder(ABC):
-    """One open folder, whose names can be synced without opening anything."""
+    """One open folder: its names can be synced without opening anything."""
 
     @abstractmethod
     def sync(self) -> None:
@@ -99,13 +99,13 @@ class Disk(Protocol):
     def listdir(self, path: str) -> list[str]: ...
 
     def mkdir(self, path: str) -> None:
-        """Creates the folder and those above it; being there already is fine."""
+        """Creates the folder and those above it, unless they exist."""
 
     def rename(self, old: str, new: str) -> None:
         """Replaces `new` if it exists."""
 
     def remove(self, path: str) -> None:
-        """Removes a file; its absence is fine."""
+        """Removes a file, if it exists."""
 
     def remove_tree(self, path: str) -> None: ...
 
@@ -117,21 +117,21 @@ class Disk(Protocol):
         """Opens a folder, for a caller that must be able to sync it after a change of names."""
 
     def sync_dir(self, path: str) -> None:
-        """Like `OpenFolder.sync`. Any error but SyncFailedError means that nothing was synced."""
+        """Does the same as `OpenFolder.sync`. Any error but SyncFailedError means that nothing was synced."""
 
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Replaces the content, without any promise for a crash. When it fails the old content, or none, stands."""
+        """Replaces the content, with no guarantee after a crash. On failure the file has the old content, or none."""
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """After it returns the content is durable; a crash before leaves the old content whole."""
+        """Replaces the content, durably; a crash during the call leaves the old content whole."""
 
     def allocate(self, path: str, size: int) -> None:
         """Allocates a file of `size` bytes with disk space of its own; existing content is kept."""
 
     def space(self) -> DiskSpace | None:
-        """How large the disk is and what is left of it, as of now; None where there is no such limit."""
+        """The current size of the disk and its free space; None if there is no such limit."""
 
     def lock(self, path: str, *, wait: bool = False) -> DiskLock:
         """Takes the lock. If it is held already, waits, or raises FolderLockedError."""
@@ -143,7 +143,7 @@ class Disk(Protocol):
         """Returns when the lock is free."""
 
     def native_path(self, path: str) -> str | None:
-        """The path by which other processes find it; None if they cannot, or must not."""
+        """The path for other processes; None if they cannot, or must not, use it."""
 
 
 class RealFile:
@@ -164,7 +164,7 @@ class RealFile:
             if written != size:
                 self._append_rest(data, start, written)
         except BaseException:
-            # Should even this fail, the bytes are behind the known size: unreadable, overwritten by the next append.
+            # Even if this fails, the bytes are behind the known size: unreadable, and overwritten by the next append.
             with suppress(OSError):
                 os.ftruncate(self._fd, start)
             raise
@@ -226,7 +226,7 @@ class WholeFiles:
     """Replaces the content of files, with the other operations of a `Disk`. The same for every disk."""
 
     def write_bytes(self: Disk, path: str, data: bytes) -> None:
-        """See `Disk`. A file that is written in its place would lose on a full disk what it had."""
+        """See `Disk`. On a full disk, writing in place would lose the old content."""
         replace_file(self, path, data, sync=False)
 
     def write_atomic(self: Disk, path: str, data: bytes) -> None:
@@ -236,7 +236,7 @@ class WholeFiles:
 
 
 def sync_file(disk: Disk, path: str) -> None:
-    """The content of a file that is not open is on the medium afterwards."""
+    """Puts the content of a file that is not open on the medium."""
     file = disk.open_read(path)
     try:
         file.sync()
@@ -265,7 +265,7 @@ def replace_file(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
 
 
 class RealDisk(WholeFiles):
-    """A folder of the operating system's."""
+    """A folder of the operating system."""
 
     def __init__(self, root: str | os.PathLike[str], open_files: OpenFiles | None = None) -> None:
         self.root = os.fspath(root)
@@ -396,7 +396,7 @@ def _lock_descriptor(fd: int, *, wait: bool = False) -> None:
 
 
 def _allocate(fd: int, size: int) -> bool:
-    """False where the system, or this file system, has no way of doing so but to write."""
+    """Returns False if the system, or this file system, can do so only by writing."""
     if not hasattr(os, "posix_fallocate"):
         return False
     try:
@@ -410,7 +410,7 @@ def _allocate(fd: int, size: int) -> bool:
 
 
 class RealLock:
-    """Held until released, or until the process ends in whatever way."""
+    """A lock that is held until it is released, or until the process ends in any way."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -3,11 +3,11 @@
 A partition's folder is named after its topic, and the name may soon belong to another one: the topic is deleted and
 created again, or the partition moves to another log dir and back. Flushes and cleanings in worker threads still have
 the old paths. So a log, and everything that works for it, uses the disk through a lease. `LogDir` ends the lease before
-it takes the folder away from the log. From then on every operation fails as if the file did not exist, whatever has
-that name by then.
+it takes the folder away from the log. From then on every operation fails as if the file did not exist, even if another
+log has that name by then.
 
-A process that was given the folder does not know about leases: the folder is lent to it, and is not removed until it
-has been returned, whatever its name is by then.
+A process that was given the folder has no lease: the folder is lent to it, and is not removed until it has been
+returned, even if it was renamed.
 
 Thread-safety: any thread may use it, but only the log's thread lends. `end` returns when no operation on a name is
 under way, and it never waits for the disk to sync: contents are written and synced through files, which a lease only
@@ -43,7 +43,7 @@ class Lease(WholeFiles):
 
     @contextmanager
     def lent(self, recall: Callable[[], object]) -> Iterator[None]:
-        """Lends the folder to another process until the context ends. One at a time.
+        """Lends the folder to another process until the context ends. Only one process may have it.
 
         `recall` is called if the lease ends meanwhile: the folder is needed back.
         """
@@ -55,7 +55,7 @@ class Lease(WholeFiles):
             self._recall = None
 
     def end(self) -> None:
-        """The log has no folder any more."""
+        """Ends the lease: the log has no folder any more."""
         with self._names:
             self._has_ended = True
         if self._recall is not None:
@@ -121,7 +121,7 @@ class Lease(WholeFiles):
             return self.disk.open_folder(path)
 
     def sync_dir(self, path: str) -> None:
-        # Without the lock, since it takes long. To sync another folder of that name does no harm.
+        # Without the lock, since it takes long. A sync of another folder of that name does no harm.
         self._check(path)
         self.disk.sync_dir(path)
 

@@ -5,11 +5,11 @@ syncs. `Medium` receives every change (`apply`), and keeps durable content and p
 
 * **Contents** go in sectors of 512 bytes. Since the last sync of a file each of its sectors may be on the medium in any
   version that it ever had, and the file may have any size that it ever had, sector boundaries within a write included.
-  Where the size got there and the data did not there are zeros, or whatever stood in that place before (`filler`).
-* **Names** belong to their folder. Of its operations since its last sync any may be lost and any kept, except that
-  those which concern the same name keep their order, and both sides of a rename are one. A rename from one folder to
-  another is two operations: the name may be in both, or in neither.
-* **A failed sync** drops what was pending, and later syncs do not bring it back, although programs go on seeing it
+  If the size was written and the data was not, there are zeros, or earlier content of those sectors (`filler`).
+* **Names** belong to their folder. Each of its operations since its last sync may be lost or written, except that those
+  on the same name keep their order, and both sides of a rename are one. A rename from one folder to another is two
+  operations: the name may be in both, or in neither.
+* **A failed sync** drops what was pending, and later syncs do not bring it back, although programs still see it
   (PostgreSQL's "fsyncgate"; Linux marks the pages clean).
 * **Rot** flips bits of what was synced.
 
@@ -46,7 +46,7 @@ class Sync(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A new file, or folder, got its name; or one that was in another folder."""
+    """A file or folder got a name in this folder: a new one, or one from another folder."""
 
     folder: int
     name: str
@@ -141,9 +141,9 @@ class Content:
         return self._history
 
     def as_persisted(self, size: int, versions: Mapping[int, int], filler: bytes = b"") -> bytes:
-        """The file with one of its sizes, and each sector in the version of that number (the durable one if not given).
+        """The content with this size, and each sector in the version of that number (the durable one if not given).
 
-        `filler` is what the sectors hold that the size reaches and no data did; zeros by default.
+        `filler` is the content of sectors that are within the size and were never written; zeros by default.
         """
         content = bytearray(self.durable[:size])
         content += bytes(size - len(content))
@@ -158,7 +158,7 @@ class Content:
         return bytes(content)
 
     def grown(self, unsynced_bytes: int) -> bytes:
-        """The durable bytes and so many of those that follow them in what programs see."""
+        """The durable bytes, followed by so many unsynced ones."""
         persisted = len(self.durable) + unsynced_bytes
         return self.durable + bytes(self.live[len(self.durable) : persisted])
 
@@ -198,7 +198,7 @@ class Names:
         self.pending = []
 
     def with_forerunners(self, persisted: Collection[int]) -> set[int]:
-        """`persisted`, numbers of pending operations, and the earlier ones of the same names, on which they rest."""
+        """The pending operations of these numbers, with the earlier ones of the same names, on which they depend."""
         closed: set[int] = set()
         needed: set[str] = set()
         for number in range(len(self.pending) - 1, -1, -1):
@@ -209,7 +209,7 @@ class Names:
         return closed
 
     def as_persisted(self, persisted: Collection[int]) -> dict[str, int]:
-        """The folder after the pending operations of these numbers, and those they rest on."""
+        """The folder after the pending operations of these numbers, and those they depend on."""
         entries = dict(self.durable)
         closed = self.with_forerunners(persisted)
         for number, change in enumerate(self.pending):
@@ -240,8 +240,8 @@ def _rename(entries: dict[str, int], change: NameChange) -> None:
 class Fate:
     """Decides the content of each file and folder when the power fails.
 
-    `content(number, file)` returns the bytes of a file, `names(number, folder)` the numbers of the kept pending
-    operations.
+    `content(number, file)` returns the bytes of a file, `names(number, folder)` the numbers of the pending operations
+    that survive.
     """
 
     content: Callable[[int, Content], bytes]
@@ -249,7 +249,7 @@ class Fate:
 
 
 def persisted_part(share: float) -> Fate:
-    """A fate that keeps this share of the bytes that were never synced, and no names."""
+    """A fate with which this share of the unsynced bytes survives, and no names."""
     return Fate(
         lambda _number, file: file.grown(int(max(len(file.live) - len(file.durable), 0) * share)),
         lambda _number, _folder: (),
@@ -265,7 +265,7 @@ EVERYTHING: Final = Fate(
 
 @attrs.define(eq=False)
 class Medium:
-    """Files and folders by their numbers, which are never given twice."""
+    """Files and folders by their numbers, which are never used twice."""
 
     files: dict[int, Content] = attrs.field(factory=dict)
     folders: dict[int, Names] = attrs.field(factory=lambda: {ROOT: Names()})

@@ -5,8 +5,8 @@ top of the small steps here that change contents and names.
 
 `before_operation` is called before each change with the operation's name and path. It may raise to make it fail: an
 OSError as a disk would, `TornAppendError` to fail after a part of the bytes was written, or anything else to stop a
-test at that point. `before_open` is called with the path before each operation for which a disk of the operating
-system's needs a descriptor, and may raise an OSError as a process would get that has none left.
+test at that point. `before_open` is called with the path before each operation for which a real disk needs a
+descriptor, and may raise the OSError of a process that has none left.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Folder:
 
 
 class MemoryFile:
-    """An inode, opened."""
+    """An open file."""
 
     __slots__ = ("_disk", "_inode", "path", "size")
 
@@ -80,7 +80,7 @@ class MemoryFile:
             inode.data += data
             self.size = len(inode.data)
         else:
-            # A torn append has left more than this one covers: the rest stays where it is, behind the known size.
+            # A torn append has left more than this one covers: the rest stays in the file, behind the known size.
             view = memoryview(data)
             inode.data[start : start + len(view)] = view
             self.size = start + len(view)
@@ -104,7 +104,7 @@ class MemoryFile:
 
 
 class OpenMemoryFolder(OpenFolder):
-    """A folder, opened."""
+    """An open folder."""
 
     def __init__(self, disk: MemoryDisk, folder: Folder, path: str) -> None:
         self._disk = disk
@@ -126,7 +126,7 @@ def error_of(code: int, path: str) -> OSError:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Folder and name."""
+    """Returns the folder and the name."""
     folder, _, name = path.rpartition("/")
     return folder, name
 

@@ -1,7 +1,7 @@
 """A limit on the resources of all segments in a process: open files, and indexes in memory.
 
-Callers ask a segment for its file or index, and the segment asks here if it has none. At the limit, one that was not
-used recently is closed. Uses are not recorded. Instead a file is first put aside, where its segment finds it at the
+A caller gets a file or index from its segment, and a segment that has none requests it here. At the limit, one that was
+not used recently is closed. Uses are not recorded. Instead a file is first put aside: its segment takes it back at the
 next use, and it is closed only if it is still aside when its turn comes again. So an append to an open segment costs
 the same as without a limit, and the first one after the file was put aside costs one assignment.
 
@@ -43,10 +43,10 @@ class Holder(Protocol[F_co]):
     """The holder of a file and its indexes: a segment."""
 
     def take_file_back(self) -> F_co | None:
-        """The file, if it is open."""
+        """Returns the file, if it is open."""
 
     def open_file(self) -> F_co:
-        """Raises OSError."""
+        """Opens the file. Raises OSError."""
 
     def let_file_go(self) -> bool:
         """Closes the file. Returns False if it was used since the last call, or must stay open."""
@@ -77,7 +77,7 @@ class OpenFiles:
         return len(self._files)
 
     def open(self, segment: Holder[F]) -> F:
-        """The segment's file, which is opened unless it was only put aside. Raises OSError."""
+        """Returns the segment's file, and opens it unless it was only put aside. Raises OSError."""
         with self._lock:
             file = segment.take_file_back()
             if file is not None:
@@ -89,7 +89,7 @@ class OpenFiles:
             return file
 
     def with_room(self, open_it: Callable[[], T]) -> T:
-        """The result of `open_it`, which is called again if the process had no descriptor left. Raises OSError."""
+        """Returns the result of `open_it`. Calls it again if the process had no descriptor left. Raises OSError."""
         try:
             return open_it()
         except OSError as error:
@@ -112,7 +112,7 @@ class OpenFiles:
 
     def _make_room(self, most: int) -> None:
         files = self._files
-        # Twice round: once to put each one aside, once to close. Some files cannot be let go of; then there are more.
+        # Two rounds: one to put each file aside, one to close it. Files that must stay open may exceed the limit.
         for _ in range(2 * len(files)):
             if len(files) <= most:
                 break
@@ -121,7 +121,7 @@ class OpenFiles:
                 files[segment] = None
 
     def index_loaded(self, segment: Holder[object], size: int) -> None:
-        """The segment has indexes of so many bytes in memory, and they are as in its files; others may have to go."""
+        """Counts a segment's indexes, of so many bytes, that are in its files as well. May drop those of others."""
         with self._lock:
             self.index_bytes += size - self._indexes.pop(segment, 0)
             self._indexes[segment] = size
@@ -135,7 +135,7 @@ class OpenFiles:
                     self.index_bytes -= size_of_oldest
 
     def forget(self, segment: Holder[object]) -> None:
-        """The segment holds nothing any more."""
+        """Stops counting a segment that has closed its file and dropped its indexes."""
         with self._lock:
             self._files.pop(segment, None)
             self.is_full = len(self._files) >= self.max_files

@@ -7,7 +7,7 @@ that the stop will need. The reserve is restored, completely or not at all, once
 append checks that, and so does `reconcile`, which is called now and then. Nothing waits and nothing polls.
 
 Clients' writes never spend it: clients get an error that the disk is full, and nothing else changes. Without a reserve
-(size 0, or a disk without limits) writes just succeed or fail.
+(size 0, or a disk without limits) writes only succeed or fail.
 
 Thread-safety: `spend` may run in a worker thread; everything else belongs to the thread that appends. The file is
 removed before `is_out` is set, and `is_out` is cleared before the file is created: at worst it says out while the file
@@ -36,19 +36,19 @@ ROOM_BYTES = 1 << 20
 
 
 class Reserve:
-    """See the module. `open` makes it, or finds it as the last process left it."""
+    """See the module. `open` allocates it, or finds the one of the last process."""
 
     def __init__(self, disk: Disk, size_bytes: int = 0) -> None:
         self._disk = disk
         self.size_bytes = size_bytes
         self.is_out = False
         self.is_full = False
-        """A write has met a full disk and room has not been seen since."""
+        """True if a write has found the disk full, and no room was found since."""
         self.on_change: Callable[[], None] = ignore
         """Called, in any thread, when `is_full` has changed."""
 
     def open(self) -> None:
-        """Takes the room if it is there. A disk without limits is never full and needs no reserve."""
+        """Allocates the reserve if there is room. A disk without limits is never full and needs no reserve."""
         if self._disk.space() is None:
             self.size_bytes = 0
         elif not self.size_bytes:
@@ -64,7 +64,7 @@ class Reserve:
         Raises what `write` raises if there is no reserve to remove, or it is not enough. A sync that failed is never
         repeated.
         """
-        # Asked before: another thread may let it go while this one writes, and then there is room for both.
+        # Read before: another thread may release it while this one writes, and then there is room for both.
         may_let_go = self.size_bytes > 0 and not self.is_out
         try:
             return write()
@@ -106,7 +106,7 @@ class Reserve:
         return space
 
     def take_back(self) -> bool:
-        """Restores the reserve if there is room for all of it. Returns True if it is there now."""
+        """Restores the reserve if there is room for all of it. Returns True if it exists now."""
         space = self._disk.space()
         if space is not None and not self._disk.exists(names.RESERVE) and space.usable_bytes < self.size_bytes:
             return False

@@ -12,13 +12,13 @@ from kwire_storage.log.walk import Batch
 
 
 def check_content(batch: Batch) -> Iterator[tuple[Kind, str]]:
-    """Yields what is wrong, at most one thing. Compaction may have left fewer records than offsets, or none."""
+    """Yields at most one finding. Compaction may have left fewer records than offsets, or none."""
     header, data = batch.header, batch.data
     if data is None:
         yield Kind.UNCHECKED, f"a batch of {header.size_in_bytes} bytes"
         return
     if not header.records_count:
-        # All that compaction left of a producer's last batch.
+        # Compaction left only the header of a producer's last batch.
         return
     newest, previous, last_offset = -1, header.base_offset - 1, header.last_offset
     try:

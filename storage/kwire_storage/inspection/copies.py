@@ -1,11 +1,11 @@
-"""Where a repair keeps copies of what it removes.
+"""The copies of what a repair removes, and their folders.
 
     orders-0/kwire-repair-20260131T120000Z/00000000000000004711.log.8192-9000   a range of a file
     orders-0/kwire-repair-20260131T120000Z/00000000000000004711.index           a whole file
     recovery-point-offset-checkpoint.kwire-repair-20260131T120000Z              a file of the log dir itself
 
 They are in the partition's folder, because that is on the same file system, and because brokers ignore folders there.
-They cannot be beside the partitions: Apache Kafka does not start on a log dir that has a folder without a partition's
+They cannot be in the log dir itself: Apache Kafka does not start on a log dir that has a folder without a partition's
 name.
 
 A copy is durable before anything is changed.
@@ -31,13 +31,13 @@ class Copies:
         """The paths of the copies, in order."""
 
     def replace(self, path: str, content: bytes) -> None:
-        """The file has that content afterwards, on the medium; its old content, if there was any, is kept."""
+        """Replaces the file's content, durably, with a copy of the old content, if there was any."""
         if self._disk.exists(path):
             self._copy(path, self._free_path(path), 0, self._disk.size(path))
         self._disk.write_atomic(path, content)
 
     def set_aside(self, path: str) -> None:
-        """Moves the file away, if it is there."""
+        """Moves the file away, if it exists."""
         if self._disk.exists(path):
             copy_path = self._free_path(path)
             self._disk.rename(path, copy_path)
@@ -56,7 +56,7 @@ class Copies:
             file.close()
 
     def take_out(self, path: str, ranges: list[tuple[int, int]]) -> None:
-        """Takes the ranges (start, end; ascending, apart) out of the file, with a copy of each."""
+        """Removes the ranges (start, end; ascending, apart) from the file, with a copy of each."""
         for start, end in ranges:
             self._copy(path, self._free_path(path, f".{start}-{end}"), start, end)
         temporary = names.temporary(path)
@@ -94,7 +94,7 @@ class Copies:
         self.paths.append(copy_path)
 
     def _free_path(self, path: str, suffix: str = "") -> str:
-        """A path that nothing has yet."""
+        """A path that does not exist yet."""
         folder, name = _folder_of(path), path.rpartition("/")[2]
         if not folder:
             copy_path = f"{name}{suffix}.{self._mark}"

@@ -1,4 +1,4 @@
-"""What can be wrong with a folder of logs: a table of kinds, each with its severity, its advice and its remedy.
+"""The kinds of damage in a folder of logs: a table with the severity, advice and remedy of each.
 
 The names are stable: scripts read them from `kwire log check --json`.
 """
@@ -44,7 +44,7 @@ _RECOPY = "copy the partition anew from another replica, if there is one"
 
 
 class Kind(Enum):
-    """`code` is what stands in the JSON."""
+    """The kind of a finding; `code` is its name in the JSON."""
 
     # Records
     CORRUPT_RANGE = _Facts(
@@ -82,7 +82,7 @@ class Kind(Enum):
     SEGMENT_OVERLAP = _Facts(
         "segment-overlap", _ERROR, Remedy.NOTHING, "one of the two files is misnamed or does not belong here"
     )
-    # What is derived from the records
+    # Files derived from the records
     INDEX_MISSING = _Facts("index-missing", _WARNING, Remedy.REBUILD, _REBUILD)
     INDEX_SIZE = _Facts("index-size", _WARNING, Remedy.REBUILD, _REBUILD)
     INDEX_ORDER = _Facts("index-order", _ERROR, Remedy.REBUILD, _REBUILD)
@@ -201,5 +201,5 @@ class Finding:
     severity: Severity = attrs.field(default=attrs.Factory(lambda self: self.kind.severity, takes_self=True))
 
     def as_note(self) -> Finding:
-        """The same, where the broker's recovery will see to it anyway."""
+        """Returns the same finding as a note, since the broker's recovery repairs it anyway."""
         return attrs.evolve(self, severity=Severity.NOTE)

@@ -11,8 +11,8 @@ from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
 
 REPAIR_MARK = "kwire-repair-"
-"""The mark of the copies that a repair keeps: a prefix of their folder's name within a partition's folder, and part
-of the names of copies in the log dir itself. Neither kwire nor Apache Kafka uses such names."""
+"""The mark of a repair's copies: a prefix of their folder's name within a partition's folder, and part of the names of
+copies in the log dir itself. Neither kwire nor Apache Kafka uses such names."""
 
 MOST_SMALL_BYTES = 256 << 20
 """The size of a snapshot of five million producers, or of an index of eight million aborted transactions."""
@@ -22,7 +22,7 @@ _DERIVED = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
 
 
 def read_small(disk: Disk, path: str) -> bytes:
-    """A file that is read whole. Raises CorruptLogError where it is too large for what it should be, and OSError."""
+    """Reads a whole file. Raises CorruptLogError if it is too large for its kind, and OSError."""
     if (size := disk.size(path)) > MOST_SMALL_BYTES:
         raise CorruptLogError(f"{size} bytes are too many for such a file")
     return disk.read_bytes(path)
@@ -37,14 +37,14 @@ class Layout:
     snapshots: list[int]
     files: set[str]
     leftovers: list[str]
-    """`*.deleted`, `*.cleaned`, `*.tmp`, and what of a swap has no records."""
+    """`*.deleted`, `*.cleaned`, `*.tmp`, and files of a swap without records."""
     swaps: list[int]
     """The base offsets of `*.log.swap`."""
     orphans: list[str]
     misnamed: list[str]
 
     def of(self, offset: int, suffix: str) -> str:
-        """The path of a file, there or not."""
+        """The path of a file, which need not exist."""
         return f"{self.path}/{names.offset_name(offset, suffix)}"
 
     def has(self, offset: int, suffix: str) -> bool:
@@ -55,13 +55,13 @@ class Layout:
 
 
 def read_layout(disk: Disk, path: str) -> Layout:
-    """Raises OSError."""
+    """Lists the folder. Raises OSError."""
     listed = sorted(disk.listdir(path))
     parsed = {name: found for name in listed if (found := names.parse_offset_name(name)) is not None}
     bases = sorted({offset for offset, suffix in parsed.values() if suffix == names.LOG})
     cleaned = [offset for offset, suffix in parsed.values() if suffix == names.LOG + names.CLEANED]
     swapped = sorted(offset for offset, suffix in parsed.values() if suffix == names.LOG + names.SWAP)
-    # A crash amid the splitting of a segment leaves both; then the old segment is still whole (Kafka's LogLoader).
+    # A crash while a segment is split leaves both; then the old segment is still whole (Kafka's LogLoader).
     swaps = [offset for offset in swapped if not cleaned or offset < min(cleaned)]
     leftovers, orphans = [], []
     for name in listed:

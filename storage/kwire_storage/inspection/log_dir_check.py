@@ -70,7 +70,7 @@ class FolderState:
         )
 
     def broken_promises(self, summaries: Mapping[TopicPartition, PartitionSummary]) -> Iterator[Finding]:
-        """Rows of the checkpoints that go beyond what is there of these partitions."""
+        """Yields a finding for each row of the checkpoints that is beyond the end of its log."""
         for name, rows in self.offsets.items():
             for key, summary in summaries.items():
                 offset, end = rows.get(key, 0), summary.end_offset
@@ -81,7 +81,7 @@ class FolderState:
 
 
 def read_state(disk: Disk, topics: Mapping[str, TopicFacts] | None = None) -> FolderState:
-    """Reads the small files at the disk's root; what is wrong with them is in `findings`. Raises OSError."""
+    """Reads the small files at the disk's root, and collects their `findings`. Raises OSError."""
     listed = set(disk.listdir(""))
     findings: list[Finding] = []
     offsets: dict[str, Mapping[TopicPartition, int]] = {}

@@ -1,6 +1,6 @@
 """Checks one partition's folder: walks over every batch, and compares all derived files with the batches.
 
-How strict it is with derived files depends on how the broker stopped. After a clean stop all of them must be correct.
+Its strictness with derived files depends on the broker's last stop. After a clean stop all of them must be correct.
 After a crash a broker rebuilds those of the segments from the recovery point on, so errors there are only notes. While
 a broker runs, the end of the log may be incomplete.
 """
@@ -33,7 +33,7 @@ _LEAST_EPOCH = -1
 
 @attrs.frozen
 class TopicFacts:
-    """The metadata of a topic. `topic_id` is 16 bytes; `compacts` is None where it is not known."""
+    """The metadata of a topic. `topic_id` is 16 bytes; `compacts` is None if it is not known."""
 
     topic_id: bytes
     compacts: bool | None = None
@@ -73,9 +73,9 @@ class PartitionSummary:
 def check_partition(
     disk: Disk, path: str, context: PartitionContext, summary: PartitionSummary, progress: Progress = ignore
 ) -> Findings:
-    """Yields all findings of one folder, in the order of the log; fills `summary`. Raises OSError for the folder.
+    """Yields all findings of one folder, in the order of the log, and fills `summary`. Raises OSError for the folder.
 
-    Where a broker is running, files change between two reads: a finding that a second check does not repeat is none.
+    While a broker runs, files change between two reads: a finding counts only if a second check repeats it.
     """
     if not context.in_use:
         yield from _check(disk, path, context, summary, progress)
@@ -90,7 +90,7 @@ def check_partition(
 def _check(disk: Disk, path: str, context: PartitionContext, summary: PartitionSummary, progress: Progress) -> Findings:
     layout = read_layout(disk, path)
     for finding in _check_names(layout):
-        # A running broker has files on their way to a new name.
+        # A running broker has files that it is about to rename.
         yield finding.as_note() if context.in_use else finding
     yield from check_partition_metadata(disk, layout, context)
     check = _PartitionCheck(disk, layout, context, summary, progress)
@@ -170,7 +170,7 @@ class _PartitionCheck:
                 self._lose_track()
 
     def _lose_track(self) -> None:
-        """Batches are missing: what is folded from now on is not the whole of it."""
+        """Notes that batches are missing, so the folds are incomplete from now on."""
         self.producers.exact = False
         self.whole = False
 
@@ -263,7 +263,7 @@ class _PartitionCheck:
             yield Finding(Kind.VANISHED, path, "it went away during the check")
 
     def later_snapshots(self) -> Findings:
-        """Those at the log's end or beyond it."""
+        """Yields the snapshots at the log's end or beyond it."""
         end = self.summary.end_offset
         for offset in self.snapshots:
             path = self.layout.of(offset, names.SNAPSHOT)
@@ -282,7 +282,8 @@ class _PartitionCheck:
 
     def epochs(self) -> Findings:
         for finding in self._epochs():
-            # What a recovery reads again from the batches may be missing from the file, but it must be a checkpoint.
+            # Epochs that a recovery reads again from the batches may be missing from the file, but it must be a
+            # checkpoint.
             unsure = self.first_unsure == 0 and finding.kind is not Kind.EPOCHS_UNREADABLE
             yield finding.as_note() if unsure else finding
 

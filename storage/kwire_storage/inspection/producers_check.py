@@ -1,8 +1,8 @@
 """Compares `.snapshot` and `.txnindex` with the batches, using the broker's own fold (`markers.py`).
 
 The fold is exact if it began empty at offset 0, or with the snapshot at the first segment's base, and no batch is
-missing since. If compaction has made holes, or a range is corrupt, the check is less strict: what a broker knew then
-may no longer be in the log.
+missing since. If compaction has made holes, or a range is corrupt, the check is less strict: batches that the broker
+had then may no longer be in the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kwire_storage.producers.txn_index import AbortedTxn, decode_aborted
 
 
 class ProducerFold:
-    """The producers so far, and the transactions aborted in the segment that is being walked over."""
+    """The producers so far, and the transactions aborted in the current segment."""
 
     def __init__(self, disk: Disk, layout: Layout) -> None:
         self.states = ProducerStates()
@@ -46,7 +46,7 @@ class ProducerFold:
         self.aborted.append(aborted)
 
     def fold(self, batch: Batch) -> str | None:
-        """Takes a batch in; returns what is wrong with it if it is a marker that cannot be read."""
+        """Folds a batch; returns the error if it is a marker that cannot be read."""
         header = batch.header
         if header.producer_id < 0:
             return None
@@ -64,7 +64,7 @@ class ProducerFold:
 
 
 def check_snapshot(disk: Disk, path: str, offset: int, fold: ProducerFold) -> Iterator[Finding]:
-    """A snapshot whose offset the fold has just reached."""
+    """Checks a snapshot whose offset the fold has just reached."""
     try:
         entries = decode_snapshot(read_small(disk, path))
     except CorruptLogError as error:
@@ -79,7 +79,7 @@ def check_snapshot(disk: Disk, path: str, offset: int, fold: ProducerFold) -> It
 
 
 def _contradictions(entries: list[ProducerEntry], offset: int) -> Iterator[str]:
-    """Yields what contradicts itself, whatever the log has."""
+    """Yields contradictions within the snapshot, independently of the log."""
     ids: set[int] = set()
     open_at: set[int] = set()
     for entry in entries:
@@ -135,7 +135,7 @@ def _described(entry: ProducerEntry) -> str:
 def check_aborted(
     disk: Disk, layout: Layout, base: int, end_offset: int, aborted: Iterable[AbortedTxn], *, exact: bool
 ) -> Iterator[Finding]:
-    """A segment's transaction index; `aborted` is what the markers in the segment ended, by the fold."""
+    """Checks a segment's transaction index; `aborted` are the transactions that its markers ended, by the fold."""
     path = layout.of(base, names.TXN_INDEX)
     stored: list[AbortedTxn] = []
     if layout.has(base, names.TXN_INDEX):

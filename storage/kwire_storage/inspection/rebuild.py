@@ -1,6 +1,6 @@
 """Rebuilds the files that are derived from batches, using the broker's own fold.
 
-Damaged ranges are skipped: a user who keeps them wants the records after them to be found.
+Damaged ranges are skipped: if the user keeps them, the records after them must still be found.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _Rebuild:
             self._copies.replace(path, encode_snapshot(self._producers.states.entries.values()))
 
     def _keep_last_election(self, path: str) -> None:
-        """An epoch in which nothing was written yet is known to the file alone."""
+        """Adds the last epoch of the file: if nothing was written in it yet, no batch has it."""
         try:
             rows = decode_epochs(self._disk.read_bytes(path))
         except (CorruptLogError, FileNotFoundError):

@@ -2,7 +2,7 @@
 
 Records come first, then the files derived from them, then the log dir's checkpoints. The caller checks again
 afterwards, and repeats until a check finds nothing more to repair: a truncated log needs other snapshots, epochs and
-checkpoints, and the check finds out which. An interrupted repair starts over: each step leaves a folder that a broker,
+checkpoints, and the check determines which. An interrupted repair starts over: each step leaves a folder that a broker,
 and the next repair, can read.
 """
 
@@ -32,7 +32,7 @@ MOST_ROUNDS = 6
 
 @attrs.frozen(order=True)
 class Step:
-    """One thing to do to one file; `start..end` is the range of it for CUT and DROP."""
+    """One change of one file; `start..end` is its range for CUT and DROP."""
 
     path: str
     remedy: Remedy = attrs.field(order=lambda remedy: list(Remedy).index(remedy))
@@ -143,7 +143,7 @@ class _Repairer:
                 self.copies.take_out(path, ranges)
 
     def _swap(self, partition: str, path: str) -> None:
-        """Replaces all segments that the cleaned one was made of, as Kafka's LogLoader does."""
+        """Replaces all segments that the cleaned one was made from, as Kafka's LogLoader does."""
         parsed = names.parse_offset_name(path.rpartition("/")[2])
         assert parsed is not None, "the check has read the name"
         base = parsed[0]
@@ -152,7 +152,7 @@ class _Repairer:
             return
         layout = read_layout(self.disk, partition)
         for old in [other for other in layout.bases if base < other < end]:
-            # The .log last: while it is there, a later repair finds out what else to move.
+            # The .log last: while it exists, a later repair can determine which files to move.
             for suffix in (names.SNAPSHOT, names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.LOG):
                 self.copies.set_aside(layout.of(old, suffix))
         for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
@@ -170,7 +170,7 @@ class _Repairer:
         self.disk.sync_dir(partition)
 
     def _end_of_swap(self, path: str, base: int) -> int | None:
-        """The offset up to which the segment replaces others; None if it is corrupt, and must not."""
+        """The offset up to which the segment replaces others; None if it is corrupt and replaces none."""
         file = self.disk.open_read(path)
         try:
             end = base + 1

@@ -26,14 +26,14 @@ _ENTRIES_AT_ONCE = 8192
 
 
 def index_entries(file: File) -> Iterator[tuple[int, int]]:
-    """(relative offset, position) of every whole entry, padding included; bounded memory."""
+    """Yields (relative offset, position) of every whole entry, padding included, in bounded memory."""
     for data in _pieces(file, OFFSET_ENTRY_BYTES):
         index = OffsetIndex.of_any_bytes(data)
         yield from zip(index.offsets, index.positions, strict=True)
 
 
 def time_index_entries(file: File) -> Iterator[tuple[int, int]]:
-    """(timestamp in ms, relative offset) of every whole entry, padding included; bounded memory."""
+    """Yields (timestamp in ms, relative offset) of every whole entry, padding included, in bounded memory."""
     for data in _pieces(file, TIME_ENTRY_BYTES):
         index = TimeIndex.of_any_bytes(data)
         yield from zip(index.timestamps, index.offsets, strict=True)
@@ -47,7 +47,7 @@ def _pieces(file: File, entry_bytes: int) -> Iterator[bytes]:
 
 
 class _Entries:
-    """The entries in turn, up to the zeros of a preallocated file, or to one that does not ascend, a finding."""
+    """The entries, up to the zeros of a preallocated file, or to one that does not ascend, which is a finding."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Entries:
 
 
 class OffsetIndexCheck:
-    """Feed it every good batch; `finish` has what is wrong. Raises OSError."""
+    """Checks an offset index, given every good batch; `finish` returns the findings. Raises OSError."""
 
     def __init__(self, disk: Disk, layout: Layout, base_offset: int) -> None:
         self._base = base_offset
@@ -133,7 +133,7 @@ class OffsetIndexCheck:
             self._settle()
 
     def damage(self, position: int, end: int) -> None:
-        """An entry that points into a damaged range may have been right: it is unknown what was there."""
+        """Notes a damaged range. An entry that points into it may have been right."""
         entries = self._entries
         while entries.current is not None and entries.current[1] < end:
             if entries.current[1] < position:
@@ -156,7 +156,7 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """Feed it every good batch; `finish` has what is wrong. Raises OSError."""
+    """Checks a time index, given every good batch; `finish` returns the findings. Raises OSError."""
 
     def __init__(self, disk: Disk, layout: Layout, base_offset: int) -> None:
         self._base = base_offset
@@ -188,7 +188,7 @@ class TimeIndexCheck:
         self._largest = max(self._largest, header.newest_record_ms)
 
     def _pass_over(self, offset: int | None = None) -> None:
-        """Passes over entries below the offset, or over all that are left: there is no batch to compare them with."""
+        """Skips entries below the offset, or all that are left: there is no batch to compare them with."""
         entries = self._entries
         while entries.current is not None and (offset is None or self._base + entries.current[1] < offset):
             self._indexed = max(self._indexed, entries.current[0])

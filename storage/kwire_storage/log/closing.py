@@ -49,7 +49,7 @@ def in_turn(tasks: list[Callable[[], None]]) -> None:
 
 
 def close_all(logs: list[Log], run_all: Callable[[list[Callable[[], None]]], None]) -> list[OSError]:
-    """Closes them, some hundred at a time; `run_all` is given the syncs. Returns what went wrong, log by log."""
+    """Closes logs, some hundred at a time; `run_all` gets the syncs. Returns the errors, log by log."""
     errors: list[OSError] = []
     for first in range(0, len(logs), _CLOSED_TOGETHER):
         closings = [Closing(log) for log in logs[first : first + _CLOSED_TOGETHER]]

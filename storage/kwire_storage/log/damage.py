@@ -10,7 +10,7 @@ them (`Segment.damage`). From then on
 * nothing is ever truncated, and appends continue after it.
 
 Each range is logged once, as an error. A batch whose bytes changed under an intact header is found by a recovery or by
-its reader, who checks the CRC too, since a read sends bytes without looking at them.
+its reader, which checks the CRC too, since a read sends bytes without decoding them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kwire_storage.errors import CorruptRangeError
 from kwire_storage.log.walk import MAX_RELATIVE_OFFSET, Batch, Damage, walk
 
 _MAX_WHOLE_BATCH_BYTES = 1 << 20
-"""Larger batches are read in pieces: of whole ones only markers are needed."""
+"""Larger batches are read in pieces: only markers are needed as a whole."""
 
 
 @attrs.frozen
 class CorruptRange:
-    """Bytes `position..end_position` of a file, where offsets `first_offset..end_offset` (without the last) were.
+    """Bytes `position..end_position` of a file, in place of the offsets `first_offset..end_offset` (without the last).
 
-    Without bytes, the two positions being equal, the records are missing altogether.
+    If the positions are equal, the records are missing altogether.
     """
 
     path: str
@@ -55,7 +55,7 @@ Ranges = tuple[CorruptRange, ...]
 
 
 def holding(ranges: Ranges, offset: int) -> CorruptRange | None:
-    """The range that the offset is in."""
+    """The range that has the offset; None if none has."""
     return next((it for it in ranges if it.first_offset <= offset < it.end_offset), None)
 
 
@@ -72,10 +72,10 @@ def good_stretches(ranges: Ranges, position: int, end: int) -> Iterator[tuple[in
 
 
 class Findings:
-    """What is corrupt in a segment's file of records, as its batches are walked over.
+    """The corrupt ranges of a segment's file of records, collected while its batches are walked over.
 
-    `path` is the file's, for messages; `size` is in bytes. `end_offset` is where the segment's offsets end, for a range
-    at its end; None where that is not known.
+    `path` is the file's, for messages; `size` is in bytes. `end_offset` is the end of the segment's offsets, for a
+    range at its end; None if it is not known.
     """
 
     def __init__(self, file: File, path: str, size: int, base_offset: int, end_offset: int | None) -> None:
@@ -85,12 +85,12 @@ class Findings:
         self._base_offset = base_offset
         self._end_offset = base_offset + MAX_RELATIVE_OFFSET if end_offset is None else end_offset
         self.expected_offset = base_offset
-        """Where the offsets found so far end, corrupt ranges included once `take` was called."""
+        """The end of the offsets found so far, including corrupt ranges once `take` was called."""
         self._bad: Damage | None = None
         self._found: list[CorruptRange] = []
 
     def walk(self, next_base: int | None) -> Iterator[Batch | Damage]:
-        """Like `walk.walk`, of the whole segment."""
+        """Does the same as `walk.walk`, for the whole segment."""
         for it in walk(self._file, self._size, self._base_offset, next_base, most_batch_bytes=_MAX_WHOLE_BATCH_BYTES):
             if isinstance(it, Damage):
                 self._bad = it if self._bad is None else self._bad._replace(end=it.end)

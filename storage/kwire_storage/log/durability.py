@@ -1,8 +1,8 @@
-"""Which part of a log is durable, and how the rest becomes durable: flushes, and syncs of names.
+"""The durability of a log: its recovery point, flushes, and syncs of names.
 
 `recovery_point` is the guarantee: everything below it survives a power cut. A flush covers the records of every segment
 from there on, and the indexes of sealed segments. Only then may the recovery point pass them, because recovery trusts
-everything below it. `Durability.begin_flush` collects what to sync, `Flush.run` may block and belongs in a worker
+everything below it. `Durability.begin_flush` collects the files to sync, `Flush.run` may block and belongs in a worker
 thread, `finish_flush` moves the recovery point. One flush of a log runs at a time.
 
 After a failed sync it is unknown what the disk has, so the log has `failed` and accepts no more appends.
@@ -24,7 +24,7 @@ from kwire_storage.log.log_segments import LogSegments
 
 @attrs.define(eq=False)
 class Flush:
-    """What must happen so that everything below `end_offset` is on the medium.
+    """The syncs after which everything below `end_offset` is on the medium.
 
     `records` are files that were open anyway, or the paths of those that were not: these are opened one at a time, so
     that ten thousand flushes can wait for their turn without a descriptor each.
@@ -49,12 +49,12 @@ class Flush:
         return bool(self.records or self.files or self.contents or self.folders)
 
     def run(self) -> None:
-        """Blocks until the data is on the medium; may run in a worker thread.
+        """Syncs, and blocks until the data is on the medium; may run in a worker thread.
 
         Raises SyncFailedError if a sync failed: then it is unknown what the medium has. After any other OSError the
         state is known, and the flush may be tried again.
         """
-        # Records before names: if a segment's name is there before its predecessor's records, it looks like a loss.
+        # Records before names: if a segment's name is durable before its predecessor's records, it looks like a loss.
         for file in (*self.records, *self.files):
             if isinstance(file, str):
                 sync_path(self.disk, file)
@@ -93,32 +93,32 @@ class Durability:
     """The flush that is running."""
 
     def fail(self, error: OSError) -> None:
-        """The disk cannot be trusted with this log any more, and only a restart changes that."""
+        """Stops all appends: the disk cannot be trusted with this log any more, and only a restart changes that."""
         if self.failed is None:
             self.failed = error
             self.on_failed(error)
 
     def detach(self) -> None:
-        """The log is not served any more, so its failures are not reported."""
+        """Stops the reports of failures: the log is not served any more."""
         # The callback refers to the log. Without it the log is freed at once, not by the garbage collector.
         self.on_failed = ignore
 
-    # -- what is still to be synced
+    # -- changes that are not synced yet
 
     def note_written(self, paths: Iterable[str]) -> None:
-        """These files were rewritten, perhaps under new names: the next flush syncs both."""
+        """Notes that these files were rewritten, perhaps under new names: the next flush syncs both."""
         for path in paths:
             self._unsynced_files.add(path)
             self.name_changes += 1
 
     def note_folder_made(self, paths: Iterable[str]) -> None:
-        """The folder was created, with these files in it."""
+        """Notes that the folder was created, with these files in it."""
         self.note_written(paths)
         self.folder_unsynced = True
         self.name_changes += 1
 
     def note_deleted(self, paths: Iterable[str]) -> None:
-        """These files have lost their names."""
+        """Notes that these files have lost their names."""
         self._unsynced_files.difference_update(paths)
         self.name_changes += 1
 
@@ -128,7 +128,7 @@ class Durability:
         self.name_changes += 1
 
     def note_truncated(self, end_offset: int) -> None:
-        """The log ends there now."""
+        """Notes that the log ends there now."""
         self.recovery_point = min(self.recovery_point, end_offset)
         self.truncations += 1
         self.name_changes += 1
@@ -168,14 +168,14 @@ class Durability:
             return False
         if flush.end_offset == flush.active_base or flush.end_offset not in segments.bases:
             self.recovery_point = max(self.recovery_point, flush.end_offset)
-        # Else a roll has sealed just what this flush covers: its indexes are for the next one.
+        # Else a roll has sealed the segment of this flush: its indexes are for the next one.
         self._unsynced_files.difference_update(flush.files)
         self.folder_unsynced = False
         self._name_changes_synced = max(self._name_changes_synced, flush.name_changes)
         return True
 
     def give_up_flush(self, flush: Flush) -> None:
-        """The flush failed, or never ran."""
+        """Notes that the flush failed, or never ran."""
         if flush is not self._flush:
             raise OwnershipError(f"{self._path}: this flush is not the one that is under way")
         self._flush = None
@@ -223,7 +223,7 @@ class Durability:
 
 
 def sync_path(disk: Disk, path: str) -> None:
-    """Raises SyncFailedError. A file that is gone has nothing to sync: its segment was deleted."""
+    """Syncs a file, if it exists: its segment may have been deleted. Raises SyncFailedError."""
     with suppress(FileNotFoundError):
         file = disk.open_read(path)
         try:
@@ -233,7 +233,7 @@ def sync_path(disk: Disk, path: str) -> None:
 
 
 def _sync(file: File) -> None:
-    """Raises SyncFailedError."""
+    """Syncs a file. Raises SyncFailedError."""
     try:
         file.sync()
     except OSError as error:

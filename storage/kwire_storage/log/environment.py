@@ -15,7 +15,7 @@ from kwire_storage.disk.reserve import Reserve
 from kwire_storage.errors import is_full
 
 Draw = Callable[[int], int]
-"""A number from 0 up to, and without, the argument, each as likely as the others."""
+"""Returns a random number from 0 up to, and without, the argument."""
 
 
 def never_any(_bound: int) -> int:
@@ -24,7 +24,7 @@ def never_any(_bound: int) -> int:
 
 
 class DeletedFiles(NamedTuple):
-    """Renamed files, and the time (ms) from which on they may be removed."""
+    """Renamed files, and the time (ms) after which they may be removed."""
 
     due_ms: int
     paths: list[str]
@@ -47,7 +47,7 @@ class LogEnvironment:
     draw: Draw = never_any
     reserve: Reserve | None = None
     open_files: OpenFiles | None = None
-    """The limit that these logs' files count for; None: the disk's own."""
+    """The limit that these logs' files count against; None for that of the disk."""
     deleted: list[DeletedFiles] = attrs.field(factory=list)
 
     def delete_later(self, disk: Disk, paths: Iterable[str], due_ms: int) -> None:
@@ -64,12 +64,12 @@ class LogEnvironment:
                 except OSError as error:
                     if not is_full(error):
                         raise
-                    # A longer name may need another block of the folder. To remove a file needs none.
+                    # A longer name may need another block of the folder. The removal of a file needs none.
                     disk.remove(path)
         self.deleted.append(DeletedFiles(due_ms, renamed))
 
     def take_deleted(self, now_ms: int) -> list[str]:
-        """The files whose time has come; it is up to the caller to remove them."""
+        """Returns the files that are due, for the caller to remove."""
         due = [path for deleted in self.deleted if deleted.due_ms <= now_ms for path in deleted.paths]
         if due:
             self.deleted = [deleted for deleted in self.deleted if deleted.due_ms > now_ms]

@@ -1,7 +1,8 @@
-"""The start offset of each leader epoch. With it a follower or consumer finds out whether its log diverges from ours.
+"""The start offset of each leader epoch. With it a follower or consumer detects that its log diverges from ours.
 
 Entries ascend in both epoch and start offset. They live in memory and in `leader-epoch-checkpoint`; every batch carries
-its epoch too, so the file needs no fsync of its own: recovery reads what is past the recovery point from the batches.
+its epoch too, so the file needs no fsync of its own: recovery reads the epochs past the recovery point from the
+batches.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ class EpochCache:
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset) in ascending order."""
+        """All (epoch, start offset), in ascending order."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The epoch begins at the offset, unless it is known to have begun before.
+        """Notes that the epoch begins at the offset, unless it has begun before.
 
-        An older epoch or an earlier offset than the last entry's puts an end to the entries that contradict it.
+        Entries with the same or a later epoch, or at the same or a later offset, contradict it and are removed.
         """
         if epoch < 0 or start_offset < 0:
             return
@@ -58,7 +59,7 @@ class EpochCache:
         self.dirty = True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch known that is not above the asked one, and the offset where the next epoch begins.
+        """The largest known epoch up to the requested one, and the offset at which the next epoch begins.
 
         (-1, -1) if the requested epoch is newer than all known ones, or undefined. (KIP-101, KIP-279)
         """
@@ -80,7 +81,7 @@ class EpochCache:
         self._cut(bisect_left(self._starts, end_offset))
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forgets what ended at or before the offset; the epoch in force there begins at it from now on."""
+        """Forgets epochs that ended at or before the offset; the one that has the offset begins there from now on."""
         keep = bisect_right(self._starts, start_offset) - 1
         if keep >= 0 and self._starts[keep] != start_offset:
             self._starts[keep] = start_offset

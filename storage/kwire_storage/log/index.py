@@ -1,4 +1,4 @@
-"""The two sparse indexes of a segment: from an offset, and from a timestamp, to a place to start scanning.
+"""The two sparse indexes of a segment: from an offset, and from a timestamp, to a position to start scanning.
 
 `.index`, entries of 8 bytes, big-endian, ascending:
     int32 offset    last offset of a batch, relative to the segment's base offset
@@ -10,10 +10,10 @@
 An entry is added before a batch is written once more than `index.interval.bytes` went in since the last entry; when the
 segment is sealed the time index gets a last entry with the segment's largest timestamp. Both rules are Kafka's.
 
-In memory an index is two arrays for `bisect`, loaded with one read; nothing is mapped. What was added since is kept
-there too. It is appended to the file now and then, for tools that look into the folder, but nothing relies on that: the
-file counts when the segment is sealed or the log closed. After a crash the indexes of every segment past the recovery
-point are rebuilt.
+In memory an index is two arrays for `bisect`, loaded with one read; nothing is mapped. New entries are added there too.
+They are appended to the file now and then, for tools that read the folder, but nothing relies on that: the file counts
+when the segment is sealed or the log closed. After a crash the indexes of every segment past the recovery point are
+rebuilt.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _big_endian(values: array[int]) -> array[int]:
 
 
 class OffsetIndex:
-    """Where batches begin. Offsets are relative to the segment's base."""
+    """The positions of batches. Offsets are relative to the segment's base."""
 
     __slots__ = ("offsets", "positions")
 
@@ -77,7 +77,7 @@ class OffsetIndex:
         self.positions.append(position)
 
     def position_before(self, relative_offset: int) -> int:
-        """Where to start scanning for the batch that holds the offset: all before it end below the offset."""
+        """The position to start scanning from for the batch that has the offset: all before it end below the offset."""
         entry = bisect_left(self.offsets, relative_offset) - 1
         return self.positions[entry] if entry >= 0 else 0
 
@@ -148,7 +148,7 @@ class TimeIndex:
             self.offsets.append(relative_offset)
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """A relative offset up to which every timestamp is below the given one; -1 when nothing is known."""
+        """A relative offset up to which every timestamp is below the given one; -1 if none is known."""
         entry = bisect_left(self.timestamps, timestamp_ms) - 1
         return self.offsets[entry] if entry >= 0 else -1
 
@@ -165,7 +165,7 @@ def _ascending(values: array[int]) -> int:
     """The number of entries, from the first on, that ascend strictly (and are not negative)."""
     count = len(values)
     if count and values[0] >= 0 and (count == 1 or values[0] < values[-1]):
-        # A file that was closed properly; what a crash may have left is rebuilt and never comes here.
+        # The file was closed properly: after a crash indexes are rebuilt, and not read.
         return count
     previous = -1
     for number, value in enumerate(values):

@@ -1,8 +1,8 @@
 """Opening a log: from the names in its folder to the parts of a `Log` (Kafka's `LogLoader`).
 
 One listing is all that a cleanly closed log costs. Its end is the offset in the name of the newest producer snapshot,
-which a clean stop writes; only where that is missing the last segment is looked into. Producers and leader epochs are
-read when first asked for.
+which a clean stop writes; only if that is missing the last segment is read. Producers and leader epochs are read when
+they are first needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kwire_storage.log.swap_files import complete_swap
 from kwire_storage.producers.state_manager import ProducerStateManager
 
 MakeFolder = Callable[[], Iterable[str]]
-"""Creates a partition's folder with what is in it from the beginning, whose paths it returns. May be done again."""
+"""Creates a partition's folder with its initial files, and returns their paths. May be called again."""
 
 _LEFTOVERS = (names.DELETED, names.CLEANED, names.TEMPORARY)
 
@@ -40,7 +40,7 @@ class LogParts:
     leader_epochs: EpochCache | None
     log_start_offset: int
     recovery: Recovery | None
-    """None: none was needed."""
+    """None if none was needed."""
     make_folder: MakeFolder | None
     """Set while a full disk has no room for the folder of a new partition."""
 
@@ -50,7 +50,7 @@ class LogLoader:
     """Finds the segments and the end of the log in folder `path`; recovers unless the last stop was clean.
 
     `make_folder` creates the folder if it is missing. Offsets are the checkpoints' entries, 0 for a missing one:
-    `cleaned_offset` is where compaction was.
+    `cleaned_offset` is the offset that compaction has reached.
     """
 
     disk: Disk
@@ -67,7 +67,8 @@ class LogLoader:
     on_scanned: Callable[[int], None]
 
     def load(self) -> LogParts:
-        """Raises OSError, and CorruptLogError when the files contradict each other beyond what recovery may cut."""
+        """Loads the parts of the log. Raises OSError, and CorruptLogError for contradictions that recovery may not
+        repair by a cut."""
         durability = Durability(self.disk, self.path, self.reserve)
         listed = self._list_folder()
         is_made = True
@@ -118,7 +119,7 @@ class LogLoader:
         )
 
     def _try_to_make_folder(self, durability: Durability) -> bool:
-        """False on a full disk."""
+        """Returns False on a full disk."""
         try:
             durability.note_folder_made(self.reserve.spend(self.make_folder))
         except OSError as error:
@@ -166,7 +167,7 @@ class LogLoader:
             return active.last_offset_in_file() + 1
         except CorruptLogError:
             active.rebuild()
-            # Offsets that were given out once are not given out again.
+            # Offsets that were assigned once are not assigned again.
             return max(active.last_offset_in_file() + 1, self.recovery_point)
 
 

@@ -6,11 +6,11 @@ two positions in a file. Neither decodes records.
 
 A log has these parts, and each owns its own state:
 
-    segments         the segments, where the last one ends, how to read them           `LogSegments`
+    segments         the segments, the end of the last one, and reads from them        `LogSegments`
     producer_state   the producers' states and their snapshots                         `ProducerStateManager`
-    leader_epochs    where each leader epoch begins                                    `EpochCache`
+    leader_epochs    the start offset of each leader epoch                             `EpochCache`
     durability       the recovery point, what still has to be synced, flushes          `Durability`
-    roll_policy      when a segment is full                                            `RollPolicy`
+    roll_policy      the limits of a segment                                           `RollPolicy`
 
 `LogLoader` makes the parts from the files. After a clean stop that costs one listing of the folder: the name of the
 last producer snapshot is the end of the log, and files are opened when first needed. `activate` (the first append)
@@ -82,7 +82,7 @@ class Log:
         self.log_start_offset = parts.log_start_offset
         self.recovery = parts.recovery
         self.cleaned_offset = 0
-        """The log is compacted up to here: below it each key has only one record."""
+        """The offset up to which the log is compacted: below it each key has only one record."""
         self.is_exchanging = False
         """True while cleaned segments replace others (`compaction/swap.py`): no segment is deleted meanwhile."""
         self.on_roll: Callable[[], None] = ignore
@@ -94,7 +94,7 @@ class Log:
         """True if the active segment is ready for appends. Then leader epochs and producers are loaded too."""
         self._is_closed = False
         self._quiet_until_ms = self._quiet_as_of = -1
-        """Until this time `maintain` has nothing to do, if the log still ends at this offset."""
+        """The time until which `maintain` has nothing to do, if the log still ends at this offset."""
         self._config = config
         self._stamps = config.stamps
 
@@ -116,9 +116,9 @@ class Log:
     ) -> Log:
         """Opens the log in folder `path`, and creates the folder if it does not exist; with `make_folder`, if given.
 
-        `cleaned_offset` is where compaction was at the last checkpoint. On a full disk the folder is created with the
-        first record. Raises OSError, and CorruptLogError if the files contradict each other in a way that recovery may
-        not repair by truncation.
+        `cleaned_offset` is the offset that compaction had reached at the last checkpoint. On a full disk the folder is
+        created with the first record. Raises OSError, and CorruptLogError if the files contradict each other in a way
+        that recovery may not repair by truncation.
         """
 
         def make_bare_folder() -> Iterable[str]:
@@ -170,7 +170,7 @@ class Log:
         self.segments.configure(config)
         self.producer_state.configure(config)
 
-    # -- what is known
+    # -- offsets and damage
 
     @property
     def log_end_offset(self) -> int:
@@ -178,7 +178,7 @@ class Log:
 
     @property
     def recovery_point(self) -> int:
-        """Everything below it survives a power cut."""
+        """The offset below which everything survives a power cut."""
         return self.durability.recovery_point
 
     @property
@@ -212,7 +212,7 @@ class Log:
 
     @property
     def checkpointed_log_start(self) -> int:
-        """The log start for Kafka's checkpoint file, or 0: the file leaves out a first segment's base offset."""
+        """The log start for Kafka's checkpoint file, which leaves out a first segment's base offset: 0."""
         return self.log_start_offset if self.log_start_offset > self.segments.bases[0] else 0
 
     @property
@@ -221,7 +221,7 @@ class Log:
         return max(self.cleaned_offset, int(self.segments.may_be_compacted))
 
     def scans_from(self, recovery_point: int) -> int:
-        """The offset from which recovery would read the log with this recovery point."""
+        """The offset from which recovery would read the log, given this recovery point."""
         return self.segments.bases[first_to_scan(self.segments.bases, recovery_point)]
 
     @property
@@ -230,7 +230,7 @@ class Log:
         return self._make_folder is None
 
     def adopt(self, source: Log) -> None:
-        """Takes over the state of `source`, of whose records this log is a copy, as far as the batches lack it.
+        """Copies the state of `source` that the batches lack; this log has copies of its records.
 
         That is the log start, producers whose batches are gone, and epochs without a batch.
         """
@@ -269,7 +269,7 @@ class Log:
     def append_as_is(self, buf: Buffer, *, now_ms: int = 0) -> AppendResult:
         """Appends checked batches that already have their offsets and epochs, from the log end or above.
 
-        Batches of one segment are one write, as far as that is known without checking for each one whether it rolls.
+        Batches of one segment are one write, as long as they fit without a check of each one.
         Raises StorageError, after which a part of them may be appended: whole batches, up to some offset.
         """
         if not self._is_active:
@@ -297,7 +297,8 @@ class Log:
         return AppendResult(headers[0][1].base_offset, end_offset - 1, -1)
 
     def _fitting(self, headers: Sequence[tuple[int, BatchHeader]], first: int) -> int:
-        """The number of batches from `first` on that need no `RollPolicy.must_roll`: each adds at most one index entry.
+        """The number of batches from `first` on that fit without `RollPolicy.must_roll`: each adds at most one index
+        entry.
 
         Markers do not count. They are decoded, and may be malformed.
         """
@@ -316,7 +317,7 @@ class Log:
         return count
 
     def _write_run(self, view: memoryview, run: Sequence[tuple[int, BatchHeader]], now_ms: int) -> None:
-        """Like `_write` for each of the batches, which `_fitting` has counted."""
+        """Does the same as `_write` for each of the batches, which `_fitting` has counted."""
         # After a cut they are loaded here, as in `_write`.
         producers = self.producers if any(header.producer_id >= 0 for _, header in run) else None
         if self.durability.failed is not None:
@@ -395,7 +396,7 @@ class Log:
             self._show_indexes(segment)
 
     def _show_indexes(self, segment: Segment) -> None:
-        """See `Segment.show_indexes`. Raises StorageError if the disk has failed; a full one is tried again later."""
+        """Calls `Segment.show_indexes`. Raises StorageError if the disk has failed; a full one is tried again later."""
         try:
             segment.show_indexes()
         except OSError as error:
@@ -408,8 +409,7 @@ class Log:
 
         Creates its file if needed, and reads the headers that its indexes do not cover. If the segment is corrupt, or
         ends before the log does, the log continues in a new segment, and the old one is left as it is. Raises
-        StorageError, CorruptLogError; ValueError after `close`, because the next opening would trust what was written
-        then.
+        StorageError, CorruptLogError; ValueError after `close`, because the next opening would trust such writes.
         """
         if self._is_closed:
             raise ValueError(f"append to the closed log {self.path}")
@@ -426,8 +426,8 @@ class Log:
             end_offset = self._end_of(segment)
             self._show_indexes(segment)
             self.roll_policy.draw_jitter()
-            # If they are loaded now, every append updates them. If they were loaded when a segment is full, all of it
-            # would have to be read.
+            # If they are loaded now, every append updates them. If they were loaded when a segment is full, the whole
+            # segment would have to be read.
             _ = self.leader_epochs, self.producers
         except OSError as error:
             self.reserve.note(error)
@@ -503,7 +503,7 @@ class Log:
             segment.activate()
             self._show_indexes(segment)
         except OSError as error:
-            # The old segment takes the next appends, so the next opening must not find a new one.
+            # The old segment gets the next appends, so the next opening must not find a new one.
             with suppress(OSError):
                 for suffix in names.SEGMENT_SUFFIXES:
                     self.disk.remove(segment.path + suffix)
@@ -518,7 +518,7 @@ class Log:
     # -- reading
 
     def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> LogSlice:
-        """Whole batches of one segment, from the one that holds `offset`, all below `max_offset`.
+        """Returns whole batches of one segment, from the one that has `offset`, all below `max_offset`.
 
         At most `max_bytes`, but with `min_one_batch` always the first batch. Size 0 if there is nothing to read yet.
         Raises OffsetOutOfRange below the log start and above the log end, and CorruptLogError if no valid batch is
@@ -530,7 +530,7 @@ class Log:
         return segments.read(offset, max_bytes, max_offset, min_one_batch)
 
     def batches(self, start_offset: int | None = None) -> Iterator[tuple[BatchHeader, LogSlice]]:
-        """Every batch from the one that holds `start_offset` (default: log start). Raises CorruptLogError."""
+        """Yields every batch from the one that has `start_offset` (default: log start). Raises CorruptLogError."""
         return self.segments.batches(max(start_offset or 0, self.log_start_offset))
 
     def offset_for_timestamp(self, timestamp_ms: int, *, max_offset: int) -> TimestampOffset | None:
@@ -552,11 +552,12 @@ class Log:
     # -- shortening
 
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> None:
-        """Removes everything from the offset on, including the whole batch that holds it.
+        """Removes everything from the offset on, including the whole batch that has it.
 
         A follower does this when its log has diverged. Checkpoints with a larger offset must be lowered durably first:
         after a power cut, a half-done truncation would look like damage of synced records. Leader epochs that begin at
-        the offset or behind go even if there are no records to remove: a leader may never have appended in its epoch.
+        the offset or behind are removed even if there are no such records: a leader may never have appended in its
+        epoch.
         """
         if offset < 0:
             raise ValueError(f"negative offset {offset}")
@@ -567,8 +568,8 @@ class Log:
         if offset < segments.bases[0]:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return
-        # What `cut` has to open is opened before the first change: later there may be no descriptor, and half of a
-        # truncation would be done.
+        # Files for `cut` are opened before the first change: if there were no descriptor later, half of a truncation
+        # would be done.
         gone = sum(base > offset for base in segments.bases)
         last = segments[-1 - gone]
         end_offset = offset
@@ -596,8 +597,8 @@ class Log:
         self.log_start_offset = offset
         self._end_at(offset)
         epochs.clear()
-        # The new segment's name stores the offset, so its file is created now. If that is refused, the log is as it
-        # should be, and the first append creates it.
+        # The new segment's name stores the offset, so its file is created now. If that fails, the log is still correct,
+        # and the first append creates it.
         self._is_active = False
         self.activate(now_ms)
         self.durability.settle_names()
@@ -612,7 +613,7 @@ class Log:
         self._is_active = True
 
     def advance_log_start(self, offset: int, *, now_ms: int = 0) -> bool:
-        """Moves the log start (DeleteRecords), and deletes segments wholly below it. False if nothing changed."""
+        """Moves the log start (DeleteRecords), and deletes segments below it. Returns False if nothing changed."""
         if offset <= self.log_start_offset:
             return False
         if offset > self.log_end_offset:
@@ -628,14 +629,14 @@ class Log:
             self._delete_oldest(sum(base <= self.log_start_offset for base in self.segments.bases[1:]), now_ms)
 
     def maintain(self, now_ms: int, high_watermark: int) -> int:
-        """`maybe_roll`, then `apply_retention` for one segment. Returns 1 if a segment was deleted. Usually free.
+        """Calls `maybe_roll`, and `apply_retention` for one segment. Returns 1 if a segment was deleted. Usually free.
 
         It remembers when something can be due next, because hardly any of a thousand logs has anything to do.
         """
         if now_ms < self._quiet_until_ms and self.log_end_offset == self._quiet_as_of:
             return 0
         self.maybe_roll(now_ms)
-        # One at a time: each asks for a sync of names, and a thousand of them would hold up all other work.
+        # One at a time: each needs a sync of names, and a thousand of them would delay all other work.
         count = self.apply_retention(now_ms, high_watermark, most=1)
         # Records that are not replicated are not deleted, and nothing calls back when they are replicated.
         if not count and high_watermark >= self.log_end_offset and not self.is_exchanging:
@@ -646,7 +647,7 @@ class Log:
         return count
 
     def apply_retention(self, now_ms: int, high_watermark: int, *, most: int = NEVER) -> int:
-        """Deletes up to `most` segments by time, size and log start. Returns how many; their files go later."""
+        """Deletes up to `most` segments by time, size and log start, and returns their number. The files go later."""
         if self.is_exchanging:
             return 0
         count = retention.deletable(self.segments, self._config, self.log_start_offset, high_watermark, now_ms)
@@ -668,7 +669,7 @@ class Log:
             return
         self._quiet_until_ms = -1
         for _ in range(count):
-            # If this name were gone while its predecessor's is still there, or its successor's not there yet, the log
+            # If this name were gone while its predecessor's still exists, or before its successor's exists, the log
             # would have a hole after a power cut.
             self.durability.settle_names()
             base_offset = self.segments.bases[0]
@@ -696,7 +697,7 @@ class Log:
 
     @property
     def failed(self) -> OSError | None:
-        """The error after which the log takes no more appends; None while the disk can be trusted."""
+        """The error after which the log accepts no more appends; None while the disk can be trusted."""
         return self.durability.failed
 
     def fail(self, error: OSError) -> None:
@@ -715,18 +716,18 @@ class Log:
         return self.durability.begin_flush(self.segments, contents)
 
     def finish_flush(self, flush: Flush) -> None:
-        """The flush has succeeded: its data is on the medium."""
+        """Notes that the flush has succeeded: its data is on the medium."""
         if self.durability.finish_flush(flush, self.segments):
             written = flush.contents.get(epochs_path(self.path))
             if written is not None:
                 self.leader_epochs.dirty = encode_epochs(self.leader_epochs.entries) != written
 
     def give_up_flush(self, flush: Flush) -> None:
-        """The flush has failed, or was not run."""
+        """Notes that the flush has failed, or was not run."""
         self.durability.give_up_flush(flush)
 
     def flush(self) -> None:
-        """Puts everything appended so far on the medium. Raises StorageError; then the log takes no more appends."""
+        """Puts everything appended so far on the medium. Raises StorageError; then the log accepts no more appends."""
         self.run_flush(self.begin_flush())
 
     def run_flush(self, flush: Flush) -> None:
@@ -741,7 +742,7 @@ class Log:
         self.finish_flush(flush)
 
     def begin_close(self) -> Flush:
-        """Like `begin_flush`, with all files that save the next opening from reading. No append may follow.
+        """Does the same as `begin_flush`, with all files that save the next opening from reading. No append may follow.
 
         These are the indexes, the producers' snapshot and the epochs.
         """
@@ -760,9 +761,9 @@ class Log:
         self._is_active, self._is_closed = False, True
 
     def give_up_folder(self) -> None:
-        """Called before the folder is handed over, renamed or removed. Slices that are being sent stay readable.
+        """Releases the folder, before it is handed over, renamed or removed. Slices that are being sent stay readable.
 
-        A flush or a cleaning beside the event loop finds no file of this log from then on.
+        A flush or a cleaning in another thread finds no file of this log from then on.
         """
         self.close(clean=False)
         self.durability.detach()

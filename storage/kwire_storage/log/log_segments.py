@@ -1,7 +1,7 @@
 """The segments of one log in order, the end of the last one, and the reads from them.
 
 Segment n covers `bases[n]..bases[n + 1]`, the last one `bases[-1]..end_offset`. There is always at least one. The last
-one is `active`: only it is appended to. This is Kafka's `LogSegments`, with the reading half of its `LocalLog`.
+one is `active`: only it is appended to. This is Kafka's `LogSegments`, with the reads of its `LocalLog`.
 
 Reads skip corrupt ranges (`damage.py`). If a read finds bytes that are no batch, the segment is examined once, and the
 read starts again with the result. Missing records are a loss only if compaction cannot have removed them.
@@ -55,7 +55,7 @@ class LogSegments:
         self.may_be_compacted = False
         """True if a cleaning has ever begun here. Then missing records are not a loss."""
         self._newest_so_far: list[int] = []
-        """The largest timestamp of each sealed segment and all before it, as far as they have been needed."""
+        """The largest timestamp up to the end of each sealed segment, as far as they have been needed."""
 
     def configure(self, config: LogConfig) -> None:
         self._config = config
@@ -91,14 +91,14 @@ class LogSegments:
     def size_in_bytes(self) -> int:
         return sum(segment.size for segment in self._segments)
 
-    # -- coming and going
+    # -- adding and removing
 
     def new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        """A new segment, which is not part of the log yet."""
+        """Makes a new segment, which is not part of the log yet."""
         return Segment(self._disk, self._path, base_offset, self._config.index_interval_bytes, now_ms)
 
     def add(self, segment: Segment) -> None:
-        """Adds a segment after the active one. It is active from now on."""
+        """Adds a segment after the active one, which becomes the active one."""
         assert segment.base_offset == self.end_offset > self.bases[-1], "a segment begins where the log ends"
         self._segments.append(segment)
         self.bases.append(segment.base_offset)
@@ -122,7 +122,7 @@ class LogSegments:
         return paths
 
     def delete_all(self, now_ms: int) -> list[str]:
-        """Like `delete_newest` for all segments. Until `begin_at` there is none."""
+        """Does the same as `delete_newest` for all segments. Until `begin_at` there is none."""
         return self._delete_newest(len(self._segments), now_ms)
 
     def begin_at(self, offset: int, now_ms: int) -> None:
@@ -140,7 +140,7 @@ class LogSegments:
                 for _ in range(count):
                     paths += self._delete_files(self._segments[-1], now_ms)
                     del self._segments[-1], self.bases[-1]
-                # If they came back after other records, they would look like the records that follow those.
+                # If they came back after other records, they would seem to follow those.
                 folder.sync()
         return paths
 
@@ -165,7 +165,7 @@ class LogSegments:
     # -- reading
 
     def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool) -> LogSlice:
-        """See `Log.read`. The offset has to be in the log."""
+        """See `Log.read`. The offset must be in the log."""
         end_offset = self.end_offset
         bases = self.bases
         number = len(bases) - 1
@@ -194,10 +194,10 @@ class LogSegments:
         return LogSlice.empty(offset)
 
     def batches(self, offset: int) -> Iterator[tuple[BatchHeader, LogSlice]]:
-        """Every batch from the one that holds the offset. Raises CorruptLogError if one is not as it was written."""
+        """Yields every batch from the one that has the offset. Raises CorruptLogError for one with a wrong CRC."""
         for segment, end_offset in self.from_offset(offset):
             if segment.base_offset >= self.end_offset:
-                break  # nothing was appended to it, so that its file need not be there
+                break  # nothing was appended to it, so its file need not exist
             for position, header in self.headers(segment, offset):
                 data = self.read_batch(segment, position, header)
                 segment.refuse_damage(offset)
@@ -209,7 +209,7 @@ class LogSegments:
             segment.refuse_damage(offset)
 
     def headers_from(self, offset: int) -> Iterator[tuple[Segment, BatchHeader, int]]:
-        """Segment, header and position of every valid batch that does not end below the offset."""
+        """Yields segment, header and position of every valid batch that does not end below the offset."""
         for segment, end_offset in self.from_offset(offset):
             if segment.base_offset >= self.end_offset:
                 break
@@ -222,7 +222,7 @@ class LogSegments:
                     yield segment, header, position
 
     def producer_batches(self, offset: int) -> Iterator[tuple[BatchHeader, EndTxnMarker | None]]:
-        """Like `headers_from`, for producers with an id; control batches with markers. For `ProducerStateManager`."""
+        """Yields the batches of producers with an id, and the markers of control batches (`ProducerStateManager`)."""
         for segment, header, position in self.headers_from(offset):
             if header.producer_id < 0:
                 continue
@@ -235,7 +235,7 @@ class LogSegments:
             yield header, marker
 
     def headers(self, segment: Segment, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch that does not end below the offset, without corrupt ranges.
+        """Yields position and header of each batch that does not end below the offset, without corrupt ranges.
 
         Raises CorruptLogError if even the rest cannot be read.
         """
@@ -257,7 +257,7 @@ class LogSegments:
                 position = 0
 
     def read_batch(self, segment: Segment, position: int, header: BatchHeader) -> bytes | None:
-        """A whole batch; None if its CRC is wrong."""
+        """Returns a whole batch; None if its CRC is wrong."""
         data = segment.file.read(position, header.size_in_bytes)
         try:
             check_batch(data, header)
@@ -267,7 +267,7 @@ class LogSegments:
         return data
 
     def locate(self, segment: Segment, offset: int) -> tuple[int, int] | None:
-        """Like `Segment.locate`. A corrupt range counts as one batch, from its beginning."""
+        """Does the same as `Segment.locate`. A corrupt range counts as one batch, from its beginning."""
         try:
             return segment.locate(offset)
         except CorruptLogError:
@@ -276,10 +276,11 @@ class LogSegments:
         return segment.locate(offset) if corrupt is None else (corrupt.position, corrupt.first_offset)
 
     def first_that_reaches(self, timestamp_ms: int) -> int:
-        """The base of the first segment with this timestamp or a later one; the active one's if no sealed one has it.
+        """The base offset of the first segment with this timestamp or a later one; that of the active one if no sealed
+        one has it.
 
         Timestamps need not rise from segment to segment, but the largest so far do. These are computed as far as they
-        are needed, kept, and searched by bisection.
+        are needed, cached, and searched by bisection.
         """
         newest = self._newest_so_far
         sealed = len(self._segments) - 1
@@ -288,12 +289,12 @@ class LogSegments:
             newest.append(max(largest, newest[-1]) if newest else largest)
         return self.bases[bisect_left(newest, timestamp_ms)]
 
-    # -- what is corrupt or missing
+    # -- corrupt and missing records
 
     def examine(self, segment: Segment) -> bool:
-        """Checks a whole segment after something in it was no batch. Returns False if it was checked before.
+        """Checks a whole segment in which bytes were found that are no batch. Returns False if it was checked before.
 
-        Reads the whole segment, and nothing more can be found by a second check.
+        Reads the whole segment; a second check can find nothing more.
         """
         if segment.is_examined or segment not in self._segments:
             return False
@@ -302,7 +303,7 @@ class LogSegments:
         return True
 
     def _examine_hole(self, segment: Segment) -> bool:
-        """Like `examine`, for a missing batch that compaction did not remove."""
+        """Does the same as `examine`, for a missing batch that compaction did not remove."""
         return not (self._config.compacts or self.may_be_compacted) and self.examine(segment)
 
     def may_have_holes(self, segment: Segment) -> bool:

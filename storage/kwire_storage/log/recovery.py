@@ -1,18 +1,18 @@
 """Recovery after an unclean stop: walks over the segments from the recovery point on.
 
 Everything below the recovery point was synced. Of the segment that holds it, and of the later ones, each batch is
-checked (`walk.py`), and indexes, largest timestamps, leader epochs, producers and aborted transactions are made anew
-from what was read.
+checked (`walk.py`), and indexes, largest timestamps, leader epochs, producers and aborted transactions are rebuilt from
+the batches.
 
 Behind the recovery point the first bytes that are not a good batch end the log: a power cut loses unsynced sectors in
-any order, and what was appended after a loss must not seem to follow what was appended before it. They are cut off with
-all that follows, later segments included; `Recovery` says whether good batches were among that. A segment that ends
-before the next one begins has lost its tail, too: the next one's name may reach the medium before this one's bytes.
-Compaction cannot cause such a gap in kwire: before any record is removed, the part to be cleaned is flushed, and the
-recovery point in its file is above it (`compaction/planning.py`). Apache Kafka does not wait for that: after its
-unclean stop, compacted segments may lie after the recovery point. They are recognized by the cleaner's checkpoint, by
-an unfinished swap, or by records that are also missing inside them. They were synced before they got their names, so
-records missing at their end were not lost.
+any order, and records appended after a loss must not seem to follow those before it. They are cut off with all that
+follows, later segments included; `Recovery` counts the good batches among that. A segment that ends before the next one
+begins has lost its tail, too: the next one's name may reach the medium before this one's bytes. Compaction cannot cause
+such a gap in kwire: before any record is removed, the part to be cleaned is flushed, and the recovery point in its file
+is above it (`compaction/planning.py`). Apache Kafka does not wait for that: after its unclean stop, compacted segments
+may lie after the recovery point. They are recognized by the cleaner's checkpoint, by an unfinished swap, or by records
+that are also missing inside them. They were synced before they got their names, so records missing at their end were
+not lost.
 
 Below the recovery point nothing is ever truncated: bad or missing data there means bit rot or a manual change. It is
 noted (`damage.py`), and the log continues after it.
@@ -57,13 +57,13 @@ class Recovery:
 
 
 def first_to_scan(bases: list[int], recovery_point: int) -> int:
-    """The number of the segment that recovery begins with: the one that has the recovery point, or begins there."""
+    """The index of the first segment to recover: the one that has the recovery point, or begins there."""
     return max(bisect_right(bases, recovery_point) - 1, 0)
 
 
 @attrs.define
 class _Lost:
-    """Good batches among what is cut."""
+    """The good batches among those that are cut."""
 
     batches: int = 0
     bytes: int = 0
@@ -72,9 +72,9 @@ class _Lost:
 
 @attrs.define(eq=False)
 class LogRecovery:
-    """Brings the parts of a log whose segments are listed, and nothing else, to a state in which it can be used.
+    """Recovers the parts of a log of which only the segments are listed.
 
-    `swapped` are the base offsets of segments that a compaction was putting into their place.
+    `swapped` are the base offsets of segments that a compaction was swapping in.
     """
 
     disk: Disk
@@ -94,7 +94,7 @@ class LogRecovery:
     _leader_epochs: EpochCache = attrs.field(init=False)
 
     def run(self) -> tuple[Recovery, EpochCache]:
-        """Returns what was done, and the leader epochs of what is left. Raises OSError, CorruptLogError."""
+        """Returns the result, and the leader epochs of the remaining batches. Raises OSError, CorruptLogError."""
         segments, recovery_point = self.segments, self.recovery_point
         first = first_to_scan(segments.bases, recovery_point)
         segments.end_offset = segments.bases[first]
@@ -126,7 +126,7 @@ class LogRecovery:
                     break
             if segment.base_offset > segments.end_offset:
                 # Segments may have been deleted from here, and an interrupted swap has brought back one before
-                # them. The producers' states from the deleted ones are in the snapshot alone.
+                # them. Only the snapshot has the producers' states from the deleted ones.
                 self.producer_state.load_later_snapshot(segment.base_offset)
             segments.end_offset = segment.base_offset
             if number > first:
@@ -158,7 +158,7 @@ class LogRecovery:
                 raise
 
     def _cut(self, cut_bytes: int, deleted: int, lost: _Lost) -> None:
-        """Cuts the last bytes of the last segment that stays. Counts the loss, that of `deleted` segments included."""
+        """Cuts the last bytes of the last remaining segment. Counts the loss, including that of `deleted` segments."""
         segments = list(self.segments)
         remaining = len(segments) - deleted
         segment = segments[remaining - 1]
@@ -177,11 +177,11 @@ class LogRecovery:
         if cut_bytes:
             file = segment.file
             file.truncate(start)
-            # Were the cut bytes to come back once the recovery point is past them, they would be taken for records.
+            # If the cut bytes came back once the recovery point is past them, they would be taken for records.
             file.sync()
 
     def _recover_segment(self, number: int) -> tuple[int, str]:
-        """Folds the good batches from the segment's start on; returns where they end and why."""
+        """Folds the good batches from the segment's start on. Returns the position of their end, and the reason."""
         segments = self.segments
         segment = segments[number]
         next_base = segments.bases[number + 1] if number + 1 < len(segments) else None

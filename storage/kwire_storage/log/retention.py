@@ -1,4 +1,4 @@
-"""Retention by age, by size and by log start: how many of the oldest segments are deleted, and when.
+"""Retention by age, by size and by log start: the number of old segments to delete, and the time.
 
 This module only counts. Segments are deleted from the oldest on, so the rest is always a contiguous log
 (`Log.apply_retention`).

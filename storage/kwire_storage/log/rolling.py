@@ -1,4 +1,4 @@
-"""When a segment is full: by size, by age, by the space in its indexes (Kafka's `LogSegment.shouldRoll`)."""
+"""The limits of a segment: its size, its age, the space in its indexes (Kafka's `LogSegment.shouldRoll`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kwire_storage.log.segment import Segment
 class RollPolicy:
     """Decides when to roll; rolling itself is `Log.roll`. Times are in ms.
 
-    `jitter_ms` is subtracted from `segment.ms`, so that logs that were begun together do not roll together. It is drawn
+    `jitter_ms` is subtracted from `segment.ms`, so that logs created together do not roll together. It is drawn
     for each segment.
     """
 

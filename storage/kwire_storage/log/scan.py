@@ -29,9 +29,9 @@ _LEAST_LENGTH = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
 
 
 def scan_positions(file: File, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(position, base offset, last offset, size) of each batch that begins in `position..end`.
+    """Yields (position, base offset, last offset, size) of each batch that begins in `position..end`.
 
-    `position` must be the beginning of a batch. Raises CorruptLogError where no batch can be: where the header makes no
+    `position` must be the beginning of a batch. Raises CorruptLogError if there can be no batch: the header makes no
     sense, the offsets are not in order, or the batch would end behind `end`.
     """
     data = b""
@@ -58,7 +58,7 @@ def scan_positions(file: File, position: int, end: int) -> Iterator[tuple[int, i
 
 
 def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and whole header of each batch that begins in `position..end`; raises as `scan_positions`."""
+    """Yields position and whole header of each batch that begins in `position..end`; raises as `scan_positions`."""
     data = b""
     origin = position
     following = 0
@@ -81,9 +81,9 @@ def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
 
 
 def scan_batches(file: File, end: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """Every batch of the file's first `end` bytes, whole and with a CRC that was right.
+    """Yields every batch of the file's first `end` bytes, whole and with a correct CRC.
 
-    Raises CorruptLogError where no such batch is.
+    Raises CorruptLogError for anything else.
     """
     position = 0
     wanted = _LARGE_CHUNK_BYTES

@@ -1,4 +1,4 @@
-"""Finding records by time, and the aborted transactions of a stretch of the log.
+"""Finds records by time, and the aborted transactions of a range of the log.
 
 A segment is skipped by its largest timestamp, the sparse time index leads near the batch, batch headers (which have
 their largest timestamp) to the batch, and only that one is decoded.
@@ -81,10 +81,10 @@ def _newest_batch(
     if largest < 0:
         return None
     newest: tuple[int, BatchHeader] | None = None
-    # The segment's newest batch is mostly in range; a walk over all of them is for the rest.
+    # The segment's newest batch is mostly in range; otherwise all of them are walked over.
     for at, header in segments.headers(segment, segment.offset_of_max_timestamp):
         in_range = header.base_offset >= log_start_offset and header.last_offset < max_offset
-        # A batch that compaction emptied has kept its timestamp.
+        # A batch that compaction emptied still has its timestamp.
         if in_range and header.max_timestamp == largest and header.records_count:
             return at, header
         break

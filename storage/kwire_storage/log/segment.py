@@ -3,9 +3,9 @@
 Only the records are authoritative. Everything else is computed from the batch headers by `note`, which appending,
 recovery and opening share. `segment_files.py` handles its files, and keeps few of them open.
 
-Finding a position costs the same for any amount of data. The newest batches are cached one by one, and so are the ends
-of the last reads. For all other positions the index leads to within one index interval, and the rest is a walk over
-headers. So a consumer at the end of the log, or one that continues where it stopped, costs no disk read at all.
+Finding a position costs the same for any amount of data. The positions of the newest batches are cached, and so are the
+ends of the last reads. For all other positions the index leads to within one index interval, and the rest is a walk
+over headers. So a consumer at the end of the log, or one that continues where it stopped, costs no disk read at all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 # The number of the newest batches, and of the ends of reads, that are cached: enough for each consumer at the end.
 _RECENT_BATCHES = 256
 _READ_ENDS = 64
-# An answer has room for few larger slices (fetch.max.bytes), and memory for many smaller ones.
+# A response has room for few larger slices (fetch.max.bytes), and memory has room for many smaller ones.
 _COPIED_BYTES = 256 << 10
 _NO_TIMESTAMP = -1
 
@@ -73,7 +73,7 @@ class Segment(SegmentFiles):
         self.reset()
 
     def reset(self) -> None:
-        """Drops everything that was computed from the batches."""
+        """Drops all data computed from the batches."""
         self._index = self._time_index = None
         self.indexes_dirty = False
         self.forget_shown()
@@ -81,9 +81,9 @@ class Segment(SegmentFiles):
         self.offset_of_max_timestamp = self.base_offset
         self.rolling_timestamp: int | None = None
         self.fits_until_ms = _NO_TIMESTAMP
-        """Up to this timestamp, a batch that fits by size and offsets needs no call of `RollPolicy.must_roll`."""
+        """The timestamp up to which a batch that fits by size and offsets needs no call of `RollPolicy.must_roll`."""
         self.index_room = 0
-        """The number of entries that its indexes take before the next call of `must_roll`."""
+        """The number of entries that its indexes have room for before the next call of `must_roll`."""
         self.bytes_since_index = 0
         # Arrays, because lists of int objects would be the largest part of a partition's memory.
         self._recent_bases = array("q")
@@ -100,7 +100,7 @@ class Segment(SegmentFiles):
     def rebuild(self, end_offset: int | None = None) -> None:
         """Rebuilds both sparse indexes from the batches. Checks each batch, and notes corrupt ranges.
 
-        `end_offset`, if known, is where the next segment begins.
+        `end_offset`, if known, is the base offset of the next segment.
         """
         self.reset()
         self._index, self._time_index = OffsetIndex(), TimeIndex()
@@ -154,7 +154,7 @@ class Segment(SegmentFiles):
         return last_offset
 
     def load(self) -> None:
-        """Opens and reads whatever `cut` needs, which may be refused as long as nothing is cut."""
+        """Opens and reads the files that `cut` needs, before anything is cut, since that may fail."""
         _ = self.file, self.index, self.time_index, self.aborted
 
     def seal(self) -> list[str]:
@@ -247,17 +247,17 @@ class Segment(SegmentFiles):
         self.activate()
         self.indexes_dirty = True
 
-    # -- finding places
+    # -- finding positions
 
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Like `scan_headers`, from a batch's beginning to the end, without the known corrupt ranges."""
+        """Does the same as `scan_headers`, from a batch's beginning to the end, without the known corrupt ranges."""
         if not self.damage:
             return scan_headers(self.file, position, self.size)
         stretches = good_stretches(self.damage, position, self.size)
         return chain.from_iterable(scan_headers(self.file, start, end) for start, end in stretches)
 
     def _positions(self, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """Like `headers`, for `scan_positions`."""
+        """Does the same as `headers`, with `scan_positions`."""
         if not self.damage:
             return scan_positions(self.file, position, end)
         stretches = good_stretches(self.damage, position, end)
@@ -278,7 +278,7 @@ class Segment(SegmentFiles):
         if position is not None:
             return position, offset
         if self.damage and (corrupt := holding(self.damage, offset)) is not None:
-            # Found by a rebuild that did not know where the segment ends, so it is checked again.
+            # It was found by a rebuild without the segment's end offset, so it is checked again.
             raise corrupt.error() if self.is_examined else CorruptLogError(str(corrupt))
         start = self.position_before(offset)
         batches = self._positions(start, self.size)
@@ -287,7 +287,7 @@ class Segment(SegmentFiles):
                 if position == start and start:
                     raise CorruptLogError(f"{self.path}: at {start} is another batch than the index has")
                 if not self.is_examined:
-                    # This batch claims to hold the offset. Reading the next one checks that claim.
+                    # This batch claims to have the offset. The next one confirms it.
                     next(batches, None)
                 if base == offset:
                     self._remember(base, position)
@@ -295,7 +295,7 @@ class Segment(SegmentFiles):
         return None
 
     def position_before(self, offset: int) -> int:
-        """Where the search for the offset begins. Raises CorruptLogError if the index points outside the file."""
+        """The position to search the offset from. Raises CorruptLogError if the index points outside the file."""
         start = self.index.position_before(offset - self.base_offset)
         if start and start >= self.size:
             # A search from there would find nothing, as if the segment ended below the offset.
@@ -308,7 +308,7 @@ class Segment(SegmentFiles):
         self._read_ends[base_offset] = position
 
     def read(self, offset: int, max_bytes: int, bound: int | None, *, min_one_batch: bool) -> LogSlice | None:
-        """Reads from the batch that holds `offset`. None if every batch ends below it.
+        """Reads from the batch that has `offset`. Returns None if every batch ends below it.
 
         `bound` is an offset that the batches must stay below; None if the whole segment may be read.
         """
@@ -321,7 +321,7 @@ class Segment(SegmentFiles):
         if self.damage:
             _, end = next(good_stretches(self.damage, start, end))
             if bound is not None and holding(self.damage, bound) is not None:
-                bound = None  # which is behind this stretch, or at its end
+                bound = None  # which is behind this range, or at its end
         if bound is not None and (limit := self.locate(bound)) is not None:
             end = min(end, limit[0])
         size = end - start
@@ -330,7 +330,7 @@ class Segment(SegmentFiles):
         if size <= 0:
             return LogSlice.empty(offset)
         piece = LogSlice(file, start, size, base)
-        # When few files may stay open, a copy frees this one: a thousand unsent answers would keep too many open.
+        # When few files may stay open, a copy frees this one: a thousand unsent responses would hold too many.
         return piece.copied() if self._disk.open_files.is_full and size <= _COPIED_BYTES else piece
 
     def _boundary(self, start: int, limit: int, end: int, min_one_batch: bool) -> int:
@@ -356,14 +356,14 @@ class Segment(SegmentFiles):
         return start + first_size if min_one_batch else start
 
     def upper_bound_of(self, end_position: int) -> int | None:
-        """From the index, an upper bound of the offsets before the position. None means the segment's end."""
+        """An upper bound of the offsets before the position, from the index. None means the segment's end."""
         relative = self.index.offset_at_or_after(end_position)
         return None if relative is None else relative + self.base_offset
 
-    # -- what is missing or corrupt
+    # -- missing and corrupt records
 
     def findings(self, end_offset: int | None) -> Findings:
-        """Collects the findings of a walk over all batches. `end_offset`, if known, is where the offsets end."""
+        """Collects the findings of a walk over all batches. `end_offset`, if known, is the end of the offsets."""
         return Findings(self.file, self.path + names.LOG, self.size, self.base_offset, end_offset)
 
     def note_damage(self, ranges: Ranges) -> None:

@@ -1,7 +1,7 @@
 """The files of one segment as they are held in memory: the records' file, opened when first needed, and the indexes.
 
-`open_files.py` limits what is held, and closes what was not used recently. This module reopens it on demand, so callers
-do not notice.
+`open_files.py` limits open files and indexes, and closes those not used recently. This module reopens it on demand, so
+callers do not notice.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class SegmentFiles(ABC):
         """The current suffix of its file of records (`compaction/swap.py`)."""
         self._file: File | None = None
         self._aside: File | None = None
-        """The file, when it was not used for a while."""
+        """The file, if it was not used for a while."""
         self._size: int | None = None
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: list[AbortedTxn] | None = None
         self._index_used = False
         self.indexes_dirty = False
-        """True if the indexes in memory have entries that their files lack, or that were not written for good."""
+        """True if the indexes in memory have entries that their files lack, or that `show_indexes` has written."""
         self._shown = _UNKNOWN
         """The number of entries that `show_indexes` has written to each file."""
         self.show_at_entries = 0
@@ -70,32 +70,32 @@ class SegmentFiles(ABC):
 
     @property
     def file(self) -> File:
-        """The records; the file is created when it is absent. Not to be kept over anything that may open others."""
+        """The file of records, which is created if it is absent. Do not hold it while other files may be opened."""
         file = self._file
         if file is None:
             return self._disk.open_files.open(self)
         return file
 
     def take_file_back(self) -> File | None:
-        """For OpenFiles: the file, if it is open."""
+        """Returns the file, if it is open; for OpenFiles."""
         file = self._file = self._file or self._aside
         self._aside = None
         return file
 
     def open_file(self) -> File:
-        """For OpenFiles."""
+        """Opens the file; for OpenFiles."""
         file = self._file = self._disk.open_append(self.records_path)
         return file
 
     def let_file_go(self) -> bool:
-        """For OpenFiles: closes the file. Returns False if it was used since the last call, or must stay open."""
+        """Closes the file; for OpenFiles. Returns False if it was used since the last call, or must stay open."""
         if self._file is not None:
             self._aside, self._file = self._file, None
             return False
         file = self._aside
         if file is not None:
-            # Bytes of a failed append that could not be cut off: only this File excludes them. The same is true while
-            # another thread is in the middle of an append, and while the file does not have its final name.
+            # It may have bytes of a failed append that could not be cut off: only this File excludes them. The same is
+            # true while another thread is in the middle of an append, and while the file does not have its final name.
             with suppress(OSError):
                 if self._disk.size(self.records_path) == file.size:
                     self._aside = self._size = None
@@ -107,12 +107,12 @@ class SegmentFiles(ABC):
 
     @property
     def open_file_or_none(self) -> File | None:
-        """The file if it happens to be open."""
+        """The file; None if it is not open."""
         return self._file or self._aside
 
     @property
     def size(self) -> int:
-        """Bytes of records."""
+        """The size of the records in bytes."""
         file = self._file or self._aside
         if file is not None:
             return file.size
@@ -124,7 +124,7 @@ class SegmentFiles(ABC):
         return self._size
 
     def release(self) -> None:
-        """Lets go of all that is held; slices keep the file open as long as they need it."""
+        """Releases the file and the indexes; slices keep the file open as long as they need it."""
         self._disk.open_files.forget(self)
         self._size = self._file = self._aside = None
 
@@ -158,7 +158,7 @@ class SegmentFiles(ABC):
 
     @property
     def aborted_in_memory(self) -> list[AbortedTxn] | None:
-        """Like `aborted`, without a read: None if they are not in memory."""
+        """The same as `aborted`, without a read: None if they are not in memory."""
         return self._txn_index
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
@@ -275,7 +275,8 @@ class SegmentFiles(ABC):
         self._disk.open_files.index_loaded(self, size + ENTRY_BYTES * len(self._txn_index or ()))
 
     def needs_indexes(self) -> bool:
-        """For OpenFiles: True if the indexes were used since the last call. Otherwise drops them, and returns False.
+        """Returns True if the indexes were used since the last call. Otherwise drops them, and returns False; for
+        OpenFiles.
 
         Those that are not in their files are no longer counted, and stay until they are.
         """

@@ -57,7 +57,7 @@ class LogSlice:
 
     @classmethod
     def of(cls, data: bytes, position: int, base_offset: int) -> LogSlice:
-        """Batches that were read already from that position of their file."""
+        """Returns a slice of batches that were read already from that position of their file."""
         return cls(CopiedBytes(data, position), position, len(data), base_offset)
 
     @classmethod

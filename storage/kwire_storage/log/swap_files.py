@@ -27,7 +27,7 @@ def remove_written(disk: Disk, path: str) -> None:
 
 
 def complete_swap(disk: Disk, folder: str) -> list[int]:
-    """At an opening, before the segments are listed. Doing it again, after a crash in the middle of it, is fine.
+    """Completes or undoes a swap at an opening, before the segments are listed. May run again after a crash.
 
     Returns the base offsets of the compacted segments that it gave their names.
     """
@@ -46,7 +46,7 @@ def complete_swap(disk: Disk, folder: str) -> list[int]:
         for old in [it for it in bases if base < it < end_offset]:
             for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
                 disk.remove(f"{folder}/{names.offset_name(old, suffix)}")
-        # They are rebuilt when they are needed; which segment they belong to is unknown.
+        # They are rebuilt when they are needed; it is unknown which segment they belong to.
         for suffix in (names.INDEX, names.TIME_INDEX):
             disk.remove(path + suffix)
             disk.remove(path + suffix + names.SWAP)

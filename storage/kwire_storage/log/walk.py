@@ -28,7 +28,7 @@ from kwire_protocol.records import (
 from kwire_storage.disk.files import File
 
 MOST_BATCH_BYTES = 128 << 20
-"""Larger batches are checked by their CRC in pieces, and not looked into."""
+"""Larger batches are checked by their CRC in pieces, and not decoded."""
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 _CHUNK_BYTES = 128 << 10
@@ -40,7 +40,7 @@ _LEAST_LENGTH = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
 
 
 class Batch(NamedTuple):
-    """A good batch; `data` is the whole of it, None where it is larger than `most_batch_bytes`."""
+    """A good batch; `data` is all its bytes, or None if it is larger than `most_batch_bytes`."""
 
     position: int
     header: BatchHeader
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """`position..end` is no good batch; `header` is what stands there where it can be read as one.
+    """Bytes `position..end` that are no good batch; `header` is their header if they can be read as one.
 
     `misplaced`: the batch is whole, only its offset is wrong.
     """
@@ -77,7 +77,7 @@ def walk(
     *,
     most_batch_bytes: int = MOST_BATCH_BYTES,
 ) -> Iterator[Batch | Damage]:
-    """All of `start..size`, in order and without gaps; `start` must be where a batch begins.
+    """Yields all of `start..size`, in order and without gaps; `start` must be the beginning of a batch.
 
     `base_offset` is the segment's, or the least that the batch at `start` may have; `next_base` that of the segment
     behind it. Raises OSError.
@@ -109,7 +109,7 @@ class _Walker:
         self._origin = 0
 
     def _view(self, position: int, size: int) -> memoryview:
-        """Up to `size` bytes of the file, read ahead."""
+        """Returns up to `size` bytes of the file, read ahead."""
         size = min(size, self._end - position)
         at = position - self._origin
         if at < 0 or at + size > len(self._data):
@@ -159,11 +159,11 @@ class _Walker:
             )
 
     def doubt(self, batch: Batch, due: int) -> None:
-        """Raises for a batch behind a hole if the next batch, or the next segment, shows that it has a wrong offset."""
+        """Raises for a batch behind a hole if the next batch, or the next segment, proves its offset wrong."""
         header = batch.header
         following = batch.position + header.size_in_bytes
         if header.base_offset == due:
-            # Should the next segment begin below its end, it is that one which is wrong.
+            # If the next segment begins below its end, the next segment is wrong.
             return
         if header.last_offset >= self._next_base:
             raise _Bad(
@@ -202,7 +202,7 @@ class _Walker:
         return True
 
     def _next_good(self, position: int, due: int) -> int:
-        """Where the next good batch begins; the file's end if there is none."""
+        """The position of the next good batch; the file's end if there is none."""
         checks_left = _MOST_CHECKS * (self._end - position)
         while position + BATCH_HEADER_SIZE <= self._end and checks_left >= 0:
             piece = bytes(self._view(position, _CHUNK_BYTES))
