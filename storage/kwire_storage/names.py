@@ -13,13 +13,13 @@
                                       in the metadata log: a snapshot of the metadata up to, and without, that offset,
                                       whose last record was written in that epoch
         *.deleted *.cleaned *.swap      on their way out, or in (compaction/swap.py)
-        *.<number>.tmp                  a new content of the file of that name, until it is whole (data/ has some, too)
+        *.<number>.tmp                  new content of the file of that name, until it is complete (data/ has some, too)
       orders-0.<32 hex digits>-delete/  a deleted partition until its files are gone
       orders-0.<32 hex digits>-future/  a partition that is on its way here from another folder
       orders-0.<32 hex digits>-stray/   a partition whose topic the metadata has never known; kept
 
-Nothing that a client sends becomes part of a path unless it passed `partition_folder`, which refuses separators,
-the two dot names, control characters and names too long for a file system.
+No name from a client becomes part of a path unless it passed `partition_folder`, which refuses separators, the two dot
+names, control characters and names too long for a file system.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ _DELETE_TAIL_CHARS = 1 + 32 + len(_DELETE_FOLDER_SUFFIX)
 
 
 def temporary(path: str) -> str:
-    """The name under which a new content of the file is written, before it takes the file's place.
+    """The name under which new content of the file is written, before it replaces the file.
 
-    No two are the same in one process, and one process at a time has a log dir, so that no two writers share one.
-    What a crash leaves of them is removed when the folder is opened.
+    No two are the same in one process, and one process at a time has a log dir, so no two writers share one. The next
+    opening of the folder removes those that a crash leaves.
     """
     return f"{path}.{next(_temporary_numbers)}{TEMPORARY}"
 
 
 def offset_name(offset: int, suffix: str) -> str:
-    """`offset_name(4711, ".log") == "00000000000000004711.log"`."""
+    """The name of a segment's file or a snapshot: `offset_name(4711, ".log") == "00000000000000004711.log"`."""
     return f"{offset:020d}{suffix}"
 
 
@@ -89,7 +89,7 @@ def parse_offset_name(name: str) -> tuple[int, str] | None:
 
 
 def metadata_snapshot(end_offset: int, epoch: int) -> str:
-    """`metadata_snapshot(4711, 1) == "00000000000000004711-0000000001.checkpoint"`, as Kafka's `Snapshots`."""
+    """The name of a snapshot, such as 00000000000000004711-0000000001.checkpoint (Kafka's `Snapshots`)."""
     return f"{end_offset:0{_OFFSET_DIGITS}d}-{epoch:0{_EPOCH_DIGITS}d}{METADATA_SNAPSHOT}"
 
 
@@ -101,7 +101,7 @@ def parse_metadata_snapshot(name: str) -> tuple[int, int] | None:
 
 
 def partition_folder(topic: str, partition: int) -> str:
-    """`topic-partition`; raises ValueError for a topic name that must not become a path."""
+    """The name `topic-partition`. Raises ValueError for a topic name that must not become a path."""
     if not topic or topic in (".", "..") or any(char in "/\\" or not char.isprintable() for char in topic):
         raise ValueError(f"not a name for a folder: {topic!r}")
     if partition < 0:
@@ -113,7 +113,7 @@ def partition_folder(topic: str, partition: int) -> str:
 
 
 def parse_partition_folder(name: str) -> tuple[str, int] | None:
-    """The topic and partition of a folder; None when it is not a partition's."""
+    """The topic and partition of a folder; None if it is not a partition's."""
     topic, dash, partition = name.rpartition("-")
     if not (topic and dash and partition.isdecimal() and partition.isascii()) or is_deleted_folder(name):
         return None
@@ -133,9 +133,9 @@ def stray_folder(folder: str, unique: bytes) -> str:
 
 
 def future_folder(folder: str, unique: bytes) -> str:
-    """Where a partition's copy grows until it takes the place of the original in another log dir (KIP-113).
+    """The folder of a partition's copy, until it replaces the original in another log dir (KIP-113).
 
-    `unique` is 16 bytes. Raises ValueError for a topic whose name leaves no room for it, as Kafka refuses it.
+    `unique` is 16 bytes. Raises ValueError for a topic with a name that is too long for it, as in Kafka.
     """
     name = f"{folder}.{unique.hex()}{_FUTURE_FOLDER_SUFFIX}"
     if len(name.encode()) > _MAX_FILE_NAME_BYTES:
@@ -144,7 +144,7 @@ def future_folder(folder: str, unique: bytes) -> str:
 
 
 def parse_future_folder(name: str) -> tuple[str, int] | None:
-    """The topic and partition that the folder is to become; None when it is none of those."""
+    """The topic and partition of a copy that moves to another log dir; None for any other folder."""
     folder, dot, unique = name.removesuffix(_FUTURE_FOLDER_SUFFIX).rpartition(".")
     if not (name.endswith(_FUTURE_FOLDER_SUFFIX) and dot and len(unique) == _UNIQUE_DIGITS):
         return None

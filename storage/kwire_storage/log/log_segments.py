@@ -194,7 +194,7 @@ class LogSegments:
         return LogSlice.empty(offset)
 
     def batches(self, offset: int) -> Iterator[tuple[BatchHeader, LogSlice]]:
-        """Yields every batch from the one that has the offset. Raises CorruptLogError for one with a wrong CRC."""
+        """Yields every batch from the one that has the offset. Raises CorruptLogError if one is corrupt or missing."""
         for segment, end_offset in self.from_offset(offset):
             if segment.base_offset >= self.end_offset:
                 break  # nothing was appended to it, so its file need not exist

@@ -1,4 +1,4 @@
-"""Transaction markers, as far as the producers' state needs them."""
+"""The transaction markers that the producers' state needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AbortSink(Protocol):
 
 
 def decode_marker(buf: bytes | memoryview, pos: int, header: BatchHeader) -> EndTxnMarker | None:
-    """The marker in a control batch at `pos`; None when compaction emptied it or it is of another type.
+    """The marker in a control batch at `pos`; None if compaction emptied it, or if it is of another type.
 
     Raises InvalidBatch for a record that is no control record.
     """
@@ -42,7 +42,7 @@ def apply_batch(
 ) -> None:
     """Applies a producer's batch to the producers' states, and an abort to the segment's transaction index, if given.
 
-    `now_ms` is when it was appended.
+    `now_ms` is the time of the append.
     """
     if not header.is_control:
         producers.apply(header, base_offset, timestamp_ms, now_ms)

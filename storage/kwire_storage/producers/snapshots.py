@@ -7,7 +7,7 @@
         int64 last offset          int32 offset delta           int64 timestamp (ms)
         int32 coordinator epoch    int64 first offset of the open transaction, or -1
 
-Of the five batches that are kept in memory the file has only the last, as Kafka's; last offset -1: there is none.
+Memory has five batches of each, the file only the last one, as in Kafka; its last offset is -1 if there is none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
-    """Raises CorruptLogError when the version, the CRC or the length is wrong."""
+    """Returns the producers. Raises CorruptLogError if the version, the CRC or the length is wrong."""
     if len(data) < _HEADER.size + _COUNT.size:
         raise CorruptLogError(f"{len(data)} bytes are too few for a producer snapshot")
     version, crc = _HEADER.unpack_from(data)

@@ -1,8 +1,8 @@
-"""The producers of one log on disk and in memory: snapshots, and the changes since (`ProducerStateManager`).
+"""The producers of one log: snapshots on disk, and the current states in memory.
 
-The states are a fold over the log's batches that starts with a snapshot; they are loaded on first use. A snapshot
-belongs to an offset in the log: the start of a segment, or the end at a clean stop. A snapshot at an offset that the
-log no longer has must never be used.
+The states are a fold over the log's batches that starts with a snapshot; they are loaded on first use. A snapshot is
+for an offset in the log: the start of a segment, or the end at a clean stop. A snapshot for an offset that the log no
+longer has must never be used.
 
 Apache Kafka does the same in the class of that name.
 """
@@ -54,11 +54,11 @@ class ProducerStateManager:
 
     @property
     def states(self) -> ProducerStates:
-        """Raises OSError when they must be loaded first."""
+        """The producers' states, which may have to be loaded first. Raises OSError."""
         return self.load() if self.states_or_none is None else self.states_or_none
 
     def load(self) -> ProducerStates:
-        """The newest snapshot up to the log's end, and a replay of what came after it."""
+        """Loads the newest snapshot up to the log's end, and replays the batches after it."""
         config = self._config
         states = ProducerStates(config.producer_id_expiration_ms, config.producer_id_expiration_check_interval_ms)
         start = self._load_snapshot(states, self._log.end_offset)
@@ -72,17 +72,17 @@ class ProducerStateManager:
         self.states_or_none = None
 
     def adopt(self, states: ProducerStates) -> None:
-        """Takes over the states of another log with the same records, whose batches may be gone there."""
+        """Copies the states of another log with the same records, in which more batches may be deleted."""
         self.states_or_none = states
         if self._log.end_offset in self.snapshot_offsets:
-            self._remove(self._log.end_offset)  # of what was known before; to be written again
+            self._remove(self._log.end_offset)  # of the earlier states; to be written again
 
     # -- snapshots
 
     def take_snapshot(self) -> list[str]:
         """Writes the producers at the log end, unless that is written already. Removes snapshots of no segment's base.
 
-        Returns the path that must be synced, if any. Raises OSError. An empty log has producers too if its records
+        Returns the path that must be synced, if any. Raises OSError. An empty log, too, has producers if its records
         were deleted.
         """
         end = self._log.end_offset
@@ -101,11 +101,11 @@ class ProducerStateManager:
         return end in self.snapshot_offsets and self._read(end) is None
 
     def load_later_snapshot(self, offset: int) -> None:
-        """Replaces what is known by the newest good snapshot up to the offset, if that is above the log's end."""
+        """Replaces the states by the newest good snapshot up to the offset, if it is above the log's end."""
         self._load_snapshot(self.states, offset, above=self._log.end_offset)
 
     def take_out(self, offset: int) -> list[str]:
-        """Gives up the snapshot of a segment's beginning. Returns its path, which the caller removes."""
+        """Forgets the snapshot of a segment's beginning. Returns its path, which the caller removes."""
         if offset not in self.snapshot_offsets:
             return []
         self.snapshot_offsets.remove(offset)
@@ -119,7 +119,7 @@ class ProducerStateManager:
         with self._disk.open_folder(self._path) as folder:
             for offset in stale:
                 self._remove(offset)
-            # Should one come back after a power cut, when other records stand below its offset, it would be believed.
+            # If one came back after a power cut, with other records below its offset, it would be trusted.
             folder.sync()
 
     def drop_stray_snapshots(self) -> None:

@@ -1,24 +1,24 @@
 """A partition's state of its producers: enough to refuse gaps, to recognise repeats, and to see open transactions.
 
-For each producer id: its epoch, the sequences and offsets of its last five batches, and where its open transaction
-began. The rules are Kafka's:
+For each producer id: its epoch, the sequences and offsets of its last five batches, and the start of its open
+transaction. The rules are Kafka's:
 
 * an epoch below the known one is fenced (INVALID_PRODUCER_EPOCH); a higher one must begin with sequence 0;
 * within an epoch the next sequence is the last one's successor, and 0 follows 2^31 - 1;
 * a batch with the same epoch and sequences as one of the last five is a repeat, answered with its first offset;
-* of a producer without state any sequence is accepted: its records may have been deleted since;
+* any sequence is accepted from a producer without state: its records may have been deleted since;
 * when the disk had no room for a batch, later batches are refused with the same error until it is sent again, even if
   there is room by then. In Kafka the whole folder is offline, with the same result. If they were refused as out of
-  order, librdkafka would take a new epoch and send again what may already be in the log;
-* while a transaction is open, everything the producer sends must be transactional;
+  order, librdkafka would take a new epoch and send batches again that may already be in the log;
+* while a transaction is open, all batches of the producer must be transactional;
 * a transaction begins here only after a request to its coordinator, and if no marker came meanwhile (KIP-890);
 * a producer that has appended nothing for `producer.id.expiration.ms` expires, unless its transaction is open; this is
   checked every `producer.id.expiration.check.interval.ms`. Kafka compares the clock with the timestamps of its records
-  instead: a producer that writes timestamps of last month is forgotten while it sends, so that its retry is appended
-  twice, and one that writes timestamps of the future is never forgotten.
+  instead: a producer that writes timestamps of last month is forgotten while it sends, so its retry is appended twice,
+  and one that writes timestamps of the future is never forgotten.
 
-Snapshots and batches do not have the time of an append. A state that was read from them has the time of its timestamp,
-but not a future one, and is kept for an hour at least (`LOADED_FOR_MS`): so a producer can repeat what it sent before a
+Snapshots and batches do not have the time of an append. A state that was read from them gets its timestamp instead, but
+not a future one, and is kept for at least an hour (`LOADED_FOR_MS`): so a producer can repeat batches from before a
 restart. If the full time began at each restart, a broker that restarts every night would never forget a producer.
 
 `check` decides and changes nothing; `apply` and `apply_marker` change the state and are what recovery replays, so the
@@ -39,11 +39,11 @@ NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 MAX_SEQUENCE: Final = 2**31 - 1
 MOST_REFUSED: Final = 10_000
-"""The maximum number of producers that are remembered because the disk had no room for a batch of theirs."""
+"""The maximum number of producers that are remembered because the disk had no room for their batch."""
 DEFAULT_EXPIRATION_MS: Final = 86_400_000
 DEFAULT_EXPIRATION_CHECK_INTERVAL_MS: Final = 600_000
 LOADED_FOR_MS: Final = 3_600_000
-"""The least time in ms that a producer is kept if it was read from a snapshot, or from its batches; far longer than
+"""The minimum time in ms that a producer is kept if it was read from a snapshot, or from its batches; far longer than
 clients try to deliver a batch (`delivery.timeout.ms`, two minutes)."""
 NOT_KNOWN: Final = -1
 """The time of an append before the states were loaded."""
@@ -87,14 +87,14 @@ class ProducerEntry:
     txn_first_offset: int | None = None
     batches: list[BatchMetadata] = attrs.field(factory=list)
     appended_ms: int = NOT_KNOWN
-    """When it last appended, by the broker's clock."""
+    """The time of its last append, by the broker's clock."""
 
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def find_repeat(self, header: BatchHeader) -> BatchMetadata | None:
-        """The batch that this one repeats."""
+        """Returns the batch that this one repeats, or None."""
         if header.producer_epoch == self.epoch:
             first, last = header.base_sequence, header.last_sequence
             for batch in self.batches:
@@ -104,7 +104,7 @@ class ProducerEntry:
 
 
 class Refused(NamedTuple):
-    """A batch that was in order and found no room on the disk."""
+    """A batch that was in order and had no room on the disk."""
 
     epoch: int
     sequence: int
@@ -114,8 +114,8 @@ class Refused(NamedTuple):
 class Verification:
     """A transaction that its coordinator has to verify before its first batch is appended (VerificationStateEntry).
 
-    A marker ends it: an earlier answer of the coordinator is no longer valid. `lowest_sequence` holds back later
-    batches if an earlier one has to be sent again by the coordinator's answer.
+    A marker ends it: an earlier answer of the coordinator is no longer valid. `lowest_sequence` refuses later batches
+    if an earlier one must be sent again because of the coordinator's answer.
     """
 
     producer_id: int
@@ -148,7 +148,7 @@ class ProducerStates:
     # -- decisions
 
     def check(self, header: BatchHeader, *, now_ms: int) -> int | None:
-        """None when the batch may be appended; the first offset of the batch that it repeats.
+        """Returns None if the batch may be appended, or else the first offset of the batch that it repeats.
 
         A batch without sequences (written by a coordinator) is checked by its epoch only. Raises KafkaError:
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR.
@@ -253,7 +253,7 @@ class ProducerStates:
                 ErrorCode.INVALID_TXN_STATE,
                 f"the transaction of producer {producer_id} ended while its coordinator was asked",
             )
-        # With transaction version 2 every transaction has an epoch, and so sequences, of its own.
+        # With transaction version 2 every transaction has its own epoch, and so its own sequences.
         if verification.adds and sequence > 0 and (entry is None or not entry.batches):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -268,9 +268,9 @@ class ProducerStates:
     def check_marker(self, header: BatchHeader, marker: EndTxnMarker, *, transaction_version: int = 0) -> None:
         """Checks that a coordinator's marker may be appended.
 
-        From transaction version 2 on the marker's epoch must be above the producer's (KIP-890), or equal to it when
-        the transaction has ended already: a coordinator that repeats itself.
-        Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        From transaction version 2 on the marker's epoch must be above the producer's (KIP-890), or equal to it if the
+        transaction has ended already: the coordinator repeats the marker. Raises KafkaError: INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -293,9 +293,9 @@ class ProducerStates:
     def apply(
         self, header: BatchHeader, base_offset: int, timestamp_ms: int | None = None, now_ms: int = NOT_KNOWN
     ) -> None:
-        """Takes in a data batch that stands at `base_offset`; `timestamp_ms` replaces its largest timestamp.
+        """Applies a data batch at `base_offset`; `timestamp_ms` replaces its largest timestamp.
 
-        `now_ms` is when it was appended.
+        `now_ms` is the time of the append.
         """
         producer_id = header.producer_id
         entry = self.entries.get(producer_id)
@@ -325,7 +325,7 @@ class ProducerStates:
         timestamp_ms: int,
         now_ms: int = NOT_KNOWN,
     ) -> CompletedTxn | None:
-        """Takes in a control batch; returns the transaction that it ended, if one was open."""
+        """Applies a control batch; returns the transaction that it ended, if one was open."""
         producer_id = header.producer_id
         entry = self.entries.get(producer_id)
         if entry is None:
@@ -345,7 +345,7 @@ class ProducerStates:
         return CompletedTxn(producer_id, first_offset, base_offset, aborted=not marker.committed)
 
     def expire_if_due(self, now_ms: int) -> None:
-        """Forgets idle producers if that was not done lately."""
+        """Forgets idle producers if the check interval has passed."""
         if now_ms >= self._next_expiration_ms:
             self.expire(now_ms)
 
@@ -371,7 +371,7 @@ class ProducerStates:
         return len(idle)
 
     def load(self, entries: list[ProducerEntry]) -> None:
-        """Replaces the state by a snapshot's."""
+        """Replaces the state by that of a snapshot."""
         self.entries = {entry.producer_id: entry for entry in entries}
         self._open = dict(
             sorted(
@@ -384,7 +384,7 @@ class ProducerStates:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the earliest open transaction began."""
+        """The first offset of the earliest open transaction."""
         return next(iter(self._open), None)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
@@ -416,7 +416,7 @@ def _stale(entry: ProducerEntry, header: BatchHeader) -> KafkaError:
 def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
     sequence = header.base_sequence
     if header.producer_epoch != entry.epoch:
-        # A marker alone leaves an entry without epoch only in theory; then any sequence is welcome.
+        # A marker alone leaves an entry without epoch only in theory; then any sequence is accepted.
         if sequence != 0 and entry.epoch != NO_EPOCH:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -1,4 +1,4 @@
-"""`.txnindex`: the aborted transactions whose markers stand in a segment, in the order of the markers.
+"""`.txnindex`: the aborted transactions with markers in a segment, in the order of the markers.
 
 Entries of 34 bytes: int16 version 0, int64 producer id, int64 first offset, int64 last offset (the marker's), int64 the
 last stable offset after the marker. A reader of committed data gets the entries that overlap what it read.
@@ -30,7 +30,7 @@ def encode_aborted(entries: list[AbortedTxn]) -> bytes:
 
 
 def decode_aborted(data: bytes) -> list[AbortedTxn]:
-    """Raises CorruptLogError for a version that is not ours or a torn end."""
+    """Returns the transactions. Raises CorruptLogError for an unknown version or a torn end."""
     if len(data) % _ENTRY.size:
         raise CorruptLogError(f"transaction index of {len(data)} bytes")
     entries = []
@@ -42,7 +42,7 @@ def decode_aborted(data: bytes) -> list[AbortedTxn]:
 
 
 def overlapping(entries: list[AbortedTxn], start_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
-    """The transactions that touch `start_offset..upper_bound` (exclusive); True if later segments have none."""
+    """Returns the transactions that overlap `start_offset..upper_bound`, and True if later segments have none."""
     found = []
     for entry in entries:
         if entry.last_offset >= start_offset and entry.first_offset < upper_bound:
