@@ -35,7 +35,7 @@ class ApiInfo:
 
     @property
     def request_class(self) -> type[ApiMessage]:
-        """Loads the module at first use. Keep the class rather than asking for each request."""
+        """The class of the request. The first use loads its module; do not look it up for each request."""
         return self._load(self.request_name)
 
     @property
@@ -52,7 +52,7 @@ class ApiInfo:
 
 @attrs.frozen
 class RecordInfo:
-    """The same for one record of `kwire_protocol.internal`."""
+    """Facts about one record of `kwire_protocol.internal`."""
 
     key: int
     name: str
@@ -62,6 +62,6 @@ class RecordInfo:
 
     @property
     def record_class(self) -> type[ApiMessage]:
-        """Loads the module at first use."""
+        """The class of the record; the first use loads its module."""
         module = importlib.import_module(f"kwire_protocol.internal.{self.module}")
         return cast("type[ApiMessage]", getattr(module, self.name))

@@ -7,7 +7,7 @@ Payloads are accepted as by Kafka's Java readers:
 
 * gzip: one or more members; bytes after the last member that do not begin another are ignored.
 * snappy: blocks in the framing of xerial's snappy-java (which Java, and most clients, write), or one raw block (which
-  others write). Told apart by the first eight bytes.
+  others write). The first eight bytes distinguish them.
 * lz4: one frame; what follows it is ignored. Written with independent blocks: Kafka's Java reader refuses linked ones.
 * zstd: one or more frames, with or without the content's size in the header, and skippable ones.
 

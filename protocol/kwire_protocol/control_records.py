@@ -1,8 +1,8 @@
-"""The records that brokers write for themselves, in batches of their own with the control flag.
+"""Control records, which brokers write in batches of their own, with the control flag.
 
 Key: version (int16, 0), type (int16). Value: version (int16), then a message of that version; those of types 2 to 6 are
-generated (`kwire_protocol.internal`), the end of a transaction is small enough to stand here:
-version (int16, 0), coordinator epoch (int32). Consumers skip such batches; the offsets they take stay empty for them.
+generated (`kwire_protocol.internal`), the end of a transaction is small enough to be here:
+version (int16, 0), coordinator epoch (int32). Consumers skip such batches, and see no records at their offsets.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def control_key(control_type: int) -> bytes:
 
 
 def read_control_type(key: bytes | None) -> ControlType | None:
-    """Returns the type of a control record; None for types of a later Kafka, which readers skip.
+    """Returns the type of a control record; None for a type of a later Kafka, which readers skip.
 
-    Later key versions are read as the known one. Raises InvalidBatch(INVALID_RECORD) for no such key.
+    Later key versions are read as the known one. Raises InvalidBatch(INVALID_RECORD) for any other key.
     """
     if key is None or len(key) < _KEY.size or key[0] & 0x80:
         raise InvalidBatch(ErrorCode.INVALID_RECORD, f"no key of a control record: {key!r}")
@@ -52,7 +52,7 @@ def end_transaction_value(coordinator_epoch: int) -> bytes:
 
 
 def read_coordinator_epoch(value: bytes | None) -> int:
-    """The coordinator epoch in an ABORT's or COMMIT's value. Raises InvalidBatch(INVALID_RECORD) for no such value."""
+    """The coordinator epoch in the value of an ABORT or COMMIT. Raises InvalidBatch(INVALID_RECORD) for others."""
     if value is None or len(value) < _END_TRANSACTION.size or value[0] & 0x80:
         raise InvalidBatch(ErrorCode.INVALID_RECORD, f"no value of an end of a transaction: {value!r}")
     epoch: int = _END_TRANSACTION.unpack_from(value)[1]
@@ -67,7 +67,7 @@ def build_control_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """A batch of one control record of a Raft log; `value` begins with its version, see `versioned`."""
+    """Returns a batch of one control record of a Raft log; `value` begins with its version, see `versioned`."""
     return build_batch(
         (Record(0, timestamp_ms, control_key(control_type), value),),
         base_offset=base_offset,
@@ -86,7 +86,7 @@ def build_end_transaction_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """The marker that ends a producer's transaction in one partition."""
+    """Returns the marker that ends a producer's transaction in one partition."""
     control_type = ControlType.COMMIT if commit else ControlType.ABORT
     return build_batch(
         (Record(0, timestamp_ms, control_key(control_type), end_transaction_value(coordinator_epoch)),),
@@ -100,5 +100,5 @@ def build_end_transaction_batch(
 
 
 def versioned(version: int, message: bytes) -> bytes:
-    """`message` behind its version, as Kafka writes control values and the records of its internal topics."""
+    """Encodes a version and a message, as Kafka writes control values and the records of its internal topics."""
     return _VERSION.pack(version) + message

@@ -2,7 +2,7 @@
 
     conversation.begin()                       requests the versions that the broker serves
     conversation.data_to_send()                returns the bytes to send; the caller sends them
-    conversation.writable(), received(count)   the caller receives into the one, and reports the count to the other
+    conversation.writable(), received(count)   the caller receives into the buffer, and reports the count
     conversation.next_reply()                  the next answer, or None: more must be received first
 
 Rules of Kafka's protocol that it keeps:
@@ -10,16 +10,16 @@ Rules of Kafka's protocol that it keeps:
 * A broker answers the requests of a connection in order, so several may be in flight. The only request without a reply
   is Produce with acks=0. A reply's correlation id must be that of the oldest request without a reply.
 * Each API has its own versions. ApiVersions returns those that the broker serves, and `version_for` chooses the newest
-  that both sides support. ApiVersions itself is sent in our newest version. A broker that does not know that version
-  replies UNSUPPORTED_VERSION in version 0, which every broker knows, and usually names the versions that it does know
-  (KIP-511). Then the request is sent again.
+  that both sides support. ApiVersions itself is sent in our newest version. A broker without that version replies
+  UNSUPPORTED_VERSION in version 0, which every broker has, and usually lists the versions that it supports (KIP-511).
+  Then the request is sent again.
 * A version that Kafka marks as unstable is chosen only if the caller requests at least that version.
 
 Each reply has its own memory (`frames.ReplyBuffer`). The records of a fetch are a slice of it, and stay valid as long
 as they are referenced.
 
 Any mistake of the peer is a ProtocolError, and nothing can be read after it: an impossible size, a wrong correlation
-id, an unexpected reply, a message that ends too soon or too late. The memory for a hostile peer is bounded by
+id, an unexpected reply, a message that is too short or too long. The memory for a hostile peer is bounded by
 `max_reply_bytes`, and by the bytes that it sent.
 """
 
@@ -52,7 +52,7 @@ _INT16 = Struct(">h")
 
 
 class NotServed(Exception):
-    """The two sides have no version of an API in common. `wanted` are the versions that this side supports."""
+    """The two sides have no common version of an API. `wanted` are the versions that this side supports."""
 
     def __init__(self, api_key: int, wanted: range) -> None:
         super().__init__(f"{APIS[api_key].name} {wanted.start} to {wanted.stop - 1}")
@@ -61,12 +61,12 @@ class NotServed(Exception):
 
 
 class TooManyInFlight(Exception):
-    """`max_in_flight` requests have no reply yet: replies must be taken first."""
+    """`max_in_flight` requests have no reply yet: replies must be read first."""
 
 
 @attrs.frozen(eq=False)
 class Ticket:
-    """A request that was sent. Its reply names it."""
+    """A request that was sent. Its reply refers to it."""
 
     correlation_id: int
     api_key: int
@@ -76,7 +76,7 @@ class Ticket:
 
     @property
     def name(self) -> str:
-        """The API, as Kafka calls it."""
+        """Kafka's name of the API."""
         return APIS[self.api_key].name
 
 
@@ -87,7 +87,7 @@ class Reply(NamedTuple):
 
 
 def encode_request(request: ApiMessage, version: int, *, correlation_id: int, client_id: str | None) -> bytes:
-    """Returns a frame. Raises UnsupportedField, or ValueError, for a request that this version cannot represent."""
+    """Returns the frame of a request. Raises UnsupportedField, or ValueError, if this version cannot represent it."""
     return _written(request, version, correlation_id, client_id).getvalue()
 
 
@@ -101,7 +101,7 @@ def _written(request: ApiMessage, version: int, correlation_id: int, client_id: 
 
 
 def decode_reply(frame: Buffer, api_key: int, version: int) -> tuple[int, Any]:
-    """Returns correlation id and message of a reply without its size. ProtocolError unless every byte belongs to it."""
+    """Returns correlation id and message of a reply without its size. Raises ProtocolError for surplus bytes."""
     reader = Reader(frame)
     correlation_id = read_response_header(reader, api_key, version)
     return correlation_id, _read_message(reader, api_key, version)
@@ -134,7 +134,7 @@ class Conversation:
         first_correlation_id: int = 1,
     ) -> None:
         self.versions: dict[int, range] | None = None
-        """The versions that the broker serves, by API key; None until its reply has come."""
+        """The versions that the broker serves, by API key; None until its reply has arrived."""
         self.features: dict[str, int] = {}
         """The broker's finalized features by name, with their level: `transaction.version` and the like (KIP-584)."""
         self._client_id = client_id
@@ -149,7 +149,7 @@ class Conversation:
 
     @property
     def in_flight(self) -> int:
-        """Requests whose replies have not been taken."""
+        """The number of requests whose replies have not been read."""
         return len(self._in_flight)
 
     @property
@@ -159,7 +159,7 @@ class Conversation:
 
     @property
     def held_bytes(self) -> int:
-        """Memory for what has arrived, or is about to, and has not been taken."""
+        """The memory in bytes for replies that have arrived, or are arriving, and have not been read."""
         return self._buffer.capacity
 
     # Sending
@@ -172,7 +172,7 @@ class Conversation:
     def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
         """The newest version that both sides support, within these bounds. Raises NotServed if there is none.
 
-        Before the broker's versions have come, it always raises NotServed.
+        Before the broker's versions have arrived, it always raises NotServed.
         """
         api = APIS[api_key]
         newest = api.max_version
@@ -213,7 +213,7 @@ class Conversation:
     # Receiving
 
     def writable(self) -> memoryview:
-        """Room to receive into."""
+        """The buffer to receive into."""
         return self._buffer.writable()
 
     def received(self, count: int) -> None:
@@ -221,9 +221,9 @@ class Conversation:
         self._buffer.received(count)
 
     def next_reply(self) -> Reply | None:
-        """The reply to the oldest request without one, or None until more is received. Raises ProtocolError.
+        """Returns the reply to the oldest request without one, or None if more must be received. Raises ProtocolError.
 
-        The reply to `begin` is kept here, and not returned. If it leads to another request, `data_to_send` has bytes
+        The reply to `begin` is consumed here, and not returned. If it causes another request, `data_to_send` has bytes
         again.
         """
         if self._broken is not None:
@@ -267,7 +267,7 @@ class Conversation:
         served = {it.api_key: range(it.min_version, it.max_version + 1) for it in response.api_keys}
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and reply.ticket.version > 0:
             newest = served.get(API_VERSIONS_KEY, range(1)).stop - 1
-            # Whatever the reply has: the next version is lower, so that this ends.
+            # The next version is always lower, so this ends with any reply.
             self._negotiating = self._request_versions(max(0, min(newest, reply.ticket.version - 1)))
             return
         if response.error_code:

@@ -10,18 +10,18 @@ valid until the next `writable()` or `let_go()`.
 
 The connections of a thread share a `BufferPool`. They receive into its scratch buffer first, so a connection that is
 silent, or whose requests arrive whole, has no memory of its own. An incomplete frame moves into a buffer from the pool,
-which is returned when the frame is taken. Before a connection waits for anything it calls `let_go`, because the next
-one receives into the same scratch buffer.
+which is returned when the frame is taken. Before a connection waits for anything it calls `let_go`, which releases the
+scratch buffer to the others.
 
-Memory follows the bytes that have arrived, not a claimed size: a full buffer doubles. When BEGUN_BYTES have arrived,
-the buffer gets the claimed size, up to LARGEST_EXPECTED_BYTES; its pages cost nothing until bytes arrive.
+Memory grows with the bytes that have arrived, not with a claimed size: a full buffer doubles. When BEGUN_BYTES have
+arrived, the buffer gets the claimed size, up to LARGEST_EXPECTED_BYTES; its pages cost nothing until bytes arrive.
 
 All buffers together are bounded by the pool's `max_bytes` (Kafka's SimpleMemoryPool, queued.max.request.bytes). A
-connection that needs more than is left waits. One connection at a time may exceed the bound until its frame is whole,
+connection that needs more than that waits. One connection at a time may exceed the bound until its frame is complete,
 so there is always one that continues.
 
-A broker is done with a frame before it receives again. A client is not: it reads the records of a fetch while the next
-one arrives. `ReplyBuffer` is for clients. It is used the same way, and its frames stay valid.
+A broker has processed a frame before it receives again. A client has not: it reads the records of a fetch while the
+next one arrives. `ReplyBuffer` is for clients: it has the same interface, and its frames stay valid.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ SCRATCH_BYTES: Final = 256 * 1024
 ROOM_BYTES: Final = 16 * 1024  # the least room that a receive gets: fewer system calls
 BEGUN_BYTES: Final = 64 * 1024  # the bytes of a frame after which its claimed size is trusted
 MAX_FREE_BYTES: Final = 16 << 20  # the maximum size of the unused buffers in a pool
-LARGEST_EXPECTED_BYTES: Final = 4 << 20  # no larger frame is made room for before it arrives
+LARGEST_EXPECTED_BYTES: Final = 4 << 20  # a larger frame gets no room before it arrives
 MAPPED_BYTES: Final = 32 * 1024  # from this size on, a dropped buffer goes back to the system
-AHEAD_BYTES: Final = 64 * 1024  # what is received of small replies at once
+AHEAD_BYTES: Final = 64 * 1024  # the bytes of small replies that are received at once
 
 _TLS_HANDSHAKES: Final = range(0x160300, 0x160305)  # the first three bytes of TLS, from SSL 3.0 to TLS 1.3
 
@@ -58,9 +58,9 @@ class MemoryIsFull(Exception):
 
 @attrs.define(eq=False)
 class BufferPool:
-    """Buffers with sizes of powers of two. The last one returned is taken first: it is still in the CPU caches.
+    """Buffers with sizes of powers of two. The last one returned is reused first: it is still in the CPU caches.
 
-    A large buffer is mapped: pages that nobody wrote to take no memory, and dropping it gives the rest back.
+    A large buffer is mapped: untouched pages take no memory, and dropping it returns the rest to the system.
 
     `max_bytes` bounds the buffers in use. Beyond it there are the frame of the connection that may exceed it, the one
     that took the last bytes, and twice ROOM_BYTES for each other connection with an incomplete frame.
@@ -84,11 +84,11 @@ class BufferPool:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes in unused buffers, without the scratch buffer."""
+        """The size in bytes of the unused buffers, without the scratch buffer."""
         return self._free_bytes
 
     def take(self, size: int) -> Buffer:
-        """A buffer of at least `size` bytes and less than twice as many. Its content is arbitrary.
+        """Returns a buffer of at least `size` bytes and less than twice as many. Its content is arbitrary.
 
         Raises MemoryError.
         """
@@ -105,7 +105,7 @@ class BufferPool:
         return buffer
 
     def give(self, buffer: Buffer) -> None:
-        """Takes a buffer back. Above `max_free_bytes` the buffer is dropped."""
+        """Returns a buffer to the pool. Above `max_free_bytes` it is dropped."""
         if self._free_bytes + len(buffer) <= self.max_free_bytes:
             self._free_bytes += len(buffer)
             self._free.setdefault(len(buffer), []).append(buffer)
@@ -139,7 +139,7 @@ class BufferPool:
         self.is_full = True
 
     def forget(self, frames: FrameBuffer) -> None:
-        """`frames` neither waits any more nor exceeds the bound."""
+        """Notes that `frames` neither waits any more nor exceeds the bound."""
         self._waiting.pop(frames, None)
         self._called.discard(frames)
         if frames is self._exceeding:
@@ -148,7 +148,7 @@ class BufferPool:
             self._call_next()
 
     def turn_ended(self, frames: FrameBuffer) -> None:
-        """Called when `frames` has taken what it needs in this turn, so that the next one may try."""
+        """Called when `frames` has all the memory that it needs in this turn, so that the next one may try."""
         self._called.discard(frames)
         if not self._called:
             self._call_next()
@@ -202,11 +202,11 @@ class FrameBuffer:
 
     @property
     def capacity(self) -> int:
-        """Bytes that this connection holds for itself."""
+        """The size in bytes of this connection's own buffer."""
         return 0 if self._own is None else len(self._own)
 
     def writable(self) -> memoryview:
-        """A buffer of at least ROOM_BYTES to receive into. Frames taken before are no longer valid.
+        """Returns a buffer of at least ROOM_BYTES to receive into. Frames taken before are no longer valid.
 
         Raises MemoryIsFull if the rest of an incomplete frame has to wait.
         """
@@ -244,11 +244,11 @@ class FrameBuffer:
         return self._view[start:end]
 
     def when_there_is_memory(self, call: Callable[[], None]) -> None:
-        """Calls `call` once, when `writable` is worth another try after it has raised MemoryIsFull."""
+        """Calls `call` once, when `writable` may succeed after it has raised MemoryIsFull."""
         self._pool.wait(self, call)
 
     def close(self) -> None:
-        """Drops what has arrived. A frame that is still in use keeps its memory until then."""
+        """Drops the received bytes. A frame that is still in use keeps its memory."""
         self._start = self._stop = 0
         if self._own is not None:
             own, self._own, self._view = self._own, None, self._pool.scratch
@@ -256,7 +256,7 @@ class FrameBuffer:
         self._pool.forget(self)
 
     def let_go(self) -> None:
-        """Call it before any wait: leaves the scratch buffer to other connections, and returns unused buffers.
+        """Releases the scratch buffer to other connections, and returns unused buffers; must be called before any wait.
 
         Frames taken before are no longer valid.
         """
@@ -291,10 +291,10 @@ class FrameBuffer:
         self._move(wanted)
 
     def _wanted(self, capacity: int) -> int:
-        """The capacity for the frame whose beginning has arrived: all of it, if it is no larger than most.
+        """The capacity for the frame whose beginning has arrived: all of it, unless it is unusually large.
 
-        If it had to wait for more memory later, it would keep what it has meanwhile, and many such frames would leave
-        none for any to be completed.
+        If it had to wait for more memory later, it would hold its buffer meanwhile, and many such frames would leave
+        too little to complete any.
         """
         if self.pending < BEGUN_BYTES:
             return capacity
@@ -314,7 +314,7 @@ class FrameBuffer:
 
 
 def _refusal(size: int, limit: int) -> str:
-    """The reason why a frame of that size is refused. A TLS handshake begins with bytes of a very large size."""
+    """The reason why a frame of that size is refused. The first bytes of a TLS handshake are a very large size."""
     if size >> 8 in _TLS_HANDSHAKES:
         return "it speaks TLS, and this listener does not: a client of it needs a security.protocol without SSL"
     return f"a frame claims {size} bytes; the limit is {limit}"
@@ -349,11 +349,11 @@ class ReplyBuffer:
 
     @property
     def capacity(self) -> int:
-        """Bytes held for frames that have not been taken."""
+        """The size in bytes of the buffers for frames that have not been taken."""
         return len(self._ahead) + (0 if self._frame is None else len(self._frame))
 
     def writable(self) -> memoryview:
-        """A buffer of at least one byte to receive into."""
+        """Returns a buffer of at least one byte to receive into."""
         if self._frame is not None:
             if self._filled == len(self._frame) < self._size:
                 grown = memoryview(bytearray(min(self._size, 2 * self._filled)))

@@ -4,10 +4,10 @@
     request  v2: the same, then tagged fields; used by the flexible versions of an API
     response v0: correlation_id int32
     response v1: the same, then tagged fields; used by the flexible versions of an API, except ApiVersions,
-                 whose client does not know yet which versions the broker supports (KIP-511)
+                 whose client does not have the broker's versions yet (KIP-511)
 
 The client id has the classic encoding in v2 too, so that a broker can read the header of an ApiVersions request in a
-version that it does not know."""
+version that it does not support."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RequestHeader(NamedTuple):
 
 
 def read_client_id(r: Reader, api_key: int, api_version: int) -> str | None:
-    """Reads the header after REQUEST_START, and leaves `r` at the start of the request's body.
+    """Reads the header after REQUEST_START, up to the start of the request's body.
 
     For an unknown API key, it reads the fields of header v1.
     """
@@ -68,7 +68,7 @@ def read_client_id(r: Reader, api_key: int, api_version: int) -> str | None:
 
 
 def read_request_header(r: Reader) -> RequestHeader:
-    """Leaves `r` at the start of the request's body. For an unknown API key, it reads the fields of header v1."""
+    """Reads the header, up to the start of the body. For an unknown API key, it reads the fields of header v1."""
     try:
         api_key, api_version, correlation_id = REQUEST_START.unpack_from(r.buf, r.pos)
     except struct.error:
@@ -99,7 +99,7 @@ def read_response_header(r: Reader, api_key: int, version: int) -> int:
 
 
 def response_head(api_key: int, version: int, correlation_id: int) -> bytes:
-    """Room for the size of the frame, and the response's header: for `Writer.begin_frame`."""
+    """Returns room for the size of the frame, and the response's header, for `Writer.begin_frame`."""
     if version >= _FLEXIBLE_SINCE.get(api_key, _NEVER) and api_key != API_VERSIONS_KEY:
         return _HEAD_NO_TAGS.pack(0, correlation_id)
     return _HEAD.pack(0, correlation_id)

@@ -1,4 +1,4 @@
-"""Raised by a handler or a state machine to send a Kafka error code to the client: a response, not a failure."""
+"""The error that handlers and state machines raise to send an error code to the client: a response, no failure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST_QUOTE: Final = 300
 
 
 class KafkaError(Exception):
-    """To be caught at the granularity the protocol has: per partition, per topic, per member, or the whole response."""
+    """An error of one partition, topic or member, or of the whole response, wherever the protocol has a code."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)

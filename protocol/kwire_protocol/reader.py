@@ -1,4 +1,4 @@
-"""Reads the primitives. See wire.py."""
+"""Reads the primitives; see wire.py."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Reader:
     # Numbers
 
     def unpack(self, layout: Struct) -> tuple[Any, ...]:
-        """Several fixed-width fields at once."""
+        """Reads several fixed-width fields at once."""
         pos = self.pos
         self.pos = stop = pos + layout.size
         if stop > self.end:
@@ -128,7 +128,7 @@ class Reader:
         return value
 
     def unsigned_varint(self) -> int:
-        """At most five bytes; most are one."""
+        """Reads a varint of at most five bytes; most have one."""
         pos = self.pos
         try:
             value = self.buf[pos]
@@ -232,7 +232,7 @@ class Reader:
         return None if length < 0 else self._take(length).tobytes()
 
     def records(self) -> memoryview:
-        """A slice of the buffer: not a copy, and valid only as long as the buffer."""
+        """Reads records as a slice of the buffer: not a copy, and valid only as long as the buffer."""
         length = self.int32()
         if length < 0:
             raise ProtocolError("records that must not be null are null")
@@ -289,7 +289,7 @@ class Reader:
         raise ProtocolError("an array that must not be null is null")
 
     def count(self, element_bytes: int) -> int:
-        """The number of elements of an array, each of at least `element_bytes`."""
+        """Reads the number of elements of an array, each of at least `element_bytes`."""
         count = self.int32()
         if count < 0:
             self._null_array()
@@ -309,7 +309,7 @@ class Reader:
         return self.elements(first, element_bytes)
 
     def elements(self, first: int, element_bytes: int) -> int:
-        """compact_count after its first byte has been read."""
+        """Returns the `compact_count` whose first byte has been read."""
         count = first - 1
         left = self.elements_left - count
         if 0 <= count < 127 and left >= 0 and count * element_bytes <= self.end - self.pos:
@@ -322,7 +322,7 @@ class Reader:
         return self._bounded(count, element_bytes)
 
     def nullable_elements(self, first: int, element_bytes: int) -> int | None:
-        """compact_nullable_count after its first byte has been read."""
+        """Returns the `compact_nullable_count` whose first byte has been read."""
         if first == 0:
             return None
         self.pos -= 1
@@ -354,7 +354,7 @@ class Reader:
     # Tagged fields
 
     def skip_tags(self) -> None:
-        """Skips the tagged fields of a struct that knows none."""
+        """Skips the tagged fields of a struct that defines none."""
         pos = self.pos
         try:
             if self.buf[pos] == 0:
@@ -366,13 +366,13 @@ class Reader:
             pass
 
     def unknown_tags(self, pos: int) -> int:
-        """Like skip_tags, from `pos` on. Returns where the tagged fields end."""
+        """Does the same as `skip_tags`, from `pos` on. Returns the position of their end."""
         self.pos = pos
         self.skip_tags()
         return self.pos
 
     def tags(self) -> Iterable[int]:
-        """The tags of a struct's tagged fields. The caller reads the fields that it knows; the others are skipped."""
+        """The tags of a struct's tagged fields. The caller reads the known fields; the others are skipped."""
         count = self.unsigned_varint()
         return self._tags(count) if count else ()
 
@@ -388,7 +388,7 @@ class Reader:
             stop = start + size
             if stop > end:
                 self._truncated()
-            self.end = stop  # what is read now must not reach beyond this field
+            self.end = stop  # reads must not go beyond this field
             self.buf = buf[:stop]
             yield tag
             if self.pos == start:

@@ -10,9 +10,9 @@
               to the end                53   4    base sequence
                                         57   4    records count
 
-Everything is big-endian and signed but the CRC. A broker owns the first 17 bytes, which the CRC leaves out for that
-reason: it gives a batch its offset and epoch by patching them where they lie. Attributes: bits 0-2 codec,
-3 log-append time, 4 transactional, 5 control, 6 the base timestamp is the delete horizon (KIP-534).
+Everything is big-endian and signed but the CRC. A broker sets the first 17 bytes, which the CRC leaves out for that
+reason: it assigns a batch its offset and epoch by patching them in place. Attributes: bits 0-2 codec, 3 log-append
+time, 4 transactional, 5 control, 6 the base timestamp is the delete horizon (KIP-534).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _new_tuple = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
-    """The fields as they stand in the bytes; nothing but magic and the least length is checked by reading them."""
+    """The fields as they are in the bytes; reading them checks only magic and the minimum length."""
 
     base_offset: int
     batch_length: int
@@ -119,27 +119,27 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """-1 without sequences; sequences go round to 0 after 2^31 - 1."""
+        """The sequence of the last record; -1 without sequences. Sequences continue with 0 after 2^31 - 1."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
 
     @property
     def newest_record_ms(self) -> int:
-        """The largest timestamp of its records. A batch that compaction emptied has kept that of those it had."""
+        """The largest timestamp of its records; -1 if it has none, although an emptied batch has a max timestamp."""
         return self.max_timestamp if self.records_count else NO_TIMESTAMP
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time from which compaction may drop this batch's tombstones; stored in the base timestamp."""
+        """The time after which compaction may drop this batch's tombstones; stored in the base timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """Returns the header of the batch at `pos`. `check_batch` checks that the rest of the batch is there.
+    """Returns the header of the batch at `pos`. `check_batch` checks the rest of the batch.
 
-    Raises CorruptBatch if 61 bytes are not there, the length is too small for a header or the magic is unknown, and
-    InvalidBatch(INVALID_RECORD) for the message formats of before Kafka 0.11 (magic 0 and 1).
+    Raises CorruptBatch for fewer than 61 bytes, a length too small for a header or an unknown magic, and
+    InvalidBatch(INVALID_RECORD) for the message formats before Kafka 0.11 (magic 0 and 1).
     """
     try:
         fields = _unpack_header(buf, pos)
@@ -165,11 +165,11 @@ def _refuse_header(buf: Buffer, pos: int) -> NoReturn:
 
 
 def check_batch(buf: Buffer, header: BatchHeader, pos: int = 0) -> None:
-    """Raises unless the bytes at `pos` are a whole batch as its writer meant it: length, CRC-32C, counts.
+    """Raises unless the bytes at `pos` are a whole, consistent batch: length, CRC-32C, counts.
 
-    These are all checks that apply to a batch in a log (compaction leaves fewer records than offsets, or none); what a
-    producer's batch must fulfil besides is in `record_validation.py`. Raises CorruptBatch, or
-    InvalidBatch(INVALID_RECORD) for negative counts. Codec and records are not checked.
+    These are all checks that apply to a batch in a log (compaction leaves fewer records than offsets, or none); further
+    rules for a producer's batch are in `record_validation.py`. Raises CorruptBatch, or InvalidBatch(INVALID_RECORD) for
+    negative counts. Codec and records are not checked.
     """
     end = pos + header[1] + 12
     if end > len(buf):
@@ -183,9 +183,9 @@ def check_batch(buf: Buffer, header: BatchHeader, pos: int = 0) -> None:
 
 
 def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every whole batch; stops in front of one that is cut short.
+    """Yields position and header of every whole batch; stops before one that is cut short.
 
-    Raises as `read_header` does when what stands there cannot be a batch. Nothing is checked by CRC.
+    Raises as `read_header` for bytes that cannot be a batch. No CRC is checked.
     """
     pos = 0
     end = len(buf)
@@ -203,13 +203,13 @@ def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def assign(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
-    """Gives the batch at `pos` its place in the log, in the received bytes; the CRC does not cover these fields."""
+    """Sets the offset and epoch of the batch at `pos`, in the received bytes; the CRC does not cover these fields."""
     _OFFSET.pack_into(buf, pos, base_offset)
     _LEADER_EPOCH.pack_into(buf, pos + 12, leader_epoch)
 
 
 def set_log_append_time(buf: bytearray | memoryview, pos: int, timestamp_ms: int) -> None:
-    """Marks the batch at `pos` as stamped by the broker and computes its CRC again; the records stay as they are."""
+    """Marks the batch at `pos` as stamped by the broker and computes its CRC again; the records are unchanged."""
     attributes = _ATTRIBUTES.unpack_from(buf, pos + 21)[0] | LOG_APPEND_TIME_FLAG
     _TIMESTAMP.pack_into(buf, pos + 35, timestamp_ms)
     _set_attributes(buf, pos, attributes)

@@ -8,7 +8,7 @@ A record, every number but the attributes a zigzag varint:
 A length of -1 is null; `length` counts what follows it. The deltas are against the batch's base timestamp and base
 offset. Only what follows the batch header is compressed, and all of it together.
 
-Nothing on the way of a Produce or Fetch comes here. Reading copies keys and values out: a Record outlives the buffer.
+Produce and Fetch do not use this module. Reading copies keys and values, so a Record outlives the buffer.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _new_tuple = tuple.__new__
 
 
 class Record(NamedTuple):
-    """One record. `timestamp` is in ms since the epoch, -1 for none; headers come out as a tuple."""
+    """One record. `timestamp` is in ms since the epoch, -1 for none; headers that are read are a tuple."""
 
     offset: int = 0
     timestamp: int = NO_TIMESTAMP
@@ -72,10 +72,10 @@ class Record(NamedTuple):
 def batch_content(
     buf: Buffer, pos: int, header: BatchHeader, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 ) -> bytes:
-    """The records' bytes of the batch at `pos`, decompressed.
+    """Returns the records' bytes of the batch at `pos`, decompressed.
 
     Raises InvalidBatch: CORRUPT_MESSAGE if the batch is cut short, INVALID_RECORD if its content is no stream of its
-    codec, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec, MESSAGE_TOO_LARGE beyond the cap.
+    codec, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec, MESSAGE_TOO_LARGE beyond the limit.
     """
     end = pos + header.size_in_bytes
     if end > len(buf):
@@ -98,19 +98,19 @@ def batch_content(
 def iter_records(
     buf: Buffer, pos: int = 0, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 ) -> Iterator[Record]:
-    """The records of the batch at `pos`, with absolute offsets and the timestamps that a consumer would see.
+    """Yields the records of the batch at `pos`, with absolute offsets and the timestamps that a consumer would see.
 
-    Raises InvalidBatch as `read_header` and `batch_content` do, and INVALID_RECORD when a record's own lengths lie or
-    the batch holds more or fewer records than it says.
+    Raises InvalidBatch as `read_header` and `batch_content` do, and INVALID_RECORD if a record's lengths are wrong, or
+    if the batch has more or fewer records than its header counts.
     """
     header = read_header(buf, pos)
     return decode_records(batch_content(buf, pos, header, max_decompressed_bytes), header)
 
 
 def decode_records(content: bytes, header: BatchHeader) -> Iterator[Record]:
-    """The records in `content`, which is decompressed already.
+    """Yields the records in `content`, which is decompressed already.
 
-    Varints of one byte, or two where that is usual, are read in place: calls were more than half of the time.
+    Varints of one byte, or two if that is usual, are decoded inline: calls took more than half of the time.
     """
     count = header.records_count
     end = len(content)
@@ -212,7 +212,7 @@ def _read_headers(
         if name is None:
             invalid_record("a header without a name")
         value, pos = _read_bytes(content, pos, record_end)
-        # Text that is not UTF-8 must be written unchanged when compaction writes it again.
+        # Text that is not UTF-8 must stay unchanged when compaction writes it again.
         headers.append((name.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), pos
 
@@ -233,7 +233,7 @@ def invalid_record(message: str) -> NoReturn:
 
 
 def read_varint(buf: bytes, pos: int) -> tuple[int, int]:
-    """A zigzag varint of 32 bits and the position behind it. IndexError at the end of the buffer."""
+    """Returns a zigzag varint of 32 bits and the position behind it. Raises IndexError at the end of the buffer."""
     byte = buf[pos]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1
@@ -241,7 +241,7 @@ def read_varint(buf: bytes, pos: int) -> tuple[int, int]:
 
 
 def read_varlong(buf: bytes, pos: int) -> tuple[int, int]:
-    """A zigzag varint of 64 bits and the position behind it. IndexError at the end of the buffer."""
+    """Returns a zigzag varint of 64 bits and the position behind it. Raises IndexError at the end of the buffer."""
     byte = buf[pos]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1
@@ -308,11 +308,11 @@ def build_batch(
     last_offset_delta: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """A batch of `records`, as Kafka's own builder makes it.
+    """Returns a batch of `records`, the same as that of Kafka's own builder.
 
-    Records are numbered from `base_offset` on, whatever their `offset` says, unless `keep_offsets` is set (what
-    compaction leaves has holes, and a `last_offset_delta` of its own, even without any records). With the log-append
-    timestamp type, `log_append_time` is what every reader will see.
+    Records are numbered from `base_offset` on, and their `offset` is ignored, unless `keep_offsets` is set (a compacted
+    batch has holes, and its own `last_offset_delta`, even without any records). With the log-append timestamp type,
+    every reader sees `log_append_time`.
     """
     content = bytearray()
     base_timestamp = delete_horizon_ms

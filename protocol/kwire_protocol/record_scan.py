@@ -1,16 +1,16 @@
-"""Scans the records of a batch without decoding them: where each one ends, its offset, and its key on request.
+"""Scans the records of a batch without decoding them: the end and offset of each, and its key on request.
 
-This is how batches for a compacted topic are checked and how compaction reads them: one short loop per record. Values
+Batches for a compacted topic are checked in this way, and compaction reads them so: one short loop per record. Values
 and headers are only checked against the record's length, and timestamps are skipped; `read_timestamps` reads them when
 they are needed.
 
 The loop does not branch on the widths of varints. A record begins with four of them (length, timestamp delta, offset
-delta, key length), and neighbours nearly always have the same widths, whatever their sizes. The widths of one record
-choose its `_Shape`: a `struct` that reads the four at once, and the tables that turn the raw fields into numbers. The
-shape serves until a record does not fit it, which needs no test: the table has no number for a field of another width,
-and Python raises. A record that no shape fits (one of 8 KiB or more, say) is read field by field.
+delta, key length), and adjacent records nearly always have the same widths, although their sizes differ. The widths of
+one record choose its `_Shape`: a `struct` that reads the four at once, and the tables that turn the raw fields into
+numbers. The shape is used until a record does not fit it. That needs no test: the table has no number for a field of
+another width, and Python raises. A record that no shape fits (one of 8 KiB or more, say) is read field by field.
 
-What is accepted, and every error, is as in `decode_records`.
+It accepts the same records as `decode_records`, and raises the same errors.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _TIMESTAMP_DELTAS = [byte >> 1 ^ -(byte & 1) for byte in range(1 << 7)]
 """The values of the zigzag varints of one byte."""
 
 Table = Sequence[Any]
-"""Numbers by raw field; None, or no entry, where the field is of another width or negative."""
+"""Numbers by raw field; None, or no entry, for a field of another width or a negative one."""
 
 
 @attrs.define(eq=False)
 class RecordScan:
-    """Neighbouring records of a batch: all of them, unless there are more than MOST_RECORDS_AT_ONCE."""
+    """Adjacent records of a batch: all of them, unless there are more than MOST_RECORDS_AT_ONCE."""
 
     header: BatchHeader
     content: bytes
@@ -58,11 +58,11 @@ class RecordScan:
     first_index: int
     """The number of records of the batch before these."""
     start_position: int
-    """Where the first of these begins in `content`."""
+    """The position of the first of these in `content`."""
     offsets: list[int] = attrs.field(factory=list)
     """The absolute offset of each record."""
     ends: list[int] = attrs.field(factory=list)
-    """Where each record ends in `content`; there the next one begins."""
+    """The position of each record's end in `content`, which is the start of the next one."""
     keys: list[bytes | None] = attrs.field(factory=list)
     """The key of each record; empty unless requested."""
     null_keys: list[int] = attrs.field(factory=list)
@@ -74,11 +74,11 @@ class RecordScan:
 
     @property
     def starts(self) -> Iterator[int]:
-        """Where each record begins in `content`."""
+        """The position of each record in `content`."""
         return chain((self.start_position,), self.ends[:-1]) if self.ends else iter(())
 
     def bounds_of(self, indexes: Iterable[int]) -> list[tuple[int, int]]:
-        """Where some of the records begin and end in `content`."""
+        """Returns the start and end in `content` of the records with these indexes."""
         bounds = [self.start_position, *self.ends]
         return [(bounds[index], bounds[index + 1]) for index in indexes]
 
@@ -101,10 +101,10 @@ class _Shape(NamedTuple):
 
 
 def scan_records(content: bytes, header: BatchHeader, *, with_keys: bool = False) -> Iterator[RecordScan]:
-    """The records of a batch, found in its `content` (see `batch_content`).
+    """Yields the records of a batch, found in its `content` (see `batch_content`).
 
-    Raises InvalidBatch(INVALID_RECORD) when a record's own lengths lie or the batch holds more or fewer records than
-    it says.
+    Raises InvalidBatch(INVALID_RECORD) if a record's lengths are wrong, or if the batch has more or fewer records than
+    its header counts.
     """
     count = header.records_count
     size = len(content)
@@ -129,7 +129,7 @@ def _scan(scan: RecordScan, count: int, *, with_keys: bool) -> None:
     add_offset, add_end, add_key = scan.offsets.append, scan.ends.append, scan.keys.append
     pos = scan.start_position
     index = 0
-    # Where two shapes alternate, as by sizes around 64 bytes, the one before is tried first.
+    # If two shapes alternate, as for sizes around 64 bytes, the one before is tried first.
     shape = before = _shape_at(content, pos)
     is_looked_up = True
     while index < count:
@@ -143,7 +143,7 @@ def _scan(scan: RecordScan, count: int, *, with_keys: bool) -> None:
                     offset = base_offset + offset_deltas[offset_delta]
                     key_start = pos + prefix
                     key_end = key_start + key_sizes[key_size]
-                    # A value that fills the rest, and no headers: so it nearly always is.
+                    # A value that fills the rest, and no headers: nearly every record is like that.
                     if not starts_with(value_sizes[end - key_end], key_end) or content[end - 1]:
                         if key_end >= end or end > size:
                             break
@@ -203,7 +203,7 @@ def _scan_one(scan: RecordScan, pos: int, *, with_keys: bool) -> int:
 
 
 def _has_null_value(content: bytes, pos: int, end: int) -> bool:
-    """Checks what follows a record's key at `pos`. Raises InvalidBatch, or IndexError at the end of the content."""
+    """Checks the bytes after a record's key at `pos`. Raises InvalidBatch, or IndexError at the end of the content."""
     value_size, pos = read_varint(content, pos)
     if value_size >= 0:
         pos = _pass(value_size, pos, end)
@@ -230,7 +230,7 @@ def _pass(size: int, pos: int, end: int) -> int:
 
 
 def read_timestamps(header: BatchHeader, content: bytes, starts: Iterable[int]) -> list[int]:
-    """The timestamps, in ms, that a consumer would see of the records that begin at `starts`, which a scan found."""
+    """Returns the timestamps, in ms, that a consumer would see for the records at `starts`, which a scan found."""
     if header.timestamp_type:
         return [header.max_timestamp for _ in starts]
     base_timestamp = header.base_timestamp
@@ -253,7 +253,7 @@ def timestamp_bounds(scan: RecordScan) -> tuple[int, int]:
         return header.max_timestamp, header.max_timestamp
     beyond = 1 << min(7 * scan.timestamp_width - 1, 63)
     least, most = header.base_timestamp - beyond, header.base_timestamp + beyond - 1
-    if least < LEAST_TIMESTAMP or most > MOST_TIMESTAMP:  # one may have gone round
+    if least < LEAST_TIMESTAMP or most > MOST_TIMESTAMP:  # one may have overflowed
         return LEAST_TIMESTAMP, MOST_TIMESTAMP
     return least, most
 
@@ -265,7 +265,7 @@ _NULL_KEY_SIZE = 1
 
 
 def _shape_at(content: bytes, pos: int) -> _Shape | None:
-    """The shape of the record at `pos`; None when there is none for it, or no record."""
+    """The shape of the record at `pos`; None if it has none, or if there is no record."""
     try:
         length_width = 1 if content[pos] < 0x80 else 2
         timestamp_at = pos + length_width + 1
@@ -285,7 +285,7 @@ def _shape_at(content: bytes, pos: int) -> _Shape | None:
 
 @cache
 def _shape(length_width: int, timestamp_width: int, offset_width: int, key_size_width: int) -> _Shape | None:
-    """`key_size_width` is 0 for a null key, whose size is one byte as well."""
+    """The shape for these widths; `key_size_width` is 0 for a null key, whose size is one byte as well."""
     if timestamp_width > _MOST_TIMESTAMP_WIDTH:
         return None
     timestamp = "_BH"[timestamp_width] if timestamp_width <= 2 else f"{timestamp_width}s"
@@ -305,7 +305,7 @@ def _shape(length_width: int, timestamp_width: int, offset_width: int, key_size_
 
 @cache
 def _sizes(width: int) -> Table:
-    """The numbers from 0 up that a zigzag varint of one or two bytes stands for."""
+    """The non-negative numbers of the zigzag varints of one or two bytes."""
     if width == 1:
         return [None if field % 2 else field // 2 for field in range(1 << 7)]
     numbers: list[int | None] = [None] * (1 << 16)
@@ -327,7 +327,7 @@ def _timestamp_checks(width: int) -> Table:
 
 
 class _LongTimestampChecks(Sequence[Any]):
-    """Like a table by the bytes of a varint, of which there are too many for a real one."""
+    """Replaces a table by the bytes of a varint, which would be too large."""
 
     def __init__(self, width: int) -> None:
         self._mask = int.from_bytes(b"\x80" * width, "little")
@@ -342,9 +342,10 @@ class _LongTimestampChecks(Sequence[Any]):
 
 @cache
 def _value_sizes() -> Table:
-    """The bytes of a value's length, by the size of what follows the key: this length, the value, no headers.
+    """The bytes of a value's length, by the size of the record after its key: this length, the value, no headers.
 
-    None where no such length is; behind the others for every negative index that two of `_sizes` may make.
+    An entry is None if there is no such length; further ones are for every negative index that two of `_sizes` may
+    make.
     """
     sizes: list[bytes | None] = [None, None]
     sizes += [bytes((size << 1,)) for size in range(64)]

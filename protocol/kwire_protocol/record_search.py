@@ -22,9 +22,9 @@ def first_record_at_or_after(
     *,
     min_offset: int = 0,
 ) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record, in offset order, that is not older than `timestamp_ms`.
+    """Returns offset and timestamp of the first record, in offset order, that is not older than `timestamp_ms`.
 
-    Timestamps need not be in order. Records below `min_offset` are passed over. None if there is none.
+    Timestamps need not be in order. Records below `min_offset` are skipped. None if there is none.
     """
     if header.max_timestamp < timestamp_ms:
         return None
@@ -37,7 +37,7 @@ def first_record_at_or_after(
 def max_timestamp_record(
     buf: Buffer, pos: int, header: BatchHeader, max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 ) -> tuple[int, int] | None:
-    """Offset and timestamp of the newest record, the first of equals; None in a batch without records."""
+    """Returns offset and timestamp of the newest record, the first of equals; None for a batch without records."""
     best: tuple[int, int] | None = None
     for offset, timestamp in _times(buf, pos, header, max_bytes):
         if best is None or timestamp > best[1]:

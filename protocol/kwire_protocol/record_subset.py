@@ -1,7 +1,7 @@
 """Builds a batch without some of its records, from the bytes of the others, for compaction.
 
-Offsets, and timestamps as a rule, are deltas against fields of the header, which stay. So records are copied as they
-are. Only a delete horizon replaces the base timestamp (KIP-534): then each record gets another timestamp delta.
+Offsets, and usually timestamps, are deltas against fields of the header, which do not change. So records are copied as
+they are. Only a delete horizon replaces the base timestamp (KIP-534): then each record gets another timestamp delta.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from kwire_protocol.record_scan import read_timestamps
 def build_subset(
     header: BatchHeader, content: bytes, retained: Sequence[tuple[int, int]], *, delete_horizon_ms: int | None = None
 ) -> bytes:
-    """Returns the batch with only the records at `retained` in its `content`: the begin and end of each.
+    """Returns the batch with only the records at `retained`, the start and end of each in its `content`.
 
-    They come from a scan. A `delete_horizon_ms` is written into the header; without one the batch keeps its own,
-    if it has one. The codec stays.
+    A scan has found them. A `delete_horizon_ms` is written into the header; without one the batch retains its own, if
+    it has one. The codec is unchanged.
     """
     starts = [start for start, _ in retained]
     if delete_horizon_ms is None:

@@ -1,13 +1,13 @@
 """The rules for a producer's batch, beyond being complete (`record_batch.check_batch`).
 
-Two depths. `read_produced_batch` looks at the header and the CRC only and is what every Produce pays.
-`validate_records` looks into the records, for what needs it: compacted topics, whose records need keys, and batches
-whose header says that a timestamp is out of range.
+There are two levels. `read_produced_batch` checks only the header and the CRC, for every Produce. `validate_records`
+checks the records as well, if needed: for compacted topics, whose records need keys, and for batches with a timestamp
+out of range by their header.
 
-The refusals and their order are Apache Kafka's: first what its ProduceRequest refuses (no batch, another format, zstd
+The checks and their order are Apache Kafka's: first those of its ProduceRequest (no batch, another format, zstd
 below v7, a second batch), then its log (a base offset, the size, the CRC), then its validator (counts, control batches,
 sequences). Three errors are better than Kafka's, which returns UNKNOWN_SERVER_ERROR for an unknown codec and for
-records that cannot be decompressed, and nothing at all for a null in place of the batch.
+records that cannot be decompressed, and no error for null instead of a batch.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def read_produced_batch(
     zstd_allowed: bool = True,
     timestamp_type: int = CREATE_TIME,
 ) -> BatchHeader:
-    """The header of the one batch that a Produce brings for a partition, after every check that needs no decoding.
+    """Returns the header of a Produce's one batch for a partition, after every check that needs no decoding.
 
     `zstd_allowed` is false below Produce v7; `timestamp_type` is the topic's. The batch is
-    `records[:header.size_in_bytes]`: behind it there may be the torn start of another, which Kafka cuts off as well.
-    A batch that claims log-append time is refused by a topic that has it; otherwise the claim is removed, in place, as
-    in Kafka. Raises InvalidBatch.
+    `records[:header.size_in_bytes]`: an incomplete batch may follow it, which Kafka cuts off as well. A batch with the
+    flag of log-append time is refused by a topic that has it; otherwise the flag is removed, in place, as in Kafka.
+    Raises InvalidBatch.
     """
     if records is None or len(records) < BATCH_HEADER_SIZE:
         raise _no_batch(records)
@@ -92,7 +92,7 @@ def read_produced_batch(
 def _is_ordinary(records: memoryview, header: BatchHeader, max_message_bytes: int | None) -> bool:
     """Returns True if the batch is clearly valid: the short path of nearly all batches.
 
-    After False the single checks have to decide. The attributes were checked before.
+    After False the single checks decide. The attributes were checked before.
     """
     base_offset, length, _, _, crc, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count = header
     size = length + 12
@@ -136,7 +136,7 @@ def _validate_in_order(
 
 
 def check_client_batch(buf: Buffer, header: BatchHeader, pos: int = 0) -> None:
-    """Raises InvalidBatch unless the batch at `pos` is whole (`check_batch`) and is one that a client may send."""
+    """Raises InvalidBatch unless the batch at `pos` is whole (`check_batch`), and a client may send it."""
     check_batch(buf, header, pos)
     count = header[12]
     if header[6] + 1 != count:
@@ -164,13 +164,13 @@ def _check_attributes(attributes: int) -> None:
 
 
 def _no_batch(records: Buffer | None) -> InvalidBatch:
-    """Returns the error for bytes that have not even one whole batch."""
+    """Returns the error for bytes without one whole batch."""
     size = 0 if records is None else len(records)
     if records is not None and size > MAGIC_POSITION:
         try:
             read_header(records)
         except InvalidBatch as error:
-            # An old format, an unknown one or an impossible length; but a header cut short is no batch at all.
+            # An old format, an unknown one or an impossible length; but an incomplete header is no batch at all.
             if error.code != ErrorCode.CORRUPT_MESSAGE or not _may_start_a_batch(records, 0):
                 return error
     return InvalidBatch(ErrorCode.INVALID_RECORD, f"no whole record batch in {size} bytes")
@@ -199,12 +199,12 @@ def validate_records(
     max_timestamp_ms: int | None = None,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> list[RecordError]:
-    """Returns the records of a checked batch that a log must not take, each with its error.
+    """Returns the records of a checked batch that a log must refuse, each with its error.
 
-    Offsets must go up by one from the batch's own, lengths must be exact; with `require_keys` (a compacted topic) every
+    Offsets must rise by one from the base offset, lengths must be exact; with `require_keys` (a compacted topic) every
     record needs a key; timestamps, unless absent (-1), must lie between the given ones. Kafka answers the partition
     with INVALID_TIMESTAMP if any of the errors has that code, else with INVALID_RECORD.
-    It stops after MAX_RECORD_ERRORS of them. Raises InvalidBatch if the records cannot be read at all.
+    It stops after MAX_RECORD_ERRORS. Raises InvalidBatch if the records cannot be read at all.
     """
     errors: list[RecordError] = []
     least_ms = LEAST_TIMESTAMP if min_timestamp_ms is None else min_timestamp_ms

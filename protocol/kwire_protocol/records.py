@@ -1,14 +1,14 @@
 """Record batches: the only module to import for all of these parts.
 
-* `record_batch.py`: the header, the check of a batch's wholeness, patches in place
-* `record_validation.py`: what a producer's batch must fulfil
+* `record_batch.py`: the header, the check for a whole batch, patches in place
+* `record_validation.py`: the rules for a producer's batch
 * `record_codec.py`: records inside a batch, reading and building
-* `record_scan.py`: looking into records without decoding them
+* `record_scan.py`: scans records without decoding them
 * `record_subset.py`: a batch with some of its records
-* `record_search.py`: finding a record by time
-* `control_records.py`: the records that brokers write for themselves
+* `record_search.py`: finds a record by time
+* `control_records.py`: control records
 
-The bytes are in protocol/README.md.
+protocol/README.md has the format.
 """
 
 from __future__ import annotations

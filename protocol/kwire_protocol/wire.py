@@ -6,12 +6,12 @@ Numbers are big-endian. A string, byte string or array is preceded by its length
 * compact, in flexible versions (KIP-482): length + 1 as an unsigned varint; 0 means null.
 
 A struct of a flexible version ends with its tagged fields: a count, then for each its tag, its size, its bytes.
-A reader skips tags that it does not know.
+A reader skips unknown tags.
 
 The Reader does not trust its input. Every read is checked against the end of the buffer. Before anything is allocated,
-a claimed count is compared with the bytes that are left, divided by the smallest size of an element. Malformed bytes
+a claimed count is compared with the remaining bytes, divided by the smallest size of an element. Malformed bytes
 always raise a ProtocolError, never another exception: the generated code converts the errors in MALFORMED. As in Kafka,
-a repeated tag replaces the earlier one, a varint may be longer than it needs but not longer than five bytes, a negative
+a repeated tag replaces the earlier one, a varint may be longer than needed but not longer than five bytes, a negative
 classic length is null, and bytes after a message are ignored (`Reader.remaining`).
 
 The Writer trusts its caller: a number that does not fit raises struct.error, and is a bug.

@@ -14,7 +14,7 @@ NULL_UUID: Uuid = bytes(16)
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 # Kafka's own limits, since 4.4 for the last two.
-MAX_STRING_BYTES = 0x7FFF  # in both encodings, though the compact one could carry more
+MAX_STRING_BYTES = 0x7FFF  # in both encodings, although the compact one allows more
 MAX_ARRAY_LENGTH = 1_000_000
 MAX_TAGGED_FIELDS = 10_000
 
@@ -48,11 +48,11 @@ class Region(Protocol):
 
 
 FRESH: Final[Any] = object()
-"""The default of an argument that each message makes its own value for: a list, or a struct."""
+"""The default of an argument for which each message makes a new value: a list, or a struct."""
 
 
 class GeneratedMessage:
-    """What all generated messages and structs have: they are compared, shown and changed by their fields.
+    """The base of all generated messages and structs: comparison, `repr` and `replace` by their fields.
 
     They are plain classes: a broker loads hundreds of them, and making these with attrs took a quarter of its start.
     """
@@ -68,7 +68,7 @@ class GeneratedMessage:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with other values in these fields."""
+        """Returns a copy with other values in these fields."""
         changed = copy.copy(self)
         for name, value in changes.items():
             setattr(changed, name, value)
@@ -76,12 +76,12 @@ class GeneratedMessage:
 
 
 def uuid_to_text(uuid: Uuid) -> str:
-    """Kafka's text form: base64 for URLs without padding, 22 characters."""
+    """Returns Kafka's text form: base64 for URLs without padding, 22 characters."""
     return base64.urlsafe_b64encode(uuid)[:22].decode("ascii")
 
 
 def uuid_from_text(text: str) -> Uuid:
-    """The reverse of uuid_to_text. ValueError if `text` is not 22 characters of base64."""
+    """Does the reverse of `uuid_to_text`. Raises ValueError if `text` is not 22 characters of base64."""
     if len(text) != 22 or "+" in text or "/" in text:
         raise ValueError(f"a Kafka UUID has 22 characters of base64 for URLs: {text!r}")
     return base64.b64decode(text + "==", altchars=b"-_", validate=True)

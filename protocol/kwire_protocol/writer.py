@@ -1,4 +1,4 @@
-"""Writes the primitives. See wire.py."""
+"""Writes the primitives; see wire.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Writer:
     __slots__ = ("_frame_attached", "_frame_start", "attached_bytes", "attachments", "buf")
 
     buf: bytearray
-    attachments: list[tuple[int, Buffer | Region]]  # where in `buf` each belongs, in order
+    attachments: list[tuple[int, Buffer | Region]]  # the position of each in `buf`, in order
     attached_bytes: int
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class Writer:
 
     @property
     def size(self) -> int:
-        """Bytes written so far, attachments included."""
+        """The number of bytes written so far, including attachments."""
         return len(self.buf) + self.attached_bytes
 
     def pieces(self) -> list[Buffer | Region]:
-        """Everything in order. The Writer must not be written to afterwards, because these are slices of `buf`."""
+        """Returns all bytes in order. Do not write to the Writer afterwards, because these are slices of `buf`."""
         if not self.attachments:
             return [self.buf]
         view = memoryview(self.buf)
@@ -59,7 +59,7 @@ class Writer:
         return pieces
 
     def buffers(self) -> list[Buffer]:
-        """Like `pieces`, all in memory. TypeError if a Region was written: its bytes are elsewhere."""
+        """Returns the same as `pieces`, all in memory. Raises TypeError for a Region, whose bytes are elsewhere."""
         pieces = self.pieces()
         buffers = [piece for piece in pieces if isinstance(piece, Buffer)]
         if len(buffers) < len(pieces):
@@ -67,11 +67,11 @@ class Writer:
         return buffers
 
     def getvalue(self) -> bytes:
-        """Like `buffers`, in one byte string."""
+        """Returns the same as `buffers`, in one byte string."""
         return b"".join(self.buffers())
 
     def begin_frame(self, head: bytes = bytes(4)) -> None:
-        """Begins a frame with `head`. Its first four bytes are for the frame's size, which end_frame fills in.
+        """Begins a frame with `head`. Its first four bytes are for the frame's size, which `end_frame` writes.
 
         One Writer may hold several frames.
         """
@@ -229,7 +229,7 @@ class Writer:
 
     def int32s(self, values: Sequence[int]) -> None:
         if len(values) == 1:
-            self.buf += _INT32.pack(values[0])  # the replicas of a partition where there is one broker
+            self.buf += _INT32.pack(values[0])  # the replicas of a partition in a cluster of one broker
         elif values:
             self.buf += struct.pack(f">{len(values)}i", *values)
 
@@ -242,7 +242,7 @@ class Writer:
         self.buf.append(0)
 
     def begin_tag(self, tags: int, tag: int) -> int:
-        """Begins a tagged field. `tags` is where their count is: one byte, as no definition has more than 127."""
+        """Begins a tagged field. `tags` is the position of their count: one byte, since there are at most 127."""
         self.buf[tags] += 1
         self.unsigned_varint(tag)
         return len(self.buf)
