@@ -22,7 +22,7 @@ from kwire.runtime.poll import WRITE
 from kwire.runtime.transport import PlainTransport, Transport
 
 Connect = Callable[[Address], Awaitable[Transport]]
-"""Address to a transport that is ready for requests. Raises what `kwire.client.transport.Connect` raises."""
+"""Connects to an address, ready for requests. Raises the errors of `kwire.client.transport.Connect`."""
 
 
 def connect_with(security: ClientSecurity) -> Connect:
@@ -31,7 +31,7 @@ def connect_with(security: ClientSecurity) -> Connect:
 
 
 async def connect(address: Address, *, new_context: NewContext | None = None) -> Transport:
-    """A `Connect`, in plain text if there is no `new_context`."""
+    """Connects as a `Connect`, in plain text if there is no `new_context`."""
     if new_context is None:
         return PlainTransport(await _connected(address))
     # Here, so that a broker in plain text does not load TLS.

@@ -6,10 +6,10 @@
 Each other broker has one connection. It is opened by the first request, and closed when the broker has another address
 or is fenced, or when there was no request for connections.max.idle.ms. After a failure the next one is opened after a
 pause, which doubles with each failure; until then requests fail at once. A request is never sent twice: only the caller
-knows whether that is safe.
+can decide if that is safe.
 
-A broker answers the requests of a connection in their order. So requests that may be answered late, such as
-WriteTxnMarkers, need a `Peers` of their own, or others would wait behind them. Kafka's `InterBrokerSendThread`.
+A broker answers the requests of a connection in their order. So requests with late responses, such as WriteTxnMarkers,
+need their own `Peers`, or others would wait behind them. Like Kafka's `InterBrokerSendThread`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def peer_security(metadata: MetadataService) -> ClientSecurity:
     listener = next(it for it in config.listeners if it.name == config.inter_broker_listener_name)
     if metadata.is_alone or listener.security_protocol == "PLAINTEXT":
         return PLAIN_TEXT
-    # Here, so that a broker in plain text does not load what TLS and SASL need.
+    # Imported here, so that a broker in plain text does not load the modules of TLS and SASL.
     from kwire.config.client_security import inter_broker_security
 
     clock = metadata.clock
@@ -83,7 +83,7 @@ def peer_security(metadata: MetadataService) -> ClientSecurity:
 
 
 def peers_of(metadata: MetadataService, loop: Loop, purpose: str) -> Peers:
-    """The other brokers, as the metadata have them. `purpose` is part of the client id. Raises ConfigError."""
+    """Returns the `Peers` of the brokers in the metadata. `purpose` is part of the client id. Raises ConfigError."""
 
     def find(node_id: int) -> Address | None:
         return endpoint_of(metadata.image, metadata.config, node_id)
@@ -103,7 +103,7 @@ def peers_of(metadata: MetadataService, loop: Loop, purpose: str) -> Peers:
 
 @attrs.define(eq=False)
 class _Open:
-    """An open connection. `ended` is set when it has to be closed."""
+    """An open connection. `ended` is set when it must be closed."""
 
     connection: AsyncBrokerConnection
     address: Address
@@ -141,8 +141,8 @@ class _Peer:
 class Peers:
     """`find` returns the address of a node id, or None if it has none now. Its tasks run in the loop of `beside`.
 
-    Call `follow` with every change of the metadata. A server that stops cancels what is under way: those futures are
-    never set.
+    Call `follow` with every change of the metadata. A server that stops cancels the requests in flight: their futures
+    are never set.
     """
 
     find: Callable[[int], Address | None]
@@ -157,7 +157,7 @@ class Peers:
     _peers: dict[int, _Peer] = attrs.field(factory=dict)
 
     def send(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Future[Answer]:
-        """Sends a request, in the newest version from `at_least` on that both brokers know.
+        """Sends a request, in the newest version from `at_least` on that both brokers support.
 
         The future gets the response, or a ClientError: ConnectionFailed (also for a node without an address),
         NotABroker, VersionNotServed, TooManyRequests. `timeout_s` includes the time to connect.
@@ -176,7 +176,7 @@ class Peers:
         return future
 
     def pause(self, seconds: float) -> Future[None]:
-        """A future that is set after that time, for a request that has to be repeated; without a server at once."""
+        """Returns a future that is set after that time, for a request to be repeated; at once without a server."""
         future: Future[None] = Future()
         if self.loop.host is None:
             future.set(None)

@@ -1,4 +1,4 @@
-"""Sends requests to other nodes, one at a time to each: the next one has all that was requested meanwhile."""
+"""Sends requests to other nodes, one at a time to each: the next one carries everything requested meanwhile."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _call(callback: Callable[[T], object], value: T) -> None:
 class Sender(Generic[S]):
     """`next_request` is the machine's; `answered` gets each request with its response, or None if there is none.
 
-    A request is made after other work has had a turn, so that it carries all that this turn needs. `at_least` is the
+    A request is made after other work has had a turn, so that it carries everything from this turn. `at_least` is the
     oldest version that suffices.
     """
 
@@ -60,7 +60,7 @@ class Sender(Generic[S]):
     _scheduled: set[int] = attrs.field(factory=set)
 
     def send_soon(self, node_id: int) -> None:
-        """Sends a request to that node after this turn, as there is something for it."""
+        """Sends a request to that node after this turn."""
         if node_id not in self._scheduled:
             self._scheduled.add(node_id)
             on_set(self.peers.loop.next_turn(), lambda _: self._send(node_id))

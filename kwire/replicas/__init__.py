@@ -1,1 +1,1 @@
-"""The partitions of this node: appending to them, reading from them, and how far their replicas agree."""
+"""The partitions of this node: appends, reads, roles, and the acknowledgements of their replicas."""

@@ -1,4 +1,4 @@
-"""The requests that wait until the replicas of one partition have done what they ask for. A state machine."""
+"""The requests that wait for the replicas of one partition. A state machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from kwire.runtime.futures import Future
 ALL_IN_SYNC: Final = -1
 """acks=-1 (all): a producer waits until every replica in sync has its batch."""
 DELETED_BY_ALL: Final = -2
-"""In the place of acks: DeleteRecords waits until no live replica has the records."""
+"""A value in place of acks: DeleteRecords waits until no live replica has the records."""
 
 
 class Acknowledgement(Future[KafkaError | None]):
-    """Set to None when the replicas have done what a request asks for, or to the error if they cannot.
+    """A future that is set to None when the replicas have done what a request waits for, or to the error if they
+    cannot.
 
-    With `waits_for_others` it is set when other replicas have the batch, or have deleted the records: a client does not
-    wait for that longer than its request says, and gets REQUEST_TIMED_OUT.
+    With `waits_for_others` it is set when other replicas have the batch, or have deleted the records: a client waits
+    for at most its request's timeout, and gets REQUEST_TIMED_OUT.
     """
 
     __slots__ = ("waits_for_others",)
@@ -53,7 +54,7 @@ class Acknowledgements:
         return future
 
     def settle(self, done_until: Callable[[int], int], *, lacks_replicas: bool) -> None:
-        """Sets the futures of what is done by now.
+        """Sets the futures whose condition is met by now.
 
         `done_until` returns, for acks, the first offset for which a request still waits. `lacks_replicas`: the ISR is
         smaller than min.insync.replicas.
@@ -64,7 +65,7 @@ class Acknowledgements:
             if future.is_set:
                 continue  # its time was up
             if acks == ALL_IN_SYNC and lacks_replicas:
-                # Kafka lets it wait until its time is up. To know sooner helps everybody.
+                # In Kafka it waits until its timeout. An earlier response is better for the client.
                 future.set(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
             elif last_offset >= done_until(acks):
                 self.waiting.append(it)

@@ -1,9 +1,9 @@
-"""The appending half of Produce: appends a producer's batches, and returns an answer or what the answer waits for.
+"""The appends of Produce: appends a producer's batches, and returns a response or the future that it waits for.
 
 It checks a batch, adds a transaction's partition at its coordinator (`enlisting.py`), appends the batch, and reports
-errors in as much detail as the version of Produce has fields for. `Appends.pending` has the answers that are not
-complete yet, each with what it waits for: the coordinator, or the acknowledgement that the producer asked for. Like
-Kafka's `ReplicaManager.handleProduceAppend`.
+errors in as much detail as the version of Produce has fields for. `Appends.pending` has the incomplete responses, each
+with what it waits for: the coordinator, or the requested acknowledgement. Like Kafka's
+`ReplicaManager.handleProduceAppend`.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from kwire.replicas.roles import Leader
 def closest_follower(role: Leader, offset: int, is_near: Callable[[int], bool]) -> int | None:
     """The follower that a consumer should read from; None if there is none, so that it stays with the leader.
 
-    It is in sync, has the offset, and is near. Of several it is the one that has most, of equals the last caught up.
-    `is_near(node_id)` returns True if a broker is alive, in the consumer's rack, and has the listener that it uses.
+    It is in sync, has the offset, and is near. Of several it is the one with the largest log end, of equals the one
+    that caught up last. `is_near(node_id)` returns True if a broker is alive, in the consumer's rack, and has the
+    listener that it uses.
     """
     near = [
         (follower.log_end_offset, follower.last_caught_up_ms or 0, node_id)

@@ -2,11 +2,12 @@
 
 A partition without an open transaction of the producer contacts the coordinator of the transactional id. From Produce
 v12 on (transaction version 2) that adds it to the transaction; before, it verifies that it was added. So every
-transactional write belongs to a transaction that the coordinator knows and will end. Like Kafka's
+transactional write belongs to a transaction that the coordinator has and will end. Like Kafka's
 `ReplicaManager.handleProduceAppend`.
 
 The coordinator may be on another node, and a marker may arrive before its answer. Then the answer is not valid. With
-transaction version 2 that may be the marker of the producer's last transaction, so the coordinator is asked again.
+transaction version 2 that may be the marker of the producer's last transaction, so the request to the coordinator is
+repeated.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Unverified(KafkaError):
 
 
 class Enlist(Protocol):
-    """A transaction's coordinator: see `TransactionService.enlist`."""
+    """The request to a transaction's coordinator; see `TransactionService.enlist`."""
 
     def __call__(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
@@ -78,7 +79,7 @@ class Enlistment:
             partition.check_verified(header, self._verification)
 
     def _is_outdated(self) -> bool:
-        """True if the batch may begin a transaction after the one whose marker has come."""
+        """True if the batch may begin a transaction after the one whose marker has arrived."""
         partition = self.partition
         return (
             self._version >= FIRST_VERSION_THAT_ADDS
@@ -105,7 +106,7 @@ def enlist(
     version: int,
     now_ms: int,
 ) -> Enlistment | None:
-    """Makes sure that the coordinator knows the batch's transaction. Returns None if the batch may be appended at once.
+    """Makes sure that the coordinator has the batch's transaction. Returns None if the batch may be appended at once.
 
     Raises KafkaError with an error code that this version of Produce has.
     """

@@ -1,24 +1,24 @@
 """Incremental fetch sessions (KIP-227), pure.
 
-A consumer of many partitions names them once. Later requests carry only what changed, and later responses only the
-partitions that have something new. This file is the server side:
+A consumer of many partitions names them once. Later requests have only the changed partitions, and later responses only
+the partitions with news. This file is the server side:
 
     request (session_id, session_epoch)     meaning
     (0, -1)                                 no session: all partitions in the request, all in the answer
     (0, 0)                                  open a session with the partitions of this request
     (id, 0)                                 close `id`, open another
     (id, -1)                                close `id`, answer like (0, -1)
-    (id, n > 0)                             continue: the request holds what was added, changed, forgotten
+    (id, n > 0)                             continue: the request has added, changed and forgotten partitions
 
-The cost of a session depends on what changes, not on what it names. A partition whose reader has everything, and was
-sent the current offsets, *rests*: it is among the partition's waiters, and is not read again before the partition wakes
-it. `due` has the others. Each request of a follower also confirms, for all that rest, that the follower still has
-everything (`LastFetch`).
+The cost of a session depends on the changes, not on its number of partitions. A partition whose reader has everything,
+and was sent the current offsets, *rests*: it is one of the partition's waiters, and is not read again before the
+partition wakes it. `due` has the others. Each request of a follower also confirms, for all that rest, that the follower
+still has everything (`LastFetch`).
 
 The cache has a bounded number of slots (max.incremental.fetch.session.cache.slots). A full cache evicts a session that
 was unused for two minutes. If there is none, the new session gets no slot and the response has session id 0, which
-tells the client to send a full request again. After a restart every id is unknown: clients get
-FETCH_SESSION_ID_NOT_FOUND and start over.
+makes the client send a full request again. After a restart every id is unknown: clients get FETCH_SESSION_ID_NOT_FOUND
+and start over.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ MAX_EPOCH = 2**31 - 1
 MIN_EVICTION_MS = 120_000
 
 _NOBODY: Final = object()
-"""Differs from every reader."""
+"""A value that differs from every reader."""
 
 TopicKey = tuple[str, Uuid]
 """The topic as the client names it: (name, NULL_UUID) before v13, ("", topic id) from then on."""
 
 
 class Waited(Protocol):
-    """What a partition of a session waits for: a `Partition`."""
+    """The object that a partition of a session waits for: a `Partition`."""
 
     waiters: dict[Waiter, None]
 
@@ -80,7 +80,7 @@ class CachedPartition:
     def rest(self, partition: Waited, follower: FollowerState | None) -> None:
         """Rests until the partition wakes it: the reader has everything that it may read."""
         session = self.session
-        if session is not None:  # or else it was forgotten while the fetch waited
+        if session is not None:  # otherwise it was forgotten while the fetch waited
             self._rests_at = partition
             partition.waiters[self] = None
             if follower is not None:
@@ -105,22 +105,23 @@ class CachedPartition:
             session.parked.wake()
 
     def is_news(self, *, has_records: bool, high_watermark: int, log_start_offset: int, is_urgent: bool) -> bool:
-        """Returns whether an incremental response must include this partition, and remembers what it says."""
+        """Returns True if an incremental response must include this partition, and stores the offsets that it sends."""
         news = (
             has_records
             or is_urgent
             or high_watermark != self.sent_high_watermark
             or log_start_offset != self.sent_log_start_offset
         )
-        # An error, or what else is urgent, is not remembered, so it is repeated until it is gone.
+        # The offsets of an urgent response, such as an error, are not stored, so it is repeated until it is over.
         self.sent_high_watermark = -1 if is_urgent else high_watermark
         self.sent_log_start_offset = -1 if is_urgent else log_start_offset
         return news
 
     def named_again(self, leader_epoch: int, fetch_offset: int) -> None:
-        """Handles a request that names it again. If the reader has not taken the last answer, that is repeated.
+        """Handles a request that names it again. If the reader has dropped the last response, that is repeated.
 
-        A follower drops an answer if its log was cut, or if its leader epoch has changed, while it was under way.
+        A follower drops a response if its log was cut, or its leader epoch has changed, while the request was in
+        flight.
         """
         if leader_epoch != self.current_leader_epoch or fetch_offset <= self.fetch_offset:
             self.sent_high_watermark = self.sent_log_start_offset = -1
@@ -131,7 +132,7 @@ PartitionKey = tuple[TopicKey, int]
 
 @attrs.define(eq=False)
 class FetchSession:
-    """The partitions of one reader. `reader` is what else the answers depend on: its identity, and what it may read."""
+    """The partitions of one reader. `reader` is its identity and its permissions, which the responses depend on."""
 
     session_id: int
     epoch: int
@@ -145,7 +146,7 @@ class FetchSession:
     last_fetch: LastFetch = attrs.field(factory=LastFetch)
 
     def add(self, partition: CachedPartition) -> None:
-        """A partition that is named twice counts once, as it is named last."""
+        """Adds a partition. One that is named twice counts once, and the last one is valid."""
         key = partition.topic, partition.index
         self.forget(key)
         partition.session = self
@@ -174,7 +175,7 @@ class FetchSession:
         self.due[partition] = None
 
     def update_due(self, partition: CachedPartition, *, has_records: bool) -> None:
-        """Updates `due` after an answer about this partition: if it rests, it need not be read again.
+        """Updates `due` after a response with this partition: if it rests, it need not be read again.
 
         One that had records is served last next time, so that a busy partition does not starve the others. Another
         connection may have used the session and forgotten the partition while this fetch waited.
@@ -189,7 +190,7 @@ class FetchSession:
 
 @attrs.define(eq=False)
 class FetchContext:
-    """One request's view: what it names, and the session, if any, that the response belongs to."""
+    """The partitions of one request, and the session, if any, that the response belongs to."""
 
     wanted: list[CachedPartition]
     session: FetchSession | None
@@ -197,7 +198,7 @@ class FetchContext:
 
     @property
     def partitions(self) -> Iterable[CachedPartition]:
-        """The partitions to be read now."""
+        """The partitions to read now."""
         return list(self.session.due) if self.session is not None else self.wanted
 
     @property
@@ -231,7 +232,8 @@ class FetchSessions:
         now_ms: int,
         reader: Hashable = None,
     ) -> FetchContext:
-        """Finds, opens or closes the session that a request names. If another `reader` continues it, all is read again.
+        """Finds, opens or closes the session of a request. If another `reader` continues it, all partitions are read
+        again.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
@@ -260,7 +262,7 @@ class FetchSessions:
             session.reader = _NOBODY
 
     def close(self, session_id: int) -> None:
-        """Closes a session that its reader has left, or never gets."""
+        """Closes a session that its reader has left, or never receives."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()

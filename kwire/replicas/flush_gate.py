@@ -1,4 +1,4 @@
-"""Decides when the log of one partition must be flushed, and what waits for the flush. A state machine.
+"""The flushes of one partition's log: when one is due, and which records wait for it. A state machine.
 
 Three things request a flush: `flush.messages` (this many unflushed records), `flush.ms` (an unflushed record this old),
 and a full segment. Appends wait only for the first. As in Kafka, whose append flushes before it returns, the append
@@ -30,7 +30,7 @@ class FlushDriver(Protocol):
         """Requests a flush. Another call before it begins changes nothing; one during a flush requests the next one."""
 
     def flush_within(self, gate: FlushGate, delay_ms: int) -> None:
-        """Like `flush_soon`, after this many ms."""
+        """Does the same as `flush_soon`, after this many ms."""
 
 
 @attrs.define(eq=False)
@@ -43,9 +43,9 @@ class FlushGate:
     log: PartitionLog
     driver: FlushDriver
     on_released: Callable[[], None]
-    """Called when less is held than before."""
+    """Called when fewer records are held than before."""
     on_failed: Callable[[KafkaError], None]
-    """Called with the reason why held records stay held: it is unknown what a power cut would leave of them."""
+    """Called with the reason why held records stay held: it is unknown which of them a power cut would leave."""
     held_from: int = NEVER
     trigger_messages: int = attrs.field(init=False)
     closed: bool = False
@@ -74,7 +74,7 @@ class FlushGate:
             self.driver.flush_within(self, log.config.flush_ms)
         self.set_trigger()
 
-    # What the driver calls
+    # Calls of the driver
 
     def begin(self) -> Flush:
         """Returns the flush to run now. Raises StorageError."""
@@ -87,7 +87,7 @@ class FlushGate:
         return log.begin_flush()
 
     def finish(self, flush: Flush) -> None:
-        """Releases the flushed records, which are durable, and requests another flush if more is waiting."""
+        """Releases the flushed records, which are durable, and requests another flush if more are waiting."""
         log = self.log
         log.finish_flush(flush)
         if log.log_end_offset - log.recovery_point < log.config.flush_messages:
@@ -120,7 +120,7 @@ class FlushGate:
         """Closes the gate: the partition was deleted, or its disk has failed."""
         self.closed = True
         # Partition, gate and log refer to each other. A thousand of them must not wait for the garbage collector, which
-        # would stop the broker for as long as it takes to look at all other partitions, too.
+        # would stop the broker while it scans all other partitions, too.
         self.on_released, self.on_failed, self.log.on_roll = ignore, ignore, ignore
 
     def _rolled(self) -> None:

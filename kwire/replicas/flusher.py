@@ -31,7 +31,7 @@ FLUSH_THREADS = 32
 """The maximum number of threads that flush. They wait for the disk; more of them at once do not help."""
 
 RETRY_MS = 1_000
-"""The time after which a flush that failed before its fsync (no room for a checkpoint, say) is tried again."""
+"""The time after which a flush that failed before its fsync (no room for a checkpoint, say) is retried."""
 
 
 class Flusher(Service):
@@ -45,9 +45,9 @@ class Flusher(Service):
         self._delayed: list[tuple[int, FlushGate]] = []
         self._later: list[tuple[float, int, FlushGate]] = []
         self._due_s: dict[FlushGate, float] = {}
-        """The time of each gate's turn; other entries in `_later` are out of date."""
+        """The time at which each gate is due; other entries in `_later` are out of date."""
         self._reported: set[FlushGate] = set()
-        """The gates whose failure was logged, and which are tried again."""
+        """The gates whose failure was logged, and whose flush is retried."""
         self._numbers = count()
         self._wake = trio.Event()
         self._slots = trio.CapacityLimiter(FLUSH_THREADS)
@@ -94,7 +94,7 @@ class Flusher(Service):
         """Flushes everything appended so far, after the running flush, if there is one.
 
         Returns when the flush is done, has failed (which is handled as for any other flush) or the gate is closed. The
-        log's `recovery_point` shows how far it got.
+        log's `recovery_point` shows the result.
         """
         while (running := self._running.get(gate)) is not None:
             await running.wait()

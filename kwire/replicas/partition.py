@@ -46,13 +46,13 @@ _LAST_STABLE_OFFSET = attrgetter("last_stable_offset")
 
 
 class IsrDriver(Protocol):
-    """Keeps the ISR of the partitions that this node leads."""
+    """Maintains the ISR of the partitions that this node leads."""
 
     def fetched(self, partition: Partition, role: Leader, replica_id: int, now_ms: int) -> None:
         """Called when a follower that is not in the ISR has fetched."""
 
     def is_alive(self, node_id: int) -> bool:
-        """True if that broker is in service, as far as this node knows."""
+        """True if that broker is in service, by this node's metadata."""
 
 
 class _NoFollowers:
@@ -86,14 +86,14 @@ class Partition:
     isr_driver: IsrDriver = attrs.field(factory=_NoFollowers)
     role: Role = attrs.field(factory=Absent, init=False)
     waiters: dict[Waiter, None] = attrs.field(factory=dict, init=False)
-    """The waiting fetches. They are woken by a change of what they would return: an append, if there are followers; the
-    high watermark, the log start, the role."""
+    """The waiting fetches. A change of their result wakes them: an append, if there are followers; the high watermark,
+    the log start, the role."""
     is_cleaning: bool = attrs.field(default=False, init=False)
     """True while the log is being compacted. Meanwhile it is not moved to another log dir."""
     on_marker: Callable[[int, bool], None] = attrs.field(default=ignore, init=False)
     """Called after a transaction marker has been appended here, with its producer id and whether it commits."""
     on_durable: Callable[[], None] = attrs.field(default=ignore, init=False)
-    """Called on a follower when a flush has ended that its fetches wait for."""
+    """Called on a follower after a flush that its fetches wait for."""
     flush_gate: FlushGate = attrs.field(init=False)
     is_internal: bool = attrs.field(init=False)
     _acknowledgements: Acknowledgements = attrs.field(factory=Acknowledgements, init=False)
@@ -107,7 +107,7 @@ class Partition:
         return FlushGate(self.log, self.flush_driver, self._advance_high_watermark, self._fail_held)
 
     def configure(self, rules: TopicRules, config: LogConfig) -> None:
-        """Takes the topic's changed configuration."""
+        """Applies the topic's changed configuration."""
         self.rules = rules
         self.log.config = config
         self.flush_gate.set_trigger()
@@ -133,7 +133,7 @@ class Partition:
 
     @property
     def closed(self) -> bool:
-        """True if the replica is gone from this node, with its topic or its log dir."""
+        """True if this node has lost the replica, with its topic or its log dir."""
         return type(self.role) is Absent
 
     @property
@@ -142,7 +142,7 @@ class Partition:
         return self.rules.throttled_leaders.has(self.index, self.role.leader_id)
 
     def leader(self, current_leader_epoch: int = NO_EPOCH) -> Leader:
-        """This node's role, which has to be Leader. `current_leader_epoch` is the client's, or -1 (KIP-320).
+        """This node's role, which must be Leader. `current_leader_epoch` is the client's, or -1 (KIP-320).
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
         """
@@ -205,12 +205,13 @@ class Partition:
     def holds_transaction(self, header: BatchHeader) -> bool:
         """True if the batch's producer has an open transaction here in the batch's epoch.
 
-        If not, the coordinator is asked between `begin_verification` and `check_verified`. Raises KafkaError as `read`.
+        If not, a request to the coordinator is sent between `begin_verification` and `check_verified`. Raises
+        KafkaError as `read`.
         """
         return self._producers.holds_transaction(header)
 
     def begin_verification(self, header: BatchHeader, *, adds: bool, now_ms: int) -> Verification:
-        """Begins a verification, before the coordinator adds the partition to the transaction, or confirms that it has.
+        """Begins a verification, before the coordinator adds the partition to the transaction, or confirms that it did.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR.
         """
@@ -222,14 +223,14 @@ class Partition:
         return self._producers.verifies(verification)
 
     def check_verified(self, header: BatchHeader, verification: Verification) -> None:
-        """Called after the coordinator has agreed: checks that the batch may still be appended, right after this call.
+        """Checks, after the coordinator has agreed, that the batch may still be appended, right after this call.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
         self._producers.check_verified(header, verification)
 
     def drop_verification(self, header: BatchHeader) -> None:
-        """Called after the coordinator has refused for good."""
+        """Ends a verification that the coordinator has refused for good."""
         self._producers.drop_verification(header)
 
     def write_marker(
@@ -270,9 +271,9 @@ class Partition:
         return result
 
     def describe_producers(self, *, now_ms: int) -> list[ProducerEntry]:
-        """Every producer with state here, with the first offset of its open transaction (DescribeProducers).
+        """Returns every producer with state here, with the first offset of its open transaction (DescribeProducers).
 
-        Every replica answers from its own state: kafka-transactions find-hanging contacts the broker that it is given.
+        Every replica answers from its own state: kafka-transactions find-hanging contacts the broker of its option.
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
         """
         self.readable()
@@ -314,10 +315,10 @@ class Partition:
     def when_committed(self, last_offset: int, acks: int) -> Acknowledgement | None:
         """Returns None if the batch that ends at `last_offset` is acknowledged already; else a future to be set later.
 
-        With acks=1 it has to be in the leader's log, as durable as flush.messages asks; with acks=-1 in the logs of all
-        replicas in sync. With acks=0 nothing waits. The future's error is why the batch cannot be acknowledged:
-        NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR; and REQUEST_TIMED_OUT, if the
-        producer has set a limit.
+        With acks=1 it must be in the leader's log, as durable as flush.messages requires; with acks=-1 in the logs of
+        all replicas in sync. With acks=0 nothing waits. The future's error is the reason why the batch cannot be
+        acknowledged: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR; and
+        REQUEST_TIMED_OUT, if the producer has set a limit.
         """
         bound = self.high_watermark if acks == ALL_IN_SYNC else self.flush_gate.held_from
         if last_offset < bound or not acks:
@@ -333,7 +334,7 @@ class Partition:
     # Reading
 
     def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one_batch: bool) -> LogRead:
-        """Whole batches from the one that holds `offset`, below `max_offset`, which comes from `read_bound`.
+        """Returns whole batches from the one that has `offset`, below `max_offset`, which comes from `read_bound`.
 
         Empty if there is nothing yet. Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         If the log has to wait for the bytes, it returns a future, which is for `arrived`.
@@ -358,7 +359,7 @@ class Partition:
     def check_offset(self, offset: int) -> None:
         """Raises KafkaError(OFFSET_OUT_OF_RANGE) if the offset is outside the log.
 
-        Offsets above the high watermark are valid, but cannot be read yet. A reader that read so far from a former
+        Offsets above the high watermark are valid, but cannot be read yet. A reader that got so far with a former
         leader waits until this leader's high watermark has caught up.
         """
         log = self.log
@@ -387,7 +388,7 @@ class Partition:
             raise self._unreadable(error) from error
 
     def delete_records_before(self, offset: int, *, now_ms: int) -> int:
-        """DeleteRecords: moves the log start up to `offset` (-1: the high watermark). Returns the offset.
+        """Moves the log start up to `offset` (-1: the high watermark) for DeleteRecords. Returns the offset.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, POLICY_VIOLATION (cleanup.policy lacks delete).
         """
@@ -426,7 +427,7 @@ class Partition:
         return self._acknowledgements.add(offset - 1, DELETED_BY_ALL, waits_for_others=True)
 
     def maintain(self, now_ms: int) -> int:
-        """Rolls the log, or deletes an old segment. Returns how many were deleted. Raises OSError, CorruptLogError."""
+        """Rolls the log, or deletes old segments and returns their number. Raises OSError, CorruptLogError."""
         count = self.log.maintain(now_ms, self.high_watermark)
         if count:
             self._wake()
@@ -435,7 +436,7 @@ class Partition:
     # Changes
 
     def take_role(self, role: Role) -> None:
-        """Takes this node's new role in the partition, from the metadata log."""
+        """Applies this node's new role in the partition, from the metadata log."""
         before, self.role = self.role, role
         if type(role) is Leader:
             if not role.succeeds(before) and not role.is_alone:
@@ -448,7 +449,7 @@ class Partition:
         self._wake()
 
     def _begin_epoch(self, role: Leader) -> None:
-        """The leader epoch begins at the log end, also for followers that request its start before any append."""
+        """Begins the leader epoch at the log end, also for followers that request its start before any append."""
         role.epoch_start_offset = self.log.log_end_offset
         try:
             self.log.leader_epochs.assign(role.leader_epoch, role.epoch_start_offset)
@@ -458,7 +459,7 @@ class Partition:
     def note_fetch(
         self, replica_id: int, offset: int, *, start_offset: int = 0, now_ms: int = 0, broker_epoch: int = NO_EPOCH
     ) -> None:
-        """Notes that a follower has fetched from `offset` on: it has everything below, from `start_offset` on.
+        """Notes that a follower has fetched from `offset` on: it has everything below it, from `start_offset` on.
 
         Raises KafkaError(NOT_LEADER_OR_FOLLOWER) for a fetch from before the follower's restart (KIP-903).
         """
@@ -476,7 +477,7 @@ class Partition:
         self._advance_high_watermark()
 
     def propose_isr(self, isr: tuple[int, ...]) -> None:
-        """Notes a proposed ISR, whose members hold back the high watermark from now on."""
+        """Notes a proposed ISR, whose members count for the high watermark from now on."""
         self.leader().propose(isr)
 
     def settle_isr(self) -> None:
@@ -487,7 +488,7 @@ class Partition:
             self._advance_high_watermark()
 
     def set_joining(self, joining: frozenset[int]) -> None:
-        """Sets the followers that are about to join the ISR, and that hold back the high watermark."""
+        """Sets the followers that are about to join the ISR, and count for the high watermark."""
         role = self.role
         if type(role) is Leader and joining != role.joining:
             role.set_joining(joining)
@@ -507,11 +508,11 @@ class Partition:
 
     @property
     def is_held(self) -> bool:
-        """True if the end of the log waits for the flush that flush.messages asks for."""
+        """True if the end of the log waits for the flush that flush.messages requires."""
         return self.flush_gate.held_from < self.log.log_end_offset
 
     def append_fetched(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> None:
-        """Appends what the leader has sent, byte for byte: whole, checked batches from the log end on.
+        """Appends the leader's records, byte for byte: whole, checked batches from the log end on.
 
         If the disk refuses some of them, those before are appended.
         """
@@ -530,7 +531,7 @@ class Partition:
             self.flush_gate.reached(base_offset)
 
     def follow_leader(self, *, leader_epoch: int, high_watermark: int, log_start_offset: int, now_ms: int) -> None:
-        """Takes over the leader's high watermark and log start, as far as this log reaches. Neither goes back."""
+        """Copies the leader's high watermark and log start, as far as this log reaches. Neither decreases."""
         self._check_follows(leader_epoch)
         log = self.log
         high_watermark = min(high_watermark, log.log_end_offset)
@@ -569,7 +570,7 @@ class Partition:
             self._wake()
 
     def close(self) -> None:
-        """Closes a partition that is gone from this node: everything that waits for it gets an error now."""
+        """Closes a partition that this node has lost: everything that waits for it gets an error now."""
         self._leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def take_offline(self) -> None:

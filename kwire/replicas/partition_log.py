@@ -1,10 +1,10 @@
-"""The log as a partition needs it: appends, reads, look-ups, producers, epochs, truncation, retention, flushes.
+"""The interface of a partition's log: appends, reads, look-ups, producers, epochs, truncation, retention, flushes.
 
 `kwire_storage.log.log.Log`, which has segments, is an implementation. Everything above the log uses this interface, so
 that a partition can have another one. Compaction and moves between log dirs work on the files of a `Log`.
 
 The log is synchronous: appends go to the page cache, and all errors of the disk are OSError. A read may also return a
-future, for a log whose bytes are not here.
+future, for a log whose bytes are elsewhere.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PartitionLog(Protocol):
 
     @property
     def failed(self) -> OSError | None:
-        """The error after which the log takes no more appends; None while the disk can be trusted."""
+        """The error after which the log accepts no more appends; None while the disk can be trusted."""
 
     def fail(self, error: OSError) -> None:
         """Stops all appends until the next start."""
@@ -60,7 +60,7 @@ class PartitionLog(Protocol):
     def append(
         self, batch: memoryview | bytearray, header: BatchHeader, *, leader_epoch: int, now_ms: int
     ) -> AppendResult:
-        """Gives a checked batch its offset, in place, and appends it. Raises StorageError, KafkaError."""
+        """Sets a checked batch's offset, in place, and appends it. Raises StorageError, KafkaError."""
 
     def append_as_is(self, buf: memoryview, *, now_ms: int = 0) -> AppendResult:
         """Appends checked batches that already have offsets and epochs. Raises StorageError."""
@@ -68,14 +68,14 @@ class PartitionLog(Protocol):
     # -- reads
 
     def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> LogRead:
-        """Whole batches from the one that holds `offset`, all below `max_offset`.
+        """Returns whole batches from the one that has `offset`, all below `max_offset`.
 
         At most `max_bytes`, but with `min_one_batch` always the first batch. Size 0 if there is nothing to read yet.
         Raises OffsetOutOfRange at once; OSError and CorruptLogError at once or in the future.
         """
 
     def batches(self, start_offset: int | None = None) -> Iterator[tuple[BatchHeader, LogSlice]]:
-        """Every batch from the one that holds `start_offset` (default: log start). Raises CorruptLogError."""
+        """Yields every batch from the one that has `start_offset` (default: log start). Raises CorruptLogError."""
 
     def aborted_transactions(self, start_offset: int, piece: LogSlice) -> list[AbortedTxn]:
         """The aborted transactions that a reader of this slice needs, from `start_offset` on."""
@@ -89,7 +89,7 @@ class PartitionLog(Protocol):
         """The record below `max_offset` with the largest timestamp; the first of several."""
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest known epoch up to `epoch`, and the offset where the next one begins; (-1, -1) if unknown."""
+        """The largest known epoch up to `epoch`, and the offset at which the next one begins; (-1, -1) if unknown."""
 
     @property
     def leader_epochs(self) -> EpochCache: ...
@@ -100,16 +100,16 @@ class PartitionLog(Protocol):
     # -- shortening
 
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> None:
-        """Removes everything from the offset on, including the whole batch that holds it."""
+        """Removes everything from the offset on, including the whole batch that has it."""
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Deletes all records; the log continues at the offset."""
 
     def advance_log_start(self, offset: int, *, now_ms: int = 0) -> bool:
-        """Moves the log start (DeleteRecords). False if nothing changed."""
+        """Moves the log start (DeleteRecords). Returns False if nothing changed."""
 
     def maintain(self, now_ms: int, high_watermark: int) -> int:
-        """Does what time makes due, such as retention. Returns the number of parts that were deleted."""
+        """Does periodic work, such as retention. Returns the number of parts that were deleted."""
 
     # -- flushes, one at a time
 

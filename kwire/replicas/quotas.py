@@ -1,13 +1,13 @@
-"""The quotas of copying replicas on the brokers' network and disks (KIP-73). Pure: `now_ms` is monotonic.
+"""The quotas of replication on the brokers' network and disks (KIP-73). Pure: `now_ms` is monotonic.
 
     record(size)    bytes of throttled replicas have been sent, fetched, or copied
     is_exceeded     the rate was higher than the limit: throttled replicas that are not in sync have to wait
     free_at_ms      until then
 
 As in Kafka's ReplicationQuotaManager: the rate is measured over the last samples, from the start of the first of them
-to now, but over one sample at least. What is left of a limit is not known in advance, so one answer may exceed it, and
-the answers after it wait. Samples are forgotten, so a replica waits for `samples` times their length at most, and makes
-progress at any limit.
+to now, but over one sample at least. The size of a response is not known in advance, so one may exceed the limit, and
+the responses after it wait. Samples are forgotten, so a replica waits for `samples` times their length at most, and
+makes progress at any limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_SAMPLES: Final = 1000
 
 @attrs.define(eq=False)
 class ReplicationQuota:
-    """`limit` is the rate in bytes per second, as it is now. It is measured over `samples` of `sample_ms` each."""
+    """`limit` returns the current rate in bytes per second. It is measured over `samples` of `sample_ms` each."""
 
     limit: Callable[[], int]
     samples: int = 11
@@ -57,7 +57,7 @@ class ReplicationQuota:
         return sum(size for _, size in self._taken) * 1000 > limit * max(now_ms - self._taken[0][0], self.sample_ms)
 
     def free_at_ms(self) -> int:
-        """The time from which on the limit is not exceeded, if nothing else is recorded; 0 if nothing is."""
+        """The time after which the limit is not exceeded, if nothing else is recorded; 0 if nothing is."""
         limit, left_bytes, at_ms = self.limit(), sum(size for _, size in self._taken), 0
         for began_ms, size in self._taken:
             forgotten_ms = began_ms + self.samples * self.sample_ms
@@ -88,7 +88,7 @@ def no_quota() -> ReplicationQuota:
 
 @attrs.frozen
 class ThrottledReplicas:
-    """leader. or follower.replication.throttled.replicas of a topic: which replicas the quota is for."""
+    """The replicas that a quota is for: a topic's leader. or follower.replication.throttled.replicas."""
 
     pairs: frozenset[tuple[int, int]] = frozenset()
     """Partition and node id."""
@@ -96,7 +96,7 @@ class ThrottledReplicas:
 
     @classmethod
     def parse(cls, value: Iterable[str]) -> ThrottledReplicas:
-        """`*`, or `partition:broker` pairs; some of them may be empty."""
+        """Parses `*`, or `partition:broker` pairs; some of them may be empty."""
         pairs = [it.partition(":") for it in value if it]
         if any(partition == "*" for partition, _, _ in pairs):
             return ALL_REPLICAS

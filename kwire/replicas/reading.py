@@ -1,7 +1,7 @@
-"""The reading half of Fetch: finds ranges of segment files for the partitions that a client fetches.
+"""The reads of Fetch: finds ranges of segment files for the partitions that a client fetches.
 
 Nothing here decodes records. Each partition takes two look-ups (segment, sparse index), which give a range of whole
-batches; `await_late` waits for logs that cannot answer at once. The first batch of an answer is returned even if it is
+batches; `await_late` waits for logs whose bytes are elsewhere. The first batch of an answer is returned even if it is
 larger than every limit, so that a consumer always makes progress.
 """
 
@@ -41,7 +41,7 @@ _UNKNOWN_OR_UNAUTHORIZED = frozenset(
 NO_RECORDS = b""
 NO_PREFERRED_REPLICA = -1
 FIRST_VERSION_OF_ANY_REPLICA = 11
-"""Earlier consumers do not expect that a follower answers."""
+"""Earlier consumers do not expect a follower's response."""
 FIRST_VERSION_WITH_IDS = 13
 FIRST_VERSION_WITH_CURRENT_LEADER = 16
 """The field exists from v12 on. Consumers use it since KIP-951 (v16), and Kafka fills it in only for them."""
@@ -61,7 +61,7 @@ class FollowersFetch:
     """The throttled bytes found so far for this answer."""
 
     def read_again(self, now_ms: int) -> None:
-        """Discards what was found: it is not sent, and the partitions are read again."""
+        """Resets the counted bytes, because the records are not sent, and the partitions are read again."""
         self.now_ms, self._throttled_bytes = now_ms, 0
 
     def has_to_wait(self, partition: Partition, leader: Leader, replica_id: int) -> bool:
@@ -83,7 +83,7 @@ class FetchLimits:
     """The limits on how much one request may read, and on which records; sizes in bytes.
 
     `bound` gives the offset below which it reads a partition (`kwire.replicas.partition.read_bound`).
-    `is_near` says which brokers are in the reader's rack, if this one is not.
+    `is_near` returns True for a broker in the reader's rack; it is None if this one is.
     """
 
     version: int
@@ -102,7 +102,7 @@ class LateRead:
     """A read from `offset` on. `FetchResult.size` counts `max_bytes` until the slice is there."""
 
     answer_index: int
-    """The place of the answer in `FetchResult.answers`."""
+    """The index of the answer in `FetchResult.answers`."""
     partition: Partition
     offset: int
     max_bytes: int
@@ -111,12 +111,12 @@ class LateRead:
 
 @attrs.define(eq=False)
 class FetchResult:
-    """The answers, in the order of the request, and what decides whether the fetch waits for more."""
+    """The answers, in the order of the request, and the facts that decide if the fetch waits for more."""
 
     answers: list[tuple[CachedPartition, PartitionData]]
     found: list[tuple[CachedPartition, Partition]]
     late: list[LateRead]
-    """The reads whose logs have to wait for the bytes: `await_late` completes their answers."""
+    """The reads whose logs must wait for the bytes: `await_late` completes their answers."""
     size: int = 0
     is_urgent: bool = False
     """True if the reader must get the answer at once: an error, a divergence, a better replica."""
@@ -266,7 +266,7 @@ def _note_follower(partition: Partition, followed: CachedPartition, limits: Fetc
 
 
 def _rest(partition: Partition, followed: CachedPartition, limits: FetchLimits) -> None:
-    """Lets the partition rest, whose reader has everything: its session reads it again only after a change."""
+    """Lets a partition rest whose reader has everything: its session reads it again only after a change."""
     if limits.replica_id == CONSUMER:
         followed.rest(partition, None)
         return
@@ -276,7 +276,8 @@ def _rest(partition: Partition, followed: CachedPartition, limits: FetchLimits) 
 
 
 def _divergence(partition: Partition, followed: CachedPartition) -> EpochEndOffset | None:
-    """KIP-595: where the reader's log diverged from ours, if it did. KafkaError(OFFSET_OUT_OF_RANGE) if unknown."""
+    """The point at which the reader's log diverged from ours (KIP-595); None if it did not.
+    KafkaError(OFFSET_OUT_OF_RANGE) if unknown."""
     epoch, end_offset = partition.log.end_offset_for_epoch(followed.last_fetched_epoch)
     if end_offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

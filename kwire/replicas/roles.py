@@ -21,7 +21,7 @@ _NOTHING_FETCHED = -1
 
 
 class NotLeaderError(KafkaError):
-    """The client must find the leader again. Carries the leader as far as this node knows it (KIP-951)."""
+    """The client must find the leader again. Has the leader, if this node's metadata name one (KIP-951)."""
 
     def __init__(self, code: ErrorCode, leader_id: int, leader_epoch: int) -> None:
         super().__init__(code)
@@ -59,7 +59,7 @@ class FollowerState:
 
     @property
     def last_caught_up_ms(self) -> int | None:
-        """The time when it last had all that the leader had; None until that is known, or its time begins to count."""
+        """The time when it last had the leader's whole log; None until that is known, or its time begins to count."""
         if self._resting is not None:
             return max(self._resting.time_ms, self._last_caught_up_ms or 0)
         return self._last_caught_up_ms
@@ -70,7 +70,7 @@ class FollowerState:
             self._last_caught_up_ms = now_ms
 
     def rest(self, session: LastFetch) -> None:
-        """It has everything. Until `stir`, each fetch of its session confirms that, without naming the partition."""
+        """Notes that it has everything. Until `stir`, each fetch of its session confirms that, without naming it."""
         self._resting = session
 
     def stir(self, session: LastFetch | None) -> None:
@@ -84,8 +84,8 @@ class FollowerState:
             self._resting = None
 
     def fetched(self, offset: int, start_offset: int, leader_end: int, now_ms: int) -> None:
-        """Notes that it has everything from `start_offset` to `offset`. One that has what there was at its previous
-        fetch was caught up then."""
+        """Notes that it has everything from `start_offset` to `offset`. If it has reached the log end of its previous
+        fetch, it was caught up then."""
         self.stir(self._resting)
         caught_up_ms = None
         if offset >= leader_end:
@@ -112,7 +112,7 @@ class FollowerState:
 class Leader:
     """This node leads. `replicas` and `isr` are node ids, including this node's.
 
-    Three kinds of followers hold back the high watermark: those in the ISR; those in the ISR that was proposed, as long
+    Three kinds of followers count for the high watermark: those in the ISR; those in the ISR that was proposed, as long
     as it is unknown whether the proposal has taken effect (KIP-497); and those that are about to join, which would
     otherwise never reach a high watermark that moves with every append.
     """
@@ -129,11 +129,11 @@ class Leader:
     joining: frozenset[int] = attrs.field(default=frozenset(), init=False)
     followers: dict[int, FollowerState] = attrs.field(init=False)
     followers_in_sync: tuple[int, ...] = attrs.field(init=False)
-    """The followers that hold back the high watermark."""
+    """The followers that count for the high watermark."""
     counts_others: bool = attrs.field(init=False)
     """True if the high watermark depends on other replicas than the leader."""
     all_in_sync: bool = attrs.field(init=False)
-    """True if no replica lags: then no setting can ask for more replicas in sync."""
+    """True if no replica lags: then no setting can require more replicas in sync."""
 
     def __attrs_post_init__(self) -> None:
         self.all_in_sync = len(self.isr) == len(self.replicas)
@@ -175,12 +175,12 @@ class Leader:
         return replica_id not in self.isr and end_offset >= high_watermark and end_offset >= self.epoch_start_offset
 
     def propose(self, isr: tuple[int, ...]) -> None:
-        """Notes a proposed ISR: from now on it may be in force, or the present one."""
+        """Notes a proposed ISR: from now on either this or the present one may be in force."""
         self.proposed = isr
         self._count_followers()
 
     def settle(self) -> None:
-        """Ends the proposal: it has taken effect, or will not."""
+        """Ends the proposal, which has taken effect, or never will."""
         self.proposed = None
         self._count_followers()
 
@@ -201,7 +201,7 @@ class Leader:
         return len(self.isr) < min(min_insync_replicas, len(self.replicas))
 
     def succeeds(self, role: object) -> bool:
-        """Keeps what was known about the followers if this is the same leader epoch with another ISR.
+        """Copies the followers' states if this is the same leader epoch with another ISR.
 
         Returns True if it is.
         """
@@ -224,7 +224,7 @@ class Follower:
     leader_epoch: int
     is_alone: ClassVar[bool] = False
     epoch_start_offset: ClassVar[int] = 0
-    """Only a leader must not answer while it does not know what the one before it has committed (KIP-207)."""
+    """Only a leader must wait until it has the high watermark of the one before it (KIP-207)."""
 
     def refusal(self, current_leader_epoch: int = NO_EPOCH) -> KafkaError:
         """The error for a client."""
@@ -250,7 +250,7 @@ class Absent:
     is_alone: ClassVar[bool] = False
 
     def refusal(self, current_leader_epoch: int = NO_EPOCH) -> KafkaError:  # noqa: ARG002
-        """The error for a client, whichever epoch it knows."""
+        """The error for a client, with any epoch."""
         if self.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return NotLeaderError(self.error, self.leader_id, self.leader_epoch)
         return KafkaError(self.error)

@@ -4,8 +4,8 @@ The table follows the metadata image: `apply` takes the changes, and opens, conf
 Handlers find partitions only here.
 
 A log is opened if this node has a replica of the partition. The metadata say in which log dir it is
-(PartitionRecord.directories, KIP-858). If that folder is not in service, the partition answers KAFKA_STORAGE_ERROR: a
-new log in another folder would be empty.
+(PartitionRecord.directories, KIP-858). If that folder is not in service, requests get KAFKA_STORAGE_ERROR: a new log in
+another folder would be empty.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ TopicRef = str | Uuid
 """The topic as a client names it: by name, or by id (from Produce and Fetch v13 on)."""
 
 HostedPartition = Partition | Absent
-"""For a partition in the metadata: this node's replica, or why there is none."""
+"""A partition in the metadata: this node's replica, or the reason why it has none."""
 
 CHANGED_PER_SLICE = 8
 """The number of partitions that are made or deleted before other work has a turn. Each takes a few file operations."""
 
 MANY_PARTITIONS = 100
-"""If this many are made at once, the garbage collector is told that they stay."""
+"""If this many are made at once, they are excluded from garbage collection."""
 
 CONFIGURED_PER_SLICE, CONFIGS_COST = 100, 10
-"""The number of partitions that are configured before other work has a turn, where a topic's configuration counts as
-many as CONFIGS_COST."""
+"""The number of partitions that are configured before other work has a turn, if a topic's configuration counts as
+CONFIGS_COST of them."""
 
 MOST_NAMED = 10
 """The maximum number of partitions that a log line names."""
@@ -111,8 +111,8 @@ def _named(partitions: list[str]) -> str:
 class PartitionTable:
     """`topic_values(name)` is a topic's effective configuration by Kafka's names, `server_config()` the broker's.
 
-    A log is deleted in a worker thread, and other work goes on meanwhile. So `on_role` and `on_deleted`
-    notify coordinators and moves of a change before the loop's next turn.
+    A log is deleted in a worker thread, and other work continues meanwhile. So `on_role` and `on_deleted` notify
+    coordinators and moves of a change before the loop's next turn.
     """
 
     node_id: int
@@ -125,7 +125,7 @@ class PartitionTable:
     isr_driver: IsrDriver
     by_name: dict[str, list[HostedPartition]] = attrs.field(factory=dict)
     by_ref: dict[TopicRef, list[HostedPartition]] = attrs.field(factory=dict)
-    """Each topic twice: under its name and under its id."""
+    """Each topic twice: by its name and by its id."""
     on_role: Callable[[str, int], None] = ignore
     """Called with a topic and a partition index after a change of metadata, when this node has its role for it."""
     on_deleted: Callable[[TopicImage], None] = ignore
@@ -134,14 +134,14 @@ class PartitionTable:
     """The partitions whose logs could not be made, by topic id and index."""
 
     def __iter__(self) -> Iterator[Partition]:
-        """This node's replicas."""
+        """Iterates over this node's replicas."""
         for hosted_partitions in self.by_name.values():
             for hosted in hosted_partitions:
                 if type(hosted) is Partition:
                     yield hosted
 
     def find(self, topic: TopicRef, index: int) -> Partition:
-        """This node's replica, whatever its role.
+        """Returns this node's replica, in any role.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
         """
@@ -200,7 +200,8 @@ class PartitionTable:
                 opening.folder.on_failed(opening.folder, error)
 
     def misplaced(self, topics: Iterable[str]) -> dict[tuple[Uuid, int], Uuid]:
-        """The partitions of these topics that are not in the metadata's folder: directory ids by topic id and index."""
+        """The partitions of these topics in another folder than in the metadata: directory ids by topic id and
+        index."""
         found = {}
         for partition in (hosted for name in topics for hosted in self.by_name.get(name, ())):
             if type(partition) is not Partition:
@@ -229,7 +230,7 @@ class PartitionTable:
     # -- changes
 
     async def apply(self, changes: Changes) -> None:
-        """Brings the logs in line with the metadata image after `changes`.
+        """Updates the logs to the metadata image after `changes`.
 
         While it runs, a new topic is not in the table yet, and a deleted one no longer is. Raises OSError if logs
         cannot be made; `make_refused` makes them later.
@@ -298,7 +299,7 @@ class PartitionTable:
             raise failed
 
     def _refuse(self, topic: TopicImage, index: int) -> Absent:
-        """The place of a partition whose log cannot be made or opened now; `make_refused` tries again."""
+        """Returns the entry of a partition whose log cannot be made or opened now; `make_refused` tries again."""
         self._refused[topic.topic_id, index] = topic
         role = self._role(topic, index)
         return Absent(role.leader_id, role.leader_epoch, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -306,7 +307,7 @@ class PartitionTable:
     def make_refused(self) -> None:
         """Makes the logs for which there was no room, memory or descriptor.
 
-        Raises OSError if that is still so for one of them, which is tried again with the next call.
+        Raises OSError if there is still none for one of them, which the next call tries again.
         """
         failed: OSError | None = None
         for (topic_id, index), topic in list(self._refused.items()):
@@ -416,8 +417,8 @@ class PartitionTable:
         """The log dir that the metadata name; NULL_UUID, for any other, if the replica is copied again.
 
         If the broker has none of that id, its disk was replaced. A replica that cannot lead is copied from the leader
-        again. One that is in sync or eligible, or that led last, is not begun anew, because it might lead, and what it
-        had would be lost.
+        again. One that is in sync or eligible, or that led last, is not copied again, because it might lead, and its
+        records would be lost.
         """
         may_lead = {*registered.isr, *registered.eligible_leader_replicas, *registered.last_known_elr}
         directory_id = registered.directory_of(self.node_id)
@@ -477,7 +478,7 @@ class PartitionTable:
         self.by_ref[partition.topic_id][partition.index] = cast(Absent, partition.role)
 
     def epochs_ahead(self) -> dict[tuple[Uuid, int], int]:
-        """The latest leader epochs of the logs, by topic id and index, where they are later than the metadata's."""
+        """The latest leader epochs of the logs, by topic id and index, if they are later than the metadata's."""
         return {
             (partition.topic_id, partition.index): latest
             for partition in self
@@ -496,8 +497,8 @@ class PartitionTable:
     def settle_strays(self, deleted_topic_ids: Callable[[], Set[Uuid]]) -> None:
         """Sets aside the folders of partitions that are not in the metadata, and logs them at each start.
 
-        Kafka's LogManager does the same and keeps all of them: if metadata were lost, nothing else would be left. But
-        if the metadata show that a deletion was interrupted, by a kill or an absent folder, the deletion is completed.
+        Kafka's LogManager does the same and keeps all of them: if metadata were lost, only they would remain. But if
+        the metadata show that a deletion was interrupted, by a kill or an absent folder, the deletion is completed.
         """
         read_once = cache(deleted_topic_ids)
         for folder in list(self.log_dirs):
@@ -553,7 +554,7 @@ class PartitionTable:
     def _delete_log(self, partition: Partition) -> None:
         folder = self.folder_of(partition)
         if folder is None or folder.failed is not None:
-            return  # The start that has the folder again finds a partition that no topic has.
+            return  # The next start with this folder finds a partition that no topic has.
         try:
             folder.delete_log(partition.topic, partition.index, self.clock.uuid())
         except OSError as error:

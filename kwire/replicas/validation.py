@@ -29,7 +29,7 @@ from kwire.replicas.quotas import NO_REPLICAS, ThrottledReplicas
 
 ZSTD_FIRST_PRODUCE_VERSION = 7
 COMPRESSION_OF_PRODUCER = -1
-"""compression.type=producer: batches stay in the codec they came in."""
+"""The value of compression.type=producer: batches stay in the producer's codec."""
 
 MAX_DECOMPRESSED_BATCH_BYTES = 64 * 1024 * 1024
 """The maximum size of a decompressed batch whose records must be decoded."""
@@ -44,7 +44,7 @@ class TopicRules:
     max_message_bytes: int = 1_048_588
     compacted: bool = False
     deletable: bool = True
-    """cleanup.policy contains delete; DeleteRecords is refused otherwise."""
+    """True if cleanup.policy contains delete; DeleteRecords is refused otherwise."""
     compression: int = COMPRESSION_OF_PRODUCER
     compression_level: int | None = None
     timestamp_type: int = CREATE_TIME
