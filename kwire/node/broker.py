@@ -103,9 +103,9 @@ class Broker:
     authorization: Authorization
     audit: AuditLog
     services: Sequence[Service]
-    """The parts of the broker that follow what happens to it and have tasks, in the order in which they are called."""
+    """The parts of the broker with callbacks and tasks, in the order in which they are called."""
     member: ClusterMember | None = None
-    """Its part in a cluster of several nodes; None without one."""
+    """The membership in a cluster of several nodes; None without one."""
     fatal: str | None = None
     """The reason why the broker cannot continue; None while it can."""
     on_fatal: Callable[[], None] = ignore
@@ -224,7 +224,7 @@ class Broker:
             housekeeping=housekeeping,
             authorization=authorization,
             audit=audit,
-            # Transactions after groups: those that are decided are completed at once, also in the partitions of groups.
+            # Transactions after groups: decided ones are completed at once, also in the partitions of groups.
             services=(
                 *(housekeeping, flusher, cleaner, moves, groups, transactions, share_state, sharing),
                 *(() if member is None else (ClusterService(member, lambda reason: broker.end(reason)),)),
@@ -253,7 +253,7 @@ class Broker:
             self.member.on_replaced = self.end
 
     def _record_what_was_found(self) -> None:
-        """Records in the metadata what the logs have and the metadata lacks, and restarts interrupted moves."""
+        """Records facts that only the logs have in the metadata, and restarts interrupted moves."""
         metadata, partitions = self.metadata, self.partitions
         metadata.writes_snapshots = True
         self.moves.restart_interrupted()
@@ -339,7 +339,7 @@ class Broker:
         return {(it.topic, it.index): it.high_watermark for it in self.partitions}
 
     def _report_log_dirs(self, changes: Changes) -> None:
-        """Records which log dirs this broker has chosen for replicas that another one has placed here (KIP-858)."""
+        """Records the log dirs that this broker has chosen for replicas assigned by another broker (KIP-858)."""
         made = {topic.name for topic in changes.topics_created}
         made |= {topic.name for topic, _ in (*changes.partitions_added, *changes.partitions_changed)}
         misplaced = self.partitions.misplaced(made)
@@ -353,7 +353,7 @@ class Broker:
             log.error("the log dirs of %d replicas cannot be recorded: %s", len(misplaced), error.message)
 
     async def _follow(self, changes: Changes) -> None:
-        # First, because a smaller ISR must not meet an earlier min.insync.replicas: more would be committed than what
+        # First, because a smaller ISR must not meet an earlier min.insync.replicas: more would be committed than
         # eligible replicas have.
         if any(resource == ConfigResourceType.BROKER for resource, _ in changes.configs):
             await self.partitions.reconfigure(list(self.partitions.by_name))
@@ -372,7 +372,7 @@ class Broker:
             self._report_log_dirs(changes)
 
     def _go_by_acls(self) -> None:
-        """Makes the ACLs of the metadata decide what clients may do."""
+        """Sets up the authorizer by the ACLs of the metadata."""
         from kwire.security.acls.acl import Acl  # most brokers need neither
         from kwire.security.acls.standard_authorizer import StandardAuthorizer
 

@@ -46,7 +46,7 @@ LONGEST_REMOVAL_INTERVAL_MS, SHORTEST_REMOVAL_INTERVAL_MS = 30_000, 10
 class Housekeeping(Service):
     """The chores of one broker. `rooms` has the disk room of each log dir, by its path.
 
-    One node of a cluster, its controller, does the chores that one node has to do.
+    The controller of a cluster also does the chores that only one node must do.
     """
 
     metadata: MetadataService
@@ -77,8 +77,8 @@ class Housekeeping(Service):
         return self.log_dirs.take_checkpoints(self._replicated_high_watermarks())
 
     def _replicated_high_watermarks(self) -> dict[tuple[str, int], int]:
-        """Leaves out partitions without other replicas: their high watermark is recovered from the log, so it is not
-        worth an fsync while the broker runs."""
+        """The high watermarks of partitions with other replicas. Those of the others are recovered from the log, so
+        they are not worth an fsync while the broker runs."""
         return {(it.topic, it.index): it.high_watermark for it in self.partitions if not it.role.is_alone}
 
     async def write_checkpoints(self) -> None:
@@ -99,7 +99,7 @@ class Housekeeping(Service):
     async def remove_deleted(self) -> None:
         """Removes the files of deleted topics, and of deleted segments whose delay is over.
 
-        Raises OSError at the end if a deletion is still refused: the removal of other files may make the room for it.
+        Raises OSError at the end if a deletion is still refused: the removal of other files may make room for it.
         """
         refused: OSError | None = None
         for folder in list(self.log_dirs):
@@ -177,11 +177,12 @@ def _finish_deletions(folder: LogDir) -> OSError | None:
 
 
 async def _in_thread(worker: Worker, folder: LogDir, work: Callable[[], object]) -> bool:
-    """Runs blocking work, and returns True if it was done. Takes the folder out of service if its disk has failed.
-    Raises OSError if it is full.
+    """Runs blocking work in a thread, and returns True if it was done. Takes the folder out of service if its disk has
+    failed. Raises OSError if it is full.
 
-    A file that is not as kwire left it does not stop the broker: an unwritten offset checkpoint makes the next recovery
-    longer, a file that is not removed takes space. The error is logged with its traceback and the work is retried.
+    A file that something else has changed does not stop the broker: an unwritten offset checkpoint makes the next
+    recovery longer, a file that is not removed takes space. The error is logged with its traceback and the work is
+    retried.
     """
     try:
         await workers.run(worker, work)

@@ -107,7 +107,7 @@ def _metadata_log(
 
 
 def _check_metadata_folder(config: ServerConfig, disks: Mapping[str, Disk]) -> None:
-    """Raises StorageError if log.dirs was reordered: the broker would otherwise start empty beside its data."""
+    """Raises StorageError if log.dirs was reordered: the broker would otherwise start empty, without its data."""
     path = config.metadata_log_dir
     if disks[path].exists(names.partition_folder(METADATA_TOPIC, 0)):
         return

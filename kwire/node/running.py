@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Join = Callable[[ServerConfig, Clock, Loop], Membership | None]
-"""Does what `kwire.cluster.joining.join` does."""
+"""Joins a cluster: `kwire.cluster.joining.join`."""
 
 SYNC_THREADS = 32
 """Threads that fsync during a stop. The disk combines concurrent fsyncs, so more threads make the stop faster."""
@@ -70,11 +70,11 @@ HAND_OVER_TIMEOUT_S = 10.0
 
 
 class StartError(Exception):
-    """The broker cannot start. The text says why and what to do."""
+    """The broker cannot start. The text has the reason and the remedy."""
 
 
 class BrokerEnded(Exception):
-    """The broker stopped because it could not continue. The text says why."""
+    """The broker stopped because it could not continue. The text has the reason."""
 
 
 def open_broker(
@@ -268,8 +268,8 @@ async def run(
 
     `on_ready` is called when clients can connect; `connect` as in `serve`.
     """
-    # The tasks beside the requests have a nursery of their own, which is open until the last connection is closed: a
-    # request may come when all services have ended.
+    # The tasks besides the requests have their own nursery, which is open until the last connection is closed: a
+    # request may arrive when all services have ended.
     async with trio.open_nursery() as tasks:
         broker.loop.host = Host(server.processor.call_soon, tasks.start_soon)
         try:
@@ -409,7 +409,7 @@ def _is_loopback(listener: BoundListener) -> bool:
 
 
 async def _reason_to_stop(signals: AsyncIterator[int], *, stops_with_stdin: bool) -> str:
-    """Returns the reason when it is time to stop."""
+    """Waits until the broker has to stop, and returns the reason."""
     reasons: list[str] = []
     async with trio.open_nursery() as nursery:
 

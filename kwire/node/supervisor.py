@@ -1,7 +1,7 @@
 """Several brokers of one machine under one command: starts them, repeats their log lines, restarts one that died.
 
 Each node is a process of `kwire serve` with its own port and folder; they are one cluster (`kwire.cluster.dir`). A node
-stops when its standard input ends, so none of them outlives the supervisor, however that ends. They do not get the
+stops when its standard input ends, so none of them outlives the supervisor, even a killed one. They do not get the
 terminal's signals, because the supervisor stops them one after the other: each hands its leadership over first.
 """
 
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 class NodeFailed(Exception):
-    """A node could not be started for the first time. The text says which one; its own lines say why."""
+    """A node could not be started for the first time. The text names the node; the node's log lines have the reason."""
 
 
 @attrs.define(eq=False)
@@ -51,7 +51,7 @@ class _Node:
     has_ended: trio.Event = attrs.field(factory=trio.Event)
     """Set when it has ended and is not started again."""
     stop: trio.Event = attrs.field(factory=trio.Event)
-    """Set when it has to stop."""
+    """Set when it must stop."""
 
 
 async def supervise(commands: Sequence[Sequence[str]], *, announce: Callable[[list[str]], None], say: Say) -> None:
@@ -115,7 +115,7 @@ def _terminate(node: _Node) -> None:
 
 
 async def _run(node: _Node, say: Say, fail: Callable[[str], None]) -> None:
-    """Keeps the node running."""
+    """Runs the node, and starts it again when it ends."""
     failures = 0
     while not node.stop.is_set():
         began = trio.current_time()
@@ -150,7 +150,7 @@ async def _run_once(node: _Node, say: Say) -> int:
             return await process.wait()
     finally:
         node.process = None
-        # Whatever ended this, the process must not remain.
+        # The process must not remain in any case.
         with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_TIMEOUT_S):
             await process.stdin.aclose()
             await process.wait()

@@ -2,7 +2,7 @@
 
 It has no task. The loop calls it when the socket is ready, or when its timer is due, as it calls the connections of
 clients. A task of trio, which a fetch would wake twice, would cost several times as much CPU for each fetch. Only
-connecting is a task, because it has to resolve a name first, and happens seldom.
+connecting is a task, because it must resolve a name first, and is rare.
 
 Received records are slices of the reply's own memory, and are written to the log from there.
 """
@@ -39,7 +39,7 @@ from kwire.security.tls.settings import TlsError
 log = logging.getLogger(__name__)
 
 REPLY_OVERHEAD_BYTES = 64 * 1024 * 1024
-"""A reply may be larger than replica.fetch.response.max.bytes by its first batch, and by what is not records."""
+"""A reply may be larger than replica.fetch.response.max.bytes by its first batch, and by its other fields."""
 
 
 class Sockets(Protocol):
@@ -88,7 +88,7 @@ class LeaderConnection:
     _login: Login | None = None
     """The authentication under way."""
     _login_due_ms: float = math.inf
-    """The time at which this node has to authenticate again."""
+    """The time at which this node must authenticate again."""
     _unsent: memoryview | None = None
     _hurrying: Ticket | None = None
     """The request that is to end the leader's wait, until it is answered."""
@@ -165,7 +165,7 @@ class LeaderConnection:
         self._start_timer(self.around.timeout_ms())
         self._send_new()
 
-    # What the loop calls
+    # Calls of the loop
 
     def _on_ready(self, _mask: int) -> None:
         transport, conversation = self._transport, self._conversation
@@ -175,7 +175,7 @@ class LeaderConnection:
             self._send()
             return
         self._receive(transport, conversation)
-        # The loop does not see what the transport has already taken from the socket.
+        # The loop does not see the bytes that the transport has read from the socket already.
         while transport is self._transport and transport.has_more is not None and transport.has_more():
             self._receive(transport, conversation)
 
@@ -300,7 +300,7 @@ class LeaderConnection:
             self.around.sockets.watch(transport.sock, WRITE if self._is_watching_write else READ)
 
     def _hurry(self) -> None:
-        """Ends the leader's wait for data, so that what has changed can be fetched at once: the wait of a fetch ends
+        """Ends the leader's wait for data, so that changed partitions can be fetched at once: the wait of a fetch ends
         with the next request of its connection. After an election, producers wait for that."""
         conversation = self._conversation
         if conversation is None or self._unsent is not None or self._hurrying is not None:
@@ -322,7 +322,7 @@ class LeaderConnection:
             self._start_timer(max(deadline_ms - self.around.now_ms(), 0))
 
     def _watch_pauses(self) -> None:
-        """Starts the timer of the next pause that ends while a request is under way. A partition that waits until the
+        """Starts the timer of the next pause that ends while a request is in flight. A partition that waits until the
         leader has the metadata of an election does not wait for the answer as well, because producers wait for it."""
         ends_ms = self.fetcher.next_pause_ends_ms()
         if ends_ms == math.inf:

@@ -1,15 +1,15 @@
-"""The follower's side of replication: what to fetch from one leader node, and what to do with its answers. Pure.
+"""The follower's side of replication: the requests to one leader node, and the processing of its responses. Pure.
 
-    request = fetcher.next_request(now_ms)      a Fetch, now and then a ListOffsets, or None: see `next_deadline_ms`
+    request = fetcher.next_request(now_ms)      a Fetch, seldom a ListOffsets, or None: see `next_deadline_ms`
     fetcher.received(response, now_ms)          the response to it
     fetcher.disconnected(now_ms)                or there is none
 
-One request is under way at a time. Each partition continues at the end of its log, and names the leader epoch of its
-last record, so that the leader can tell where the two logs part (KIP-595):
+One request is in flight at a time. Each partition continues at the end of its log, and names the leader epoch of its
+last record, so that the leader can find the point where the two logs diverge (KIP-595):
 
-    records             appended as they came, after a check of every batch
+    records             appended unchanged, after a check of every batch
     diverging epoch     the log is cut to the end of the last epoch that both have, and no further
-    OFFSET_OUT_OF_RANGE the leader is asked for the end and start of its log; the log is cut, or restarts there.
+    OFFSET_OUT_OF_RANGE the end and start of the leader's log are requested; the log is cut, or restarts there.
                         If it is in that range, and of a later epoch than the leader's, its epoch is cut
     any other error     the partition waits for replica.fetch.backoff.ms, or for the metadata
 
@@ -18,12 +18,12 @@ answer that contradicts itself or the log makes the partition wait, with one lin
 
 A throttled replica that is not in sync is left out of requests while more than the quota has been fetched (KIP-73).
 
-Requests belong to an incremental session (KIP-227): after the first one they name what has changed. As in Kafka's
-AbstractFetcherThread and FetchSessionHandler.
+Requests belong to an incremental session (KIP-227): after the first one they name only changed partitions. As in
+Kafka's AbstractFetcherThread and FetchSessionHandler.
 
-Partitions join the session a few at a time. The first records of a partition cost a follower most: it opens the log's
-files. After a restart, those of its partitions that are in sync already would wait while it opens all the others. So
-only as many join with a request as the follower processes in a few milliseconds.
+Partitions join the session a few at a time. The first records of a partition cost a follower the most: it opens the
+log's files. After a restart, those of its partitions that are in sync already would wait while it opens all the others.
+So only as many join with a request as the follower processes in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ LEAST_NEWCOMERS, MOST_NEWCOMERS = 3, 640
 """The number of partitions that join the session with one request: half as many after an answer that took
 long, twice as many after one that did not."""
 LONG_MS: Final = 4
-"""The time from an answer's arrival until its records are appended, from which on it counts as long."""
+"""The time from a response's arrival to the append of its records above which it counts as long."""
 
 PartitionKey = tuple[Uuid, int]
 """Topic id and partition index."""
@@ -124,7 +124,7 @@ class FollowedLog(Protocol):
         """Appends whole, checked batches, from the log end on."""
 
     def follow_leader(self, *, leader_epoch: int, high_watermark: int, log_start_offset: int) -> None:
-        """Takes over the leader's offsets, as far as the log reaches."""
+        """Copies the leader's offsets, as far as the log reaches."""
 
     def truncate(self, offset: int, *, leader_epoch: int) -> None:
         """Removes the records from the offset on, and the leader epochs that begin there."""
@@ -146,7 +146,7 @@ class FetchSettings:
 
 @attrs.define(eq=False)
 class _Followed:
-    """A partition that is followed. With `is_sent`, the request under way or the session has its current state."""
+    """A followed partition. With `is_sent`, the request in flight or the session has its current state."""
 
     key: PartitionKey
     topic: str
@@ -185,7 +185,7 @@ class Fetcher:
     _followed: dict[PartitionKey, _Followed] = attrs.field(factory=dict)
     """In the order in which a full request names them."""
     _changed: dict[PartitionKey, None] = attrs.field(factory=dict)
-    """Partitions whose current state the session does not have; all that are not told and not left out are here."""
+    """Partitions whose current state the session does not have; all that are not sent and not left out are here."""
     _forgotten: dict[PartitionKey, None] = attrs.field(factory=dict)
     """Partitions that the session has, and that are not to be fetched."""
     _waiting: dict[PartitionKey, int] = attrs.field(factory=dict)
@@ -198,7 +198,7 @@ class Fetcher:
     """Partitions that are not in the leader's range, each with the timestamp of the next ListOffsets."""
     _in_flight: FetchRequest | ListOffsetsRequest | None = None
     _offsets_in_flight: dict[PartitionKey, _Followed] = attrs.field(factory=dict)
-    """The partitions of the ListOffsets under way."""
+    """The partitions of the ListOffsets in flight."""
     _session_id: int = _NO_SESSION
     _session_epoch: int = _INITIAL_EPOCH
     _quiet_until_ms: int = 0
@@ -210,12 +210,12 @@ class Fetcher:
     def __len__(self) -> int:
         return len(self._followed)
 
-    # Which partitions
+    # Partitions
 
     def follow(
         self, key: PartitionKey, topic: str, leader_epoch: int, log: FollowedLog, directory_id: Uuid = NULL_UUID
     ) -> None:
-        """Follows a partition from now on, in this leader epoch; answers to what was asked before are dropped."""
+        """Follows a partition from now on, in this leader epoch; responses to earlier requests are dropped."""
         self.forget(key)
         followed = self._followed[key] = _Followed(key, topic, leader_epoch, log, directory_id)
         self._mark_changed(followed)
@@ -242,7 +242,7 @@ class Fetcher:
 
     @property
     def has_request_in_flight(self) -> bool:
-        """True if a request is under way."""
+        """True if a request is in flight."""
         return self._in_flight is not None
 
     @property
@@ -279,7 +279,7 @@ class Fetcher:
         return left_out < len(self._followed)
 
     def next_request(self, now_ms: int) -> FetchRequest | ListOffsetsRequest | None:
-        """The next request, unless one is under way or there is nothing to ask now."""
+        """Returns the next request; None if one is in flight, or if there is nothing to request now."""
         self._pace(now_ms)
         if self._in_flight is not None or now_ms < self._quiet_until_ms:
             return None
@@ -374,7 +374,7 @@ class Fetcher:
     # Answers
 
     def received(self, response: FetchResponse | ListOffsetsResponse, now_ms: int) -> None:
-        """Takes the response to the request that is under way."""
+        """Processes the response to the request in flight."""
         self._in_flight, self._taken_at_ms = None, now_ms
         if isinstance(response, FetchResponse):
             self._take_fetch(response, now_ms)
@@ -382,14 +382,14 @@ class Fetcher:
             self._take_offsets(response, now_ms)
 
     def disconnected(self, now_ms: int) -> None:
-        """The connection is lost, or cannot be made: waits for the back-off, and begins with a full request."""
+        """Handles a lost or failed connection: waits for the back-off, and begins with a full request."""
         self._in_flight = self._taken_at_ms = None
         self._offsets_in_flight = {}
         self._begin_session(_NO_SESSION)
         self._quiet_until_ms = now_ms + self.settings.backoff_ms
 
     def _begin_session(self, closed_id: int) -> None:
-        """The next request names all partitions, and closes that session."""
+        """Begins a session with the next request, which names all partitions, and closes that session."""
         self._session_id, self._session_epoch = closed_id, _INITIAL_EPOCH
         self._forgotten.clear()
         for key, followed in self._followed.items():
@@ -418,7 +418,7 @@ class Fetcher:
         for topic in response.responses:
             for data in topic.partitions:
                 followed = self._followed.get((topic.topic_id, data.partition_index))
-                # Not told: it was asked for in another epoch, or is named twice in this answer.
+                # If it is not sent, it was requested in another epoch, or is named twice in this response.
                 if followed is None or not followed.is_sent:
                     continue
                 if followed.fetch_offset == followed.log.log_end_offset:
@@ -473,7 +473,7 @@ class Fetcher:
             self._mark_changed(followed)
 
     def _checked(self, followed: _Followed, records: memoryview) -> memoryview:
-        """The whole batches, all of which may be appended. Raises InvalidBatch, _Garbage, KafkaError."""
+        """Returns the whole batches, after all checks. Raises InvalidBatch, _Garbage, KafkaError."""
         end_offset, epoch = followed.log.log_end_offset, followed.log.latest_epoch
         end = 0
         starts_at: int | None = None
@@ -501,7 +501,7 @@ class Fetcher:
         return records[:end]
 
     def _cut(self, followed: _Followed, diverging: EpochEndOffset) -> None:
-        """Cuts the log where it and the leader's part. As in Kafka's `getOffsetTruncationState`."""
+        """Cuts the log where it diverges from the leader's. As in Kafka's `getOffsetTruncationState`."""
         partition_log = followed.log
         before, epoch_before = partition_log.log_end_offset, partition_log.latest_epoch
         if diverging.end_offset < 0 or diverging.epoch < 0:
@@ -578,7 +578,7 @@ class Fetcher:
         self._mark_changed(followed)
 
     def _drop_unknown_epoch(self, followed: _Followed) -> None:
-        """The log's last record is of a later leader epoch than the one that is followed, so no leader has it."""
+        """Cuts the records of a leader epoch later than the one that is followed: no leader has them."""
         partition_log = followed.log
         before, unknown = partition_log.log_end_offset, partition_log.latest_epoch
         _, begins_at = partition_log.end_offset_for_epoch(unknown - 1)
@@ -593,7 +593,7 @@ class Fetcher:
         )
         partition_log.truncate(offset, leader_epoch=followed.leader_epoch)
 
-    # What is fetched
+    # Selection
 
     def _mark_changed(self, followed: _Followed) -> None:
         self._changed[followed.key] = None

@@ -1,11 +1,11 @@
 """The partitions that this node follows, each over a connection to its leader.
 
-The metadata say which they are: every replica here that another node leads. A leader is followed over
+The metadata name them: every replica of this node that another node leads. A leader is followed over
 num.replica.fetchers connections, and a partition always belongs to the same one of them, so that its records arrive in
-order. A change of its role takes a partition out of its old connection before it gets into a new one. What arrives for
-it in between is refused by the replica itself, which checks the leader epoch of every append.
+order. A change of its role removes a partition from its old connection before it is added to a new one. The replica
+itself refuses records that arrive in between: it checks the leader epoch of every append.
 
-`run` also looks for followers of this node that are behind (`in_sync.py`).
+`run` also checks for followers of this node that are behind (`in_sync.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kwire.replication.in_sync import InSyncReplicas
 from kwire.runtime.callbacks import ignore
 
 MIN_CHECK_INTERVAL_S = 0.01
-"""The shortest interval between two checks, since replica.lag.time.max.ms may be very small."""
+"""The minimum interval of checks, since replica.lag.time.max.ms may be very small."""
 
 ConnectionKey = tuple[int, int]
 """The leader's node id, and the number of the connection."""
@@ -50,7 +50,7 @@ def fetch_settings(config: ServerConfig) -> FetchSettings:
 
 @attrs.frozen(eq=False)
 class FollowedPartition:
-    """A replica as its fetcher sees it (`FollowedLog`). A cut lowers the checkpoints first.
+    """The replica of a fetcher (`FollowedLog`). A cut lowers the checkpoints first.
 
     `on_cut` is called with topic and index before a cut: copies of the log are no longer valid.
     """
@@ -122,7 +122,7 @@ class FollowedPartition:
 
 @attrs.define(eq=False)
 class ReplicaFollowers:
-    """Follows, while it runs, every partition that this node has to follow."""
+    """Follows, while it runs, every partition that this node must follow."""
 
     metadata: MetadataService
     partitions: PartitionTable
@@ -139,7 +139,7 @@ class ReplicaFollowers:
         self._fetchers_per_leader = self.metadata.config.num_replica_fetchers
 
     async def run(self) -> None:
-        """A task of the server. Runs until cancelled."""
+        """Runs as a task of the server until it is cancelled."""
         self._is_running = True
         self.metadata.watch(self._follow)
         try:

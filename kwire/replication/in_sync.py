@@ -1,11 +1,11 @@
-"""The leader's side of replication: which followers are in sync, and what is done when that changes.
+"""The leader's side of replication: the followers that are in sync, and the changes of the ISR.
 
-    joins     a follower outside the ISR has fetched all that is committed, in this leader epoch
-    leaves    a member has not had everything for replica.lag.time.max.ms; looked for twice in that time
+    joins     a follower outside the ISR has fetched everything committed, in this leader epoch
+    leaves    a member has not had everything for replica.lag.time.max.ms; checked twice in that time
 
 A change is proposed (`metadata/controller/partitions/isr_changes.py`), one at a time for each partition, and several
 partitions share a decision. From the proposal until its outcome is known, the high watermark counts every replica that
-may be in the ISR (KIP-497): one that joins holds it back at once, and one that leaves until that is in the log. If the
+may be in the ISR (KIP-497): one that joins counts at once, and one that leaves counts until that is in the log. If the
 proposal is refused, the partition is checked again. As in Kafka's `Partition` and `AlterPartitionManager`.
 
 This module reads no clock: times are monotonic and in ms.
@@ -34,8 +34,8 @@ MOST_PROPOSALS = 1000
 
 @attrs.define(eq=False)
 class InSyncReplicas:
-    """Keeps the ISR of every partition that this node leads; an `IsrDriver`. `max_lag_ms` is replica.lag.time.max.ms
-    as it is now."""
+    """Maintains the ISR of every partition that this node leads; an `IsrDriver`. `max_lag_ms` returns the current
+    replica.lag.time.max.ms."""
 
     metadata: MetadataService
     max_lag_ms: Callable[[], int]
@@ -46,7 +46,7 @@ class InSyncReplicas:
     """True during `reconcile`, whose proposals are decided together."""
 
     def fetched(self, partition: Partition, role: Leader, replica_id: int, now_ms: int) -> None:
-        """A follower that is not in the ISR has fetched, and joins if it has everything that is committed."""
+        """Lets a follower outside the ISR, which has fetched, join if it has everything committed."""
         follower = role.followers[replica_id]
         if not self._is_eligible(replica_id, follower.broker_epoch):
             return
@@ -136,7 +136,7 @@ class InSyncReplicas:
         try:
             errors = await self.metadata.change(change_isrs, self.metadata.node_id, proposals)
         except KafkaError as error:
-            # It may have been recorded nevertheless, so they hold back the high watermark until it is known.
+            # It may have been recorded nevertheless, so they count for the high watermark until it is known.
             log.error("changes of the ISR of %d partitions cannot be recorded: %s", len(taken), error)
             for partition, proposal in taken:
                 self._proposed.setdefault(partition, proposal)
