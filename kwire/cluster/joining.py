@@ -1,4 +1,4 @@
-"""Joins the cluster that the configuration names: one in a local folder, or one in ZooKeeper."""
+"""Joins the configured cluster: one in a local folder, or one in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def join(config: ServerConfig, clock: Clock, loop: Loop) -> Membership | None:
-    """Returns None if the configuration names no cluster. Its listeners have the ports that others connect to.
+    """Joins the cluster; returns None if the configuration has none. Its listeners have the ports that others connect
+    to.
 
     Raises NodeIdTakenError, StorageError (among them ZooKeeperError), CorruptLogError, ConfigError.
     """

@@ -3,10 +3,10 @@
     register          at the start: it is fenced, because it cannot serve clients yet
     serve             clients can connect: it is unfenced, and leads again
     shut_down         others lead; it completes what is under way, and stops
-    (controller)      the node that the membership names as the controller fences nodes that have ended
+    (controller)      the node that is the controller, by the membership, fences nodes that have ended
 
 Each step is a decision of `metadata/controller/brokers.py`. `reconcile` compares the metadata with the actual state,
-and decides until both agree. So it does not matter which event it was called for, or whether one was missed.
+and decides until both agree. So it may be called for any event, and a missed one does no harm.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ UNREGISTERED: Final = -1
 
 @attrs.define(eq=False)
 class ClusterMember:
-    """`on_replaced` is called, with a sentence, when the metadata say that this process is not the broker any more.
+    """`on_replaced` is called, with a sentence, if by the metadata this process is not the broker any more.
 
-    `on_failed` is called when something could not be recorded: `reconcile` is to be called again in a while. Otherwise,
+    `on_failed` is called when something could not be recorded: call `reconcile` again after a while. Otherwise,
     until something else happens, a node that is alive would stay fenced, one that has ended would stay in service, and
     the replicas of a failed log dir would stay in sync.
     """
@@ -68,7 +68,8 @@ class ClusterMember:
         return self._broker_epoch
 
     def register(self, log_dirs: Sequence[Uuid], *, stopped_epoch: int) -> None:
-        """Registers this broker, before the logs are opened. `stopped_epoch` is what the last clean stop left in them.
+        """Registers this broker, before the logs are opened. `stopped_epoch` is that of the last clean stop, from the
+        log dirs.
 
         Raises OSError.
         """
@@ -98,7 +99,7 @@ class ClusterMember:
 
     @property
     def is_controller(self) -> bool:
-        """True if this node does the work that one node of the cluster has to do."""
+        """True if this node does the work of the controller."""
         return self._is_serving and self.membership.controller_id == self.metadata.node_id
 
     async def _balance_leaders(self) -> None:
@@ -161,7 +162,7 @@ class ClusterMember:
                 log.info("fenced nodes that have ended: %s", ", ".join(map(str, fenced)))
 
     def _registration(self) -> BrokerRegistration | None:
-        """The registration of this start; without one, this broker serves no longer."""
+        """The registration of this start; None if this broker does not serve any more."""
         node_id = self.metadata.node_id
         registration = self.metadata.image.brokers.get(node_id)
         if registration is not None and registration.broker_epoch == self._broker_epoch:

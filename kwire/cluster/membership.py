@@ -1,8 +1,8 @@
 """The interface between a node and the others of its cluster: an ordered log, and the liveness of each node.
 
-Safety rests on the log alone. A record enters it only at the end that its writer has read up to, so every decision is
-made on the state that it changes, whichever node makes it. Information about which nodes are alive, and which of
-them is the controller, may be late or wrong: two nodes may act at once. That costs time, not safety.
+Safety depends only on the log. A record enters it only at the end that its writer has read up to, so every decision is
+made on the state that it changes, on any node. Information about which nodes are alive, and which of them is the
+controller, may be late or wrong: two nodes may act at once. That costs time, not safety.
 
 Each form is a package beside this module. All methods and callbacks belong to the event loop's thread.
 """
@@ -18,7 +18,7 @@ NO_CONTROLLER: Final = -1
 
 
 class Membership(Protocol):
-    """This node's part in the cluster, from when it has joined until it leaves.
+    """This node's membership in the cluster, after it has joined and until it leaves.
 
     A process that is killed has left, too: the others detect that.
     """
@@ -36,22 +36,22 @@ class Membership(Protocol):
 
     @property
     def controller_id(self) -> int:
-        """The node that reacts to the start and end of others, as far as is known; NO_CONTROLLER if there is none."""
+        """The last known controller, which reacts to the start and end of nodes; NO_CONTROLLER if there is none."""
         ...
 
     def is_alive(self, node_id: int) -> bool:
-        """True if that node is alive, as far as this node knows."""
+        """True if that node is alive, by the last known state."""
         ...
 
     def watch(self, node_ids: Collection[int]) -> None:
-        """Has `run` call `on_change` when one of these nodes ends, even if it starts again at once.
+        """Makes `run` call `on_change` when one of these nodes ends, even if it restarts at once.
 
         Replaces the nodes of an earlier call.
         """
 
     async def run(self, on_change: Callable[[], None]) -> None:
-        """A task of the server: follows the log, and calls `on_change` when another node is the controller, or when a
-        watched node has ended. It may also call it when nothing has changed.
+        """Follows the log, as a task of the server, and calls `on_change` when another node is the controller, or when
+        a watched node has ended. It may also call it when nothing has changed.
 
         Runs until cancelled. Raises MembershipEnded when this node no longer belongs to the cluster.
         """
@@ -65,4 +65,4 @@ class NodeIdTakenError(Exception):
 
 
 class MembershipEnded(Exception):
-    """This node is no longer part of the cluster, and others may act in its place. The text says why."""
+    """This node is no longer part of the cluster, and others may act in its place. The text has the reason."""

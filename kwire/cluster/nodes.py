@@ -1,4 +1,4 @@
-"""The nodes of the cluster, as clients see them."""
+"""The nodes of the cluster, for clients."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class NodeEndpoint:
 
 @attrs.frozen
 class Nodes:
-    """`member` is this node's part in a cluster of several nodes; None without one."""
+    """The nodes of the cluster. `member` is this node's membership if there are several nodes, or else None."""
 
     metadata: MetadataService
     member: ClusterMember | None
 
     @property
     def controller_id(self) -> int:
-        """The node that reacts to the start and end of others: this one, if it is alone; -1 if none is known."""
+        """The controller: this node, if it is alone; -1 if none is known."""
         return self.metadata.node_id if self.member is None else self.member.membership.controller_id
 
     @property
     def is_controller(self) -> bool:
-        """True if this node does the work that one node of the cluster has to do."""
+        """True if this node does the work of the controller."""
         return self.member is None or self.member.is_controller
 
     def endpoints(self, context: Context) -> list[NodeEndpoint]:

@@ -34,7 +34,7 @@ class OfflinePartitions:
         return cls(image, found)
 
     def follow(self, changes: Changes, *, should_log: bool) -> None:
-        """Applies changes of the metadata, and logs what they mean if `should_log` is true."""
+        """Applies changes of the metadata, and logs new offline and online partitions if `should_log` is true."""
         for topic in changes.topics_deleted:
             self._offline.difference_update((topic.topic_id, index) for index in range(len(topic.partitions)))
         gone, back = [], []

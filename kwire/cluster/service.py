@@ -13,12 +13,12 @@ from kwire.cluster.membership import MembershipEnded
 from kwire.runtime.service import Service
 
 RECORDED_LATER_S: Final = 1.0
-"""The wait before a node tries again to record what it could not record."""
+"""The wait before a node tries again to record its state after a failure."""
 
 
 @attrs.define(eq=False)
 class ClusterService(Service):
-    """Keeps the node in its cluster, and gives partitions back to their preferred leaders.
+    """Runs the node's membership, and moves leadership back to the preferred leaders.
 
     `end` is called, with a sentence, when the node is not a member any more.
     """
@@ -48,7 +48,7 @@ class ClusterService(Service):
 
 
 async def record_later(member: ClusterMember) -> None:
-    """Tries again, after `RECORDED_LATER_S`, to record what could not be recorded."""
+    """Calls `reconcile` again, after `RECORDED_LATER_S`, when something could not be recorded."""
     while True:
         failed = trio.Event()
         member.on_failed = failed.set

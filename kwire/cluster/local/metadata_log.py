@@ -1,10 +1,10 @@
 """The metadata log that the processes of one machine share: one `Log` in one folder, and a lock for each operation.
 
 An operation holds the lock, so it finds all earlier ones complete and durable. If a process died in the middle of one,
-the kernel has released its lock; the next operation, of whatever process, cuts the incomplete batch off, and syncs what
-the dead process had appended and not synced, before anyone sees it (`Log.open` after an unclean stop).
+the kernel has released its lock; the next operation, of any process, cuts the incomplete batch off, and syncs the
+batches that the dead process had appended and not synced, before they are read (`Log.open` after an unclean stop).
 
-A process keeps its `Log` from one operation to the next. If the files are not as its last operation left them, another
+A process reuses its `Log` in the next operation. If the files are not as its last operation left them, another
 process has appended, or has replaced old segments by a snapshot, and it opens a new one.
 """
 
@@ -77,15 +77,15 @@ class SharedMetadataLog:
     _end_offset: int = 0
     _watchers: list[Watcher] = attrs.field(factory=list)
     _log: Log | None = None
-    """Touched only under the lock, which also keeps the workers of this process apart."""
+    """Used only under the lock, which also serializes the workers of this process."""
     _files: list[tuple[str, int]] | None = None
     """Names and sizes after this process's last operation; None if that failed."""
     _durable_end: int = 0
-    """The end after that operation."""
+    """The end offset after that operation."""
 
     @classmethod
     def open(cls, disk: Disk, node_id: int, now_ms: Callable[[], int], loop: Loop | None = None) -> Self:
-        """Raises StorageError, CorruptLogError."""
+        """Opens the log. Raises StorageError, CorruptLogError."""
         log = cls(disk, node_id, now_ms, loop or Loop())
         log._end_offset = log._end()
         return log
@@ -121,7 +121,7 @@ class SharedMetadataLog:
         self._watchers.append(watcher)
 
     async def refresh(self) -> None:
-        """Finds what another process may have appended. Raises OSError, CorruptLogError."""
+        """Finds the new end after appends of other processes. Raises OSError, CorruptLogError."""
         self._ends_at(await self._in_worker(self._end))
 
     def _ends_at(self, end_offset: int) -> None:
@@ -190,7 +190,7 @@ class SharedMetadataLog:
                 append_batch(log, values_batch(values, now_ms), now_ms)
                 log.flush()
             except OSError as error:
-                # The error means that nothing changed, so no other process may find it either.
+                # The error means that nothing changed, so no other process may find the batch either.
                 is_taken_back = _is_cut(log, expected_end_offset)
                 if not is_passing(error):
                     log.fail(error)

@@ -1,6 +1,6 @@
 """Notifies the processes of a machine of new records: a datagram socket for each node, in a folder.
 
-A datagram has no further content. One that finds a full queue is not needed, because an unread one is there; and a node
+A datagram has no further content. One that finds a full queue is not needed, because an unread one is in it; and a node
 reads the log after it has opened its socket, so it misses nothing. No node polls.
 """
 
@@ -26,7 +26,7 @@ class News:
     """The socket of one node, in `folder`, which exists. `sock` can be read when there is news; then call `take`."""
 
     def __init__(self, folder: str, node_id: int) -> None:
-        """Raises StorageError. Only one process may have a node's socket: the holder of its lock."""
+        """Binds the socket. Only one process may have a node's socket: the holder of its lock. Raises StorageError."""
         self._folder = Path(folder)
         self._own = self._folder / f"{node_id}{SUFFIX}"
         if len(os.fsencode(self._own)) > LONGEST_PATH_BYTES:

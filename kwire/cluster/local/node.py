@@ -50,11 +50,11 @@ class LocalNode:
     _life: Life
     _news: News
     _controller: DiskLock | None = None
-    """Held by this node as long as it is the controller."""
+    """The lock that this node holds as long as it is the controller."""
     _known_controller_id: int = NO_CONTROLLER
     _watched: frozenset[int] = frozenset()
     _awaited: set[int] = attrs.field(factory=set)
-    """The nodes for whose ends threads wait. A thread cannot be stopped, so it may wait for one that is not watched."""
+    """The nodes whose end a thread waits for. It cannot be stopped, so some of them may not be watched any more."""
     _on_change: Callable[[], None] = ignore
     _token: trio.lowlevel.TrioToken | None = None
     """The token of the loop, while `run` runs in it."""

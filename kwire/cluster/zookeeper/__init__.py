@@ -2,7 +2,7 @@
 
     /kwire/log                 {"version":1,"start_offset":0}: where the log begins       `log_nodes.py`
     /kwire/log/00000000000000000000   the records of an append, named by the first offset
-    /kwire/snapshots/00000000000000000123        names its chunks, once all are there           `snapshot_nodes.py`
+    /kwire/snapshots/00000000000000000123        lists its chunks, once all exist           `snapshot_nodes.py`
     /kwire/snapshots/00000000000000000123/TOKEN-00000   a chunk
     /brokers/ids/1             a node that is alive: ephemeral                              `cluster_nodes.py`
     /controller                the node that reacts to the start and end of others: ephemeral

@@ -50,7 +50,7 @@ class Members:
 
 def create_folders(keeper: Keeper) -> None:
     """Creates the nodes that every cluster has, if they are missing. Raises ZooKeeperError if Kafka uses the path."""
-    # /kwire is the first node of a cluster of kwire's, so that Kafka's nodes are never taken for its own.
+    # /kwire is the first node of a cluster of kwire's, so that nodes of Kafka are never mistaken for kwire's.
     has_brokers = patiently(keeper, lambda: keeper.exists(BROKERS)) is not None
     if has_brokers and patiently(keeper, lambda: keeper.exists(ROOT)) is None:
         raise ZooKeeperError(
@@ -63,7 +63,7 @@ def create_folders(keeper: Keeper) -> None:
 
 
 def join_cluster(keeper: Keeper, proposed_id: str) -> str:
-    """The cluster's id: the proposed one, if this is the first node. Raises ZooKeeperError."""
+    """Returns the cluster's id: the proposed one, if this is the first node. Raises ZooKeeperError."""
     create_if_missing(keeper, CLUSTER_ID, _encode({"version": "1", "id": proposed_id}))
     content = _decode(patiently(keeper, lambda: keeper.get(CLUSTER_ID)).data)
     cluster_id = content.get("id")
@@ -91,8 +91,8 @@ def registration(endpoints: Sequence[Listener], rack: str | None, now_ms: int) -
 def come_alive(keeper: Keeper, node_id: int, content: Mapping[str, object]) -> int:
     """Makes the node alive. Returns its number in `Members.alive`.
 
-    If the id is taken by a node on another host, it raises NodeIdTakenError. If that is on the same host, it may be
-    what is left of a process that was killed, so it waits until that session has timed out, and raises only then.
+    If the id is taken by a node on another host, it raises NodeIdTakenError. If that is on the same host, it may belong
+    to a process that was killed, so it waits until that session has timed out, and raises only then.
     """
     path, has_waited = f"{BROKER_IDS}/{node_id}", False
     while True:
@@ -111,7 +111,7 @@ def come_alive(keeper: Keeper, node_id: int, content: Mapping[str, object]) -> i
 
 
 def _register(keeper: Keeper, path: str, data: bytes) -> int | dict[str, object]:
-    """The number of our own node, or the content of another one's."""
+    """Returns the number of our own node, or the content of another broker's."""
     for _ in keeper.attempts():
         try:
             with suppress(NodeExistsError):
@@ -135,7 +135,7 @@ def _hosts(content: Mapping[str, object]) -> set[str]:
 def read_members(keeper: Keeper, node_id: int, now_ms: int) -> Members:
     """Returns the live nodes, and the controller: this node, if there was none. Watches for the next change.
 
-    Raises what a Keeper raises.
+    Raises the errors of a Keeper.
     """
     alive = {}
     for name in keeper.children(BROKER_IDS, watch=True):

@@ -1,7 +1,7 @@
-"""The interface to ZooKeeper: a few operations on nodes, each tried once, and the attempts that make sense.
+"""The interface to ZooKeeper: a few operations on nodes, each tried once, and the possible attempts.
 
 After a lost connection it is unknown whether an operation has happened. A read can be repeated (`patiently`). A writer
-has to find out, so each writer puts something into its nodes by which it recognizes them.
+must determine that, so each writer puts a mark into its nodes by which it recognizes them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ConnectionLostError(Exception):
 
 
 class RefusedError(Exception):
-    """Nothing was changed, because something is not as the operation assumed."""
+    """Nothing was changed, because a condition of the operation is not met."""
 
 
 class NoNodeError(RefusedError):
@@ -88,7 +88,7 @@ class Found:
 
 @attrs.frozen
 class Create:
-    """Refused with NodeExistsError, or NoNodeError if there is no parent."""
+    """Creates a node. Refused with NodeExistsError, or NoNodeError if there is no parent."""
 
     path: str
     data: bytes = b""
@@ -114,7 +114,7 @@ class SetData:
 
 @attrs.frozen
 class Delete:
-    """Refused with NoNodeError."""
+    """Deletes a node. Refused with NoNodeError."""
 
     path: str
 
@@ -142,25 +142,25 @@ class Keeper(Protocol):
         ...
 
     def get(self, path: str, *, watch: bool = False) -> Found:
-        """Raises NoNodeError."""
+        """Reads a node. Raises NoNodeError."""
         ...
 
     def exists(self, path: str, *, watch: bool = False) -> Stat | None: ...
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """Names, in no order. Raises NoNodeError."""
+        """Returns the names of a node's children, in no order. Raises NoNodeError."""
         ...
 
     def commit(self, *operations: Operation) -> None:
         """Executes all operations or, with a RefusedError, none."""
 
     def wait_for_end(self, path: str) -> bool:
-        """Waits until there is no such node, at most as long as a session lasts. Returns False if it is still there."""
+        """Waits until there is no such node, at most as long as a session lasts. Returns False if it still exists."""
         ...
 
 
 def patiently(keeper: Keeper, read: Callable[[], T]) -> T:
-    """Reads again after a lost connection. Raises TimedOutError, and what `read` raises."""
+    """Reads, again after each lost connection. Raises TimedOutError, and the errors of `read`."""
     for _ in keeper.attempts():
         try:
             return read()
@@ -170,7 +170,7 @@ def patiently(keeper: Keeper, read: Callable[[], T]) -> T:
 
 
 def create_if_missing(keeper: Keeper, path: str, data: bytes = b"") -> None:
-    """Creates a node that is the same whichever client creates it."""
+    """Creates a node that is the same from any client, unless it exists."""
     for _ in keeper.attempts():
         try:
             if keeper.exists(path) is None:

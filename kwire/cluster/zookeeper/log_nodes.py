@@ -1,12 +1,12 @@
 """The metadata log as nodes of ZooKeeper: one for each batch of records, named by its first offset.
 
 A node's content is a version (one byte), the token of its append (16 bytes), and a record batch in Kafka's format. The
-batch's header says where the next node begins. So a reader goes from node to node and never sees a later one first. And
-an append is the creation of the node that begins where the log ends: of two writers only one can do that.
+batch's header has the offset at which the next node begins. So a reader follows the nodes and never sees a later one
+first. And an append is the creation of the node at the log's end offset: of two writers only one can do that.
 
-`/kwire/log` says where the log begins, which moves when a snapshot has replaced the nodes before. Without a second
-condition a slow writer could create a node that was there once and is removed. So an append is a multi-operation that
-also checks that the begin of the log is the one that the writer has seen.
+`/kwire/log` has the log's start offset, which moves when a snapshot has replaced the nodes before. Without a second
+condition a slow writer could create a node that existed once and is removed. So an append is a multi-operation that
+also checks that the start of the log is the one that the writer has seen.
 
 Several nodes of one append have the same token, and are created by one multi-operation.
 """
@@ -98,7 +98,7 @@ class Entry:
         return cls(content[1 : 1 + _TOKEN_BYTES], header.next_offset, batch)
 
     def records(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Offsets and values from that offset on. Raises CorruptLogError."""
+        """Returns offsets and values from that offset on. Raises CorruptLogError."""
         try:
             for it in iter_records(self.batch):
                 if it.offset >= offset and it.value is not None:
@@ -116,7 +116,7 @@ def name_of(offset: int) -> str:
 
 
 def parse_name(name: str) -> int | None:
-    """Returns None for a name that kwire does not give."""
+    """The offset of a node's name; None for a name that is not kwire's."""
     return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
 
 
@@ -143,7 +143,7 @@ def append_nodes(values: Sequence[bytes], offset: int, token: bytes, now_ms: int
 
 
 def read_begin(keeper: Keeper) -> Begin:
-    """Raises CorruptLogError, and what a Keeper raises."""
+    """Reads the start of the log. Raises CorruptLogError, and the errors of a Keeper."""
     found = keeper.get(LOG)
     try:
         content = json.loads(found.data)
@@ -156,9 +156,9 @@ def read_begin(keeper: Keeper) -> Begin:
 
 
 def append(keeper: Keeper, nodes: Sequence[Create], offset: int, token: bytes) -> bool:
-    """Creates what `append_nodes` returned for an offset at which the log ended once. Returns False if it ends later.
+    """Creates the nodes of `append_nodes` at an offset where the log ended once. Returns False if it ends later.
 
-    Raises TimedOutError, ZooKeeperError: nothing was appended, or the text says that this is unknown.
+    Raises TimedOutError, ZooKeeperError: nothing was appended, or this is unknown by the text.
     """
     may_have_happened = False
     try:
@@ -194,7 +194,7 @@ def append(keeper: Keeper, nodes: Sequence[Create], offset: int, token: bytes) -
 
 
 def read(keeper: Keeper, offset: int, known_end: int) -> ReadRecords:
-    """Records from `offset` on; `known_end` is an offset at which the log ended once.
+    """Returns records from `offset` on; `known_end` is an offset at which the log ended once.
 
     It does not stop between the nodes of one append. Raises LogTruncated, CorruptLogError, ZooKeeperError.
     """
@@ -215,7 +215,7 @@ def read(keeper: Keeper, offset: int, known_end: int) -> ReadRecords:
 
 
 def _read_inside(keeper: Keeper, offset: int) -> ReadRecords:
-    """The rest of the node that has this offset, which is not its first."""
+    """Returns the rest of the node that has this offset, which is not its first."""
     names = patiently(keeper, lambda: keeper.children(LOG))
     before = [it for it in map(parse_name, names) if it is not None and it < offset]
     entry = patiently(keeper, lambda: _entry(keeper, max(before))) if before else None
@@ -225,7 +225,7 @@ def _read_inside(keeper: Keeper, offset: int) -> ReadRecords:
 
 
 def find_end(keeper: Keeper) -> int:
-    """Returns the end offset of the log. Raises CorruptLogError, and what a Keeper raises."""
+    """Returns the end offset of the log. Raises CorruptLogError, and the errors of a Keeper."""
     while True:
         begin = read_begin(keeper)
         last = max((it for it in map(parse_name, keeper.children(LOG)) if it is not None), default=-1)
@@ -247,7 +247,7 @@ def follow(keeper: Keeper, end_offset: int) -> int:
             begin = read_begin(keeper)
             if begin.offset <= end_offset:
                 return end_offset
-            end_offset = begin.offset  # A snapshot has replaced what was appended meanwhile.
+            end_offset = begin.offset  # A snapshot has replaced the records appended meanwhile.
 
 
 def remove_before(keeper: Keeper, begin: Begin) -> None:

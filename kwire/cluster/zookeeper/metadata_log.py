@@ -1,5 +1,5 @@
-"""A `MetadataLog` in ZooKeeper: its part in the event loop. The blocking work is in `log_nodes.py` and
-`snapshot_nodes.py`, and runs in worker threads, which get a `Keeper` and values.
+"""A `MetadataLog` in ZooKeeper, for the event loop. The blocking work is in `log_nodes.py` and `snapshot_nodes.py`, and
+runs in worker threads, which get a `Keeper` and values.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class ZooKeeperLog:
     """Create it with `open`.
 
     While the connection is lost, each method waits, and raises TimedOutError (an OSError) after the session time-out.
-    An append whose answer is missing is looked up. If that was impossible for so long, TimedOutError says that its
-    outcome is unknown; a later `read` shows it.
+    An append whose answer is missing is looked up. If that was impossible for so long, TimedOutError reports its
+    outcome as unknown; a later `read` shows it.
     """
 
     keeper: Keeper
@@ -42,7 +42,7 @@ class ZooKeeperLog:
     def open(
         cls, keeper: Keeper, now_ms: Callable[[], int], new_id: Callable[[], bytes], loop: Loop | None = None
     ) -> Self:
-        """Creates the log if it is not there. Blocks. Raises ZooKeeperError, CorruptLogError."""
+        """Creates the log if it does not exist. Blocks. Raises ZooKeeperError, CorruptLogError."""
         create_if_missing(keeper, log_nodes.ROOT)
         create_if_missing(keeper, log_nodes.LOG, log_nodes.Begin(0, 0).encode())
         create_if_missing(keeper, snapshot_nodes.SNAPSHOTS)
@@ -54,7 +54,8 @@ class ZooKeeperLog:
 
     async def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
         if expected_end_offset != self._end_offset:
-            # Where the log ended once can be told from any other offset, and only there an append is possible.
+            # An offset where the log ended once is distinguishable from any other, and only there an append is
+            # possible.
             await self.refresh()
         if expected_end_offset == self._end_offset:
             token, now_ms = self.new_id(), self.now_ms()
@@ -80,12 +81,12 @@ class ZooKeeperLog:
         self._watchers.append(watcher)
 
     async def refresh(self) -> None:
-        """Finds what another node may have appended. Raises OSError, CorruptLogError."""
+        """Finds the new end after appends of other nodes. Raises OSError, CorruptLogError."""
         follow = partial(log_nodes.follow, self.keeper, self._end_offset)
         self.ends_at(await self._in_worker(partial(patiently, self.keeper, follow)))
 
     def ends_at(self, end_offset: int) -> None:
-        """Takes the end offset that `log_nodes.follow` has found."""
+        """Sets the end offset that `log_nodes.follow` has found."""
         if end_offset > self._end_offset:
             self._end_offset = end_offset
             self.notify_watchers()

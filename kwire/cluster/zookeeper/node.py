@@ -64,7 +64,8 @@ class ZooKeeperNode:
         cluster_id: str | None = None,
         loop: Loop | None = None,
     ) -> Self:
-        """`endpoints` are the addresses of this node for others. The first node's `cluster_id` counts, or a random one.
+        """Joins the cluster. `endpoints` are the addresses of this node for others. The first node's `cluster_id`
+        counts, or a random one.
 
         Blocks. Raises ZooKeeperError, if ZooKeeper cannot be reached, refuses access, or has another cluster than
         `cluster_id`; NodeIdTakenError, CorruptLogError.
@@ -130,8 +131,8 @@ class ZooKeeperNode:
             self._session.on_news = ignore
 
     async def _refresh(self, on_change: Callable[[], None]) -> bool:
-        """Returns False if it has to be called again, although no news will come."""
-        # In this order: what changes in between is seen the next time.
+        """Updates the members and the log. Returns False if it must be called again without further news."""
+        # In this order: a change in between is seen the next time.
         connection_changes = self._session.connection_changes
         is_connected = self._session.is_connected
         members, has_refreshed = self._members, False
@@ -141,7 +142,7 @@ class ZooKeeperNode:
             except RefusedError as error:
                 raise MembershipEnded(f"a node that the cluster needs in ZooKeeper is gone: {error}") from error
             except (ConnectionLostError, SessionEndedError):
-                pass  # The session shows what that means.
+                pass  # The session's state is read below.
             except (ZooKeeperError, CorruptLogError) as error:
                 raise MembershipEnded(f"ZooKeeper cannot be used any more: {error}") from error
         self._update(members, connection_changes, on_change)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class _LastWarning(logging.Filter):
-    """Keeps the last warning of kazoo's, and lets only errors through: it warns once in each attempt to connect."""
+    """Stores the last warning of kazoo, and passes only errors on: it warns once in each attempt to connect."""
 
     text = ""
 
@@ -63,9 +63,9 @@ _kazoo_log.addFilter(_last_warning)
 
 FIRST_DELAY_S: Final = 0.1
 MOST_DELAY_S: Final = 1.0
-"""The longest time between two attempts to connect; kazoo would let an hour pass."""
+"""The longest time between two attempts to connect; kazoo may wait for an hour."""
 _LEAST_HANDSHAKES: Final = 3
-"""The minimum number of handshakes that fit into the time of a session, however few servers there are. kazoo gives each
+"""The minimum number of handshakes that fit into the time of a session, even with few servers. kazoo gives each
 server in its list an equal part of that time to respond. A single one that accepts a connection and does not respond,
 as one that starts may do, would take all of it, and the session would end."""
 _METADATA: Final = "/kwire/"
@@ -74,7 +74,7 @@ _METADATA: Final = "/kwire/"
 class Session:
     """Create it with `open`, and `close` it: then its ephemeral nodes end at once.
 
-    `on_news` is called in a thread of kazoo's when something that was read with `watch` has changed, and when the
+    `on_news` is called in a thread of kazoo when something that was read with `watch` has changed, and when the
     connection is lost, made again, or the session has ended. It must not block.
     """
 
@@ -96,7 +96,7 @@ class Session:
         if config.set_acl:
             assert config.digest is not None, "the configuration sees to that"
             user, _, password = config.digest.partition(":")
-            # As in Kafka: all may read the live brokers, and only nodes of the cluster the metadata.
+            # As in Kafka: all clients may read the live brokers, and only nodes of the cluster the metadata.
             self._acl = [make_digest_acl(user, password, all=True)]
             self._public_acl = [*self._acl, make_acl("world", "anyone", read=True)]
 
@@ -189,7 +189,7 @@ class Session:
                 raise _translated(result, it.path)
 
     def wait_for_end(self, path: str) -> bool:
-        # A server checks sessions once in a tick, so one may last a little longer than its time.
+        # A server checks sessions once in a tick, so one may last a little longer than its timeout.
         deadline_ms = self._monotonic_ms() + self.timeout_ms * 5 // 4
         while True:
             changed = threading.Event()
@@ -299,7 +299,8 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
 def _connect_with_tls(
     config: ZooKeeperConfig, address: tuple[str, int], hostname: str, timeout: float, **_of_kazoo: object
 ) -> ssl.SSLSocket:
-    """Replaces kazoo's, which leaves its socket open if that fails, and trusts more authorities than the given ones.
+    """Replaces kazoo's function, which leaves its socket open on failure, and trusts more authorities than the given
+    ones.
 
     It reads the files for each connection, so that a new certificate needs no restart. Raises OSError.
     """

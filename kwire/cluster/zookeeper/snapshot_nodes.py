@@ -1,11 +1,11 @@
 """Snapshots of the metadata as nodes of ZooKeeper: the bytes of Kafka's snapshot file, in chunks.
 
 `/kwire/snapshots/00000000000000000123` replaces the log before offset 123. First its chunks are written. Then one
-multi-operation announces it, by setting the node's data, and moves the begin of the log. So half a snapshot is never
+multi-operation announces it, by setting the node's data, and moves the start of the log. So half a snapshot is never
 read, and the log always begins at a complete snapshot or before it.
 
 All nodes write snapshots, sometimes the same one at once. A chunk has the token of its writer in its name, and the data
-of the node can be set for the first time only once: one writer is first, the others remove their chunks.
+of the node can be set for the first time only once: one writer wins, the others remove their chunks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ READ_ATTEMPTS: Final = 20
 
 @attrs.frozen
 class Announcement:
-    """The data of a snapshot's node: the token of the writer, the number of chunks, and their size in all."""
+    """The data of a snapshot's node: the token of the writer, the number of chunks, and their total size."""
 
     token: str
     chunks: int
@@ -163,7 +163,7 @@ def _announced(keeper: Keeper) -> list[int]:
 def read_snapshot(keeper: Keeper) -> Snapshot | None:
     """Returns the newest readable snapshot. Raises CorruptLogError if the log begins after it, and ZooKeeperError."""
     for _ in range(READ_ATTEMPTS):
-        # The begin first: it is at a snapshot, and that one or a newer one is found afterwards.
+        # The start of the log first: it is at a snapshot, and that one or a newer one is found afterwards.
         begin = patiently(keeper, lambda: read_begin(keeper))
         try:
             for end_offset in patiently(keeper, lambda: _announced(keeper)):
