@@ -1,7 +1,7 @@
 """The part of the metadata image about security and quotas: ACLs, SCRAM credentials, delegation tokens, client quotas.
 
 The records are stored unchanged, each under its key. Their users (the authorizer, SCRAM, delegation tokens, quotas)
-build what they need from them, and follow `AccessChanges`.
+derive their data from them, and follow `AccessChanges`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IP: Final = "ip"
 """The types of entities that have client quotas."""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""The types (user, client-id, ip) and names, sorted by type. The name None means every entity without its own quota."""
+"""The types (user, client-id, ip) and names, sorted by type. The name None is for all without their own quota."""
 
 
 @attrs.define

@@ -1,7 +1,7 @@
 """A cache of encoded responses about the cluster: the same request gets the same bytes until the image changes.
 
 An idle Spark query sends the same Metadata, DescribeCluster and DescribeTopicPartitions about a hundred times a second.
-The key is everything that the response depends on besides the image: the API's version, the address that the client
+The key has everything that the response depends on besides the image: the API's version, the address that the client
 dialled (the response contains it), and the request itself.
 """
 
@@ -16,7 +16,7 @@ from kwire_protocol.wire import Writer
 from kwire.metadata.image import MetadataImage
 
 MAX_CACHED_BYTES: Final = 16 << 20
-"""Beyond this size the cache is emptied: better than keeping responses that may never be requested again."""
+"""The size above which the cache is emptied: its responses may never be requested again."""
 
 ENTRY_OVERHEAD_BYTES: Final = 512
 """The size assumed for a key and its entry in the cache, so that many small requests are bounded too."""
@@ -50,7 +50,7 @@ class AnswerCache:
         return self._answers.get(key)
 
     def put(self, key: Hashable, response: Response, version: int) -> EncodedResponse:
-        """Encodes and stores the response. Call `get` first, and change nothing in between."""
+        """Encodes and stores the response. Call `get` first, without a change of the image in between."""
         writer = Writer()
         response.write(writer, version)
         encoded = EncodedResponse(writer.getvalue())

@@ -1,4 +1,4 @@
-"""The records of a first start, and this broker's registration whenever it differs from the recorded one."""
+"""The records of a first start, and this broker's registration if it differs from the recorded one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bootstrap_records(state: ClusterState) -> Records:
 
 
 def register_alone(state: ClusterState, log_dirs: Sequence[Uuid]) -> Records:
-    """Registers a broker without a cluster, unless it is registered like that already.
+    """Registers a broker without a cluster, unless the same registration is recorded already.
 
     `log_dirs` are the directory ids of its log dirs. The recorded addresses are as configured (including port 0);
     clients get those of `Broker.endpoints`.

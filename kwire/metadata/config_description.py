@@ -45,7 +45,7 @@ Entries = Iterable[DescribeConfigsResourceResult]
 def describe_configs(
     state: ClusterState, request: DescribeConfigsRequest, *, loggers: Mapping[str, str]
 ) -> DescribeConfigsResponse:
-    """`loggers` are the names and levels of this broker's loggers. Raises KafkaError for an unknown resource type."""
+    """Describes resources. `loggers` has the levels of this broker's loggers. Raises KafkaError for an unknown type."""
     known = set(ConfigResourceType)
     if any(resource.resource_type not in known for resource in request.resources):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -129,7 +129,7 @@ class _Describer:
             )
 
     def _cluster(self) -> Entries:
-        """Only configurations that were set dynamically for all brokers."""
+        """Describes only the configurations that were set dynamically for all brokers."""
         for name, text in sorted(self.state.configs.dynamic_default.items()):
             definition = broker_config(name) or _unlisted(name)
             origins = [Origin(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)]
@@ -179,7 +179,7 @@ class _Describer:
 
 
 def _unlisted(name: str) -> ConfigDefinition:
-    """A broker's configuration that is set but in no table: a listener's, or an unknown one."""
+    """Describes a broker's configuration that is set but in no table: a listener's, or an unknown one."""
     of_listener = listener_config(name)
     if of_listener is None:
         return ConfigDefinition(name, ConfigType.UNKNOWN, None)
@@ -187,7 +187,7 @@ def _unlisted(name: str) -> ConfigDefinition:
 
 
 def _value_or_text(definition: ConfigDefinition, text: str | None) -> Value:
-    """The parsed value; the text itself if it would be refused (a name without effect is never parsed)."""
+    """Returns the parsed value; the text itself if it would be refused (a name without effect is never parsed)."""
     if text is None:
         return definition.default
     try:

@@ -1,4 +1,4 @@
-"""The delegation tokens of the cluster, by their secrets: which one a client presents, and its SCRAM credentials.
+"""The delegation tokens of the cluster by their secrets, and the SCRAM credentials that they imply.
 
 The records have no secrets. They are computed from the ids when the first token is looked up, and follow the metadata
 from then on. A broker whose clients have no tokens computes nothing.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class DelegationTokens:
-    """`tokens` are those of the image, by id. `follow` has to be called with the ids of those that changed."""
+    """The delegation tokens; `tokens` are those of the image, by id. Call `follow` with the ids of changed ones."""
 
     tokens: Mapping[str, DelegationTokenRecord]
     _secret_key: str = attrs.field(repr=False)
@@ -47,7 +47,7 @@ class DelegationTokens:
                 self._credentials.pop(token_id, None)
 
     def hmac(self, token_id: str) -> bytes:
-        """The secret of one of the tokens."""
+        """Returns the secret of a token."""
         token_hmac = self._hmacs.get(token_id)
         if token_hmac is None:
             token_hmac = self._hmacs[token_id] = hmac_of(self._secret_key, token_id)
@@ -60,7 +60,8 @@ class DelegationTokens:
     def credential(self, token_id: str, mechanism: ScramMechanism, *, now_ms: int) -> ScramCredential | None:
         """The credential by which a client proves the secret; None if there is no such token, or it has expired.
 
-        Kafka makes these for every token on every broker. That takes milliseconds each, so here the first login does.
+        Kafka makes these for every token on every broker. That takes milliseconds each, so here the first login makes
+        it.
         """
         token = self.tokens.get(token_id)
         if token is None or is_expired(token, now_ms):

@@ -1,7 +1,7 @@
 """The cluster's features: the levels that this broker supports, and those of a new cluster (KIP-584, KIP-1022).
 
-A feature's level is a FeatureLevelRecord of the metadata log, and UpdateFeatures changes it. Only what kwire serves is
-listed: `kraft.version`, which Apache Kafka 4.3 has as well, is not.
+A feature's level is a FeatureLevelRecord of the metadata log, and UpdateFeatures changes it. Only features that kwire
+serves are listed: not `kraft.version`, which Apache Kafka 4.3 has as well.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ INITIAL_LEVELS: Final[Mapping[str, int]] = {name: highest for name, (_, highest)
 """The levels of a new cluster: the highest ones, as with Kafka's StorageTool."""
 
 BEGUN_LATER: Final = frozenset({METADATA_VERSION, TRANSACTION_VERSION, GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION})
-"""The features that also get that level in a log dir of an earlier kwire, whose log never had a level for them.
+"""The features that also get that level in the log dir of an earlier kwire, in which they have none.
 
 Kafka treats a missing level as 0 until an administrator upgrades, since brokers of the earlier version may still run
-beside the new one. kwire's earlier versions wrote nothing that these levels affect, and they read the record. A feature
-that was set to 0 stays there. Eligible leader replicas are different: a cluster of an earlier version continues without
-them.
+together with the new one. kwire's earlier versions wrote nothing that these levels affect, and they read the record. A
+feature that was set to 0 stays at 0. Eligible leader replicas are different: a cluster of an earlier version continues
+without them.
 """

@@ -1,7 +1,7 @@
 """The metadata image: the state after all metadata records, built by one `apply`.
 
 Live changes and the replay at start use the same `apply`, so a restarted broker has exactly the same state. `Changes`
-collects what a batch of records changed, and so which logs the server has to create, delete or configure.
+collects the changes by a batch of records, and so the logs that the server must create, delete or configure.
 
 Look-ups are plain dictionaries: `topics` by name, `topics_by_id` by id. `epoch` grows with every applied record: a
 response made from the image is valid until it changes.
@@ -65,20 +65,20 @@ class PartitionRegistration:
     eligible_leader_replicas: tuple[int, ...] = ()
     """The replicas that are not in sync, but have everything that was committed (KIP-966)."""
     last_known_elr: tuple[int, ...] = ()
-    """While the partition has no leader: the one broker that led last."""
+    """The one broker that led last, while the partition has no leader."""
 
     def directory_of(self, node_id: int) -> Uuid:
         """The directory id of the log dir in which that node has its replica; NULL_UUID when none is assigned."""
         return dict(zip(self.replicas, self.directories, strict=False)).get(node_id, NULL_UUID)
 
     def with_directory(self, node_id: int, directory_id: Uuid) -> list[Uuid]:
-        """The new `directories`, with that node's replica in another folder."""
+        """Returns the new `directories`, with that node's replica in another folder."""
         return [directory_id if replica == node_id else self.directory_of(replica) for replica in self.replicas]
 
 
 @attrs.define
 class TopicImage:
-    """`partitions[i]` is partition i."""
+    """A topic; `partitions[i]` is partition i."""
 
     name: str
     topic_id: Uuid
@@ -144,7 +144,7 @@ class UncleanElection:
 
 @attrs.define
 class Changes:
-    """The net changes of some records: a topic that they create and delete is in neither list.
+    """The net changes by some records: a topic that they create and delete is in neither list.
 
     Partitions of a created topic are not listed separately. `configs` are the resources whose configuration changed,
     including created and deleted topics.
@@ -178,7 +178,7 @@ class MetadataImage:
     features: dict[str, int] = attrs.Factory(dict)
     """Levels by name. 0 is a feature that was turned off: like an absent one, but no start turns it on again."""
     colliding_names: dict[str, set[str]] = attrs.Factory(dict)
-    """Topics whose names differ at most in `.` and `_`, which metrics cannot tell apart, by the name with all `_`."""
+    """Topics whose names differ at most in `.` and `_`, which are the same in metrics, by the name with all `_`."""
     access: AccessImage = attrs.Factory(AccessImage)
     next_producer_id: int = 0
     offset: int = -1
@@ -191,7 +191,7 @@ class MetadataImage:
     """New topics that are not published yet."""
 
     def apply(self, record: MetadataRecord, *, offset: int, changes: Changes | None = None) -> None:
-        """Applies the record at `offset` of the log, and notes in `changes` what it changed.
+        """Applies the record at `offset` of the log, and adds its changes to `changes`.
 
         With `changes`, new topics are not visible before `publish`. Records of a metadata transaction take effect at
         its end. Records that this image does not store (no-ops) only advance the offset.
@@ -222,7 +222,7 @@ class MetadataImage:
             self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
             self.epoch += 1
         if changes.access.acls_added or changes.access.acls_removed:
-            self.epoch += 1  # responses were made since the record was applied, by the permissions before
+            self.epoch += 1  # responses were made since the record was applied, with the earlier permissions
 
     def _topic(self, topic_id: Uuid) -> TopicImage:
         arriving = self._arriving.get(topic_id)
@@ -328,7 +328,7 @@ class MetadataImage:
             changes.partitions_added.append((topic, record.partition_id))
 
     def _clear_elr(self, record: ClearElrRecord, changes: Changes) -> None:
-        """Applies what Kafka's controller writes when min.insync.replicas changes; without a name for all topics."""
+        """Applies the record of Kafka's controller for a changed min.insync.replicas; without a name for all topics."""
         for topic in self.topics.values():
             if record.topic_name in ("", topic.name):
                 for index, it in enumerate(topic.partitions):
@@ -406,7 +406,7 @@ class MetadataImage:
 
 
 def changed_partition(old: PartitionRegistration, record: PartitionChangeRecord) -> PartitionRegistration:
-    """Fields that the record leaves at their defaults are unchanged; a named leader means a new leader epoch."""
+    """Applies a change; fields with their defaults are unchanged, and a named leader means a new leader epoch."""
 
     def updated(new: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:
         return before if new is None else tuple(new)

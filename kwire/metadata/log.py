@@ -1,11 +1,11 @@
 """The metadata log: a small interface, and its embedded implementation, a file in KRaft's own format.
 
-The service knows only the interface, so that in a cluster the log can live elsewhere: append at the expected end, read
+The service uses only the interface, so that in a cluster the log can be elsewhere: append at the expected end, read
 from an offset, get notified of new records.
 
 The file is `__cluster_metadata-0`, with ordinary record batches; `records.py` frames each record's value. As in KRaft
 it begins with a control batch that names the leader of the epoch. The embedded log has no elections, so it has one
-epoch. One append is one batch, so after a crash it is there completely or not at all. An append is durable before it
+epoch. One append is one batch, so after a crash it is complete or missing. An append is durable before it
 returns: metadata changes are rare, and an acknowledged CreateTopics must survive a power cut.
 """
 
@@ -55,11 +55,11 @@ class LogTruncated(Exception):
 
 
 class MetadataLog(Protocol):
-    """Methods that wait are coroutines that await futures. A service makes one append at a time."""
+    """The log; methods that wait are coroutines that await futures. A service makes one append at a time."""
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record gets, unless another writer is faster."""
+        """The offset of the next record, unless another writer appends first."""
         ...
 
     async def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
@@ -69,17 +69,17 @@ class MetadataLog(Protocol):
         """
 
     async def read(self, offset: int) -> ReadRecords:
-        """Records from `offset` on, of complete appends; `next_offset` is `offset` if there are none.
+        """Reads records from `offset` on, of complete appends; `next_offset` is `offset` if there are none.
 
         A long log is read in pieces. Raises LogTruncated, if another writer has written a snapshot meanwhile.
         """
         ...
 
     async def read_snapshot(self) -> Snapshot | None:
-        """The newest snapshot; the log may begin at its end. Raises CorruptLogError if the log begins later."""
+        """Reads the newest snapshot; the log may begin at its end. Raises CorruptLogError if the log begins later."""
 
     async def write_snapshot(self, values: Sequence[bytes], *, end_offset: int) -> None:
-        """Stores a snapshot of the log up to there. The records that it replaces may be deleted. Raises OSError."""
+        """Stores a snapshot of the log up to that offset, whose records may be deleted. Raises OSError."""
 
     def watch(self, watcher: Watcher) -> None:
         """Calls `watcher` whenever there are new records to read, including the service's own."""
@@ -96,7 +96,7 @@ class FileMetadataLog:
     now_ms: Callable[[], int]
     loop: Loop = attrs.field(factory=Loop)
     _end_offset: int = attrs.field(init=False)
-    """The end of what is durable."""
+    """The end offset of the durable records."""
     _watchers: list[Watcher] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -113,7 +113,7 @@ class FileMetadataLog:
         start = self.end_offset
         try:
             if self.log.log_end_offset > start:
-                # The rest of a failed change, which could not be cut off then.
+                # The records of a failed change, which could not be cut off then.
                 self.log.truncate_to(start)
             if start == 0:
                 append_batch(self.log, leader_change(self.node_id, now_ms), now_ms)
@@ -150,7 +150,7 @@ class FileMetadataLog:
             await slices.after(1)
         name = snapshot_path(log, end_offset)
         (await self.loop.in_worker(Worker.SNAPSHOT, lambda: log.disk.write_atomic(name, bytes(content)))).unwrap()
-        # From here on a start needs nothing that is older. The log continues in a new segment.
+        # A start needs no older records from now on. The log continues in a new segment.
         if log.active.base_offset < end_offset:
             log.roll(now_ms)
             await self._flush()

@@ -1,8 +1,8 @@
-"""The metadata log as batches: what an append writes, what a read finds, and the snapshots beside it.
+"""The metadata log as batches: those of appends, those of reads, and the snapshots.
 
-As in KRaft the log is the partition `__cluster_metadata-0`, and each record's value is framed as `records.py` says. It
+As in KRaft the log is the partition `__cluster_metadata-0`, and `records.py` frames each record's value. It
 begins with a control batch that names the leader of the epoch; kwire holds no elections for it, so there is one epoch.
-One append is one batch, so after a crash it is there whole or not at all. Functions over a `Log`, for its owner.
+One append is one batch, so after a crash it is complete or missing. Functions over a `Log`, for its owner.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ReadRecords:
 
 
 def leader_change(node_id: int, now_ms: int) -> bytes:
-    """The first batch of a log."""
+    """Returns the first batch of a log."""
     this_node = [LeaderChangeMessageVoter(node_id)]
     writer = Writer()
     LeaderChangeMessage(leader_id=node_id, voters=this_node, granting_voters=this_node).write(writer, 0)
@@ -47,19 +47,19 @@ def leader_change(node_id: int, now_ms: int) -> bytes:
 
 
 def values_batch(values: Sequence[bytes], now_ms: int) -> bytes:
-    """The batch of one append."""
+    """Returns the batch of one append."""
     return build_batch([Record(delta, now_ms, None, value) for delta, value in enumerate(values)])
 
 
 def append_batch(log: Log, batch: bytes, now_ms: int) -> None:
-    """Appends to the page cache. On a full disk it uses the reserve. Raises OSError."""
+    """Appends a batch to the page cache. On a full disk it uses the reserve. Raises OSError."""
     buffer = bytearray(batch)
     header = read_header(buffer)
     log.reserve.spend(lambda: log.append(buffer, header, leader_epoch=EPOCH, now_ms=now_ms))
 
 
 def read_records(log: Log, offset: int, end_offset: int) -> ReadRecords:
-    """Records from `offset` on, of complete appends before `end_offset`. A long log is read in pieces."""
+    """Reads records from `offset` on, of complete appends before `end_offset`. A long log is read in pieces."""
     found: list[tuple[int, bytes]] = []
     next_offset, size = offset, 0
     for header, piece in log.batches(offset):
@@ -74,7 +74,7 @@ def read_records(log: Log, offset: int, end_offset: int) -> ReadRecords:
 
 
 def newest_snapshot(log: Log, now_ms: int) -> Snapshot | None:
-    """The newest snapshot that can be read. Raises CorruptLogError if the log begins later.
+    """Returns the newest readable snapshot. Raises CorruptLogError if the log begins later.
 
     If the log ends earlier, it is emptied, and continues at the snapshot's end.
     """
@@ -95,7 +95,7 @@ def newest_snapshot(log: Log, now_ms: int) -> Snapshot | None:
 
 
 def snapshots_of(log: Log) -> list[tuple[int, str]]:
-    """End offset and path of each snapshot."""
+    """Yields end offset and path of each snapshot."""
     found = [(names.parse_metadata_snapshot(name), name) for name in log.disk.listdir(log.path)]
     return [(parsed[0], f"{log.path}/{name}") for parsed, name in found if parsed is not None]
 

@@ -27,7 +27,7 @@ class ProducerIds:
     """The rest of the current block."""
     _next_block: range = NO_IDS
     _fetch_at: int = 0
-    """With no more ids left than this, the next block is fetched."""
+    """The number of remaining ids at which the next block is fetched."""
     _is_fetching: bool = False
     _waiting: list[Future[KafkaError | None]] = attrs.field(factory=list)
 
@@ -59,7 +59,7 @@ class ProducerIds:
             raise error
 
     async def draw(self) -> int:
-        """Like `take`, but waits for a block if necessary. Raises KafkaError."""
+        """Does the same as `take`, but waits for a block if necessary. Raises KafkaError."""
         while not (self._block or self._next_block):
             await self.ready()
         return self.take()

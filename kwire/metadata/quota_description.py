@@ -1,4 +1,4 @@
-"""Answers DescribeClientQuotas (KIP-546) from the image: which entities have which quotas."""
+"""Answers DescribeClientQuotas (KIP-546) from the image: the quotas of entities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kwire.metadata.controller.deciding import repeated
 
 
 class MatchType(IntEnum):
-    """The numbers are those in requests."""
+    """The types, with their numbers in requests."""
 
     EXACT = 0
     DEFAULT = 1
@@ -32,7 +32,7 @@ class MatchType(IntEnum):
 def describe_client_quotas(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """The entities that have every type of the filter; if it is strict, no other type.
+    """Returns the entities that have every type of the filter and, if it is strict, no other type.
 
     Raises KafkaError: INVALID_REQUEST, UNSUPPORTED_VERSION (an unknown type).
     """

@@ -39,12 +39,12 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def decode_record(value: Buffer) -> MetadataRecord:
-    """Raises ProtocolError for an unknown frame, type or version."""
+    """Decodes a record. Raises ProtocolError for an unknown frame, type or version."""
     return read_framed(value, METADATA_RECORDS)[1]
 
 
 def read_framed(value: Buffer, known: Mapping[int, RecordInfo]) -> tuple[int, MetadataRecord]:
-    """Version and record in such a frame, of one of these types; raises as `decode_record` does."""
+    """Returns version and record in such a frame, of one of these types; raises as `decode_record` does."""
     reader = Reader(value)
     frame_version = reader.unsigned_varint()
     if frame_version != FRAME_VERSION:

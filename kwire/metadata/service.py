@@ -3,12 +3,12 @@
     rule and request -> decision (pure) -> records -> log (durable) -> image -> partitions -> watchers -> response
 
 Changes are carried out one at a time, in the order of the requests, each decided on the state after the previous one.
-The log may be slow, and others may append to it: if another writer was first, the decision is made again on the new
-state. Only reading the log changes the image. It is read in slices, with requests served in between. A new topic
-becomes visible when its partitions are served. Once a change is answered, every client sees it.
+The log may be slow, and others may append to it: if another writer has appended first, the decision is made again on
+the new state. Only reading the log changes the image. It is read in slices, with requests served in between. A new
+topic becomes visible when its partitions are served. After the response to a change, every client sees it.
 
-The service does not know the rules by which changes are decided: they are in `kwire.metadata.controller`, and callers
-pass them (`metadata.change(create_topics, request)`).
+The service has no rules for decisions: they are in `kwire.metadata.controller`, and callers pass them
+(`metadata.change(create_topics, request)`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class MetadataService:
     clock: Clock
     configs: ConfigResolver
     choose_directories: Callable[[int], Sequence[Uuid]] = _unassigned
-    """Takes a number of new partitions of this broker. Returns the log dir of each, where it has several."""
+    """Chooses the log dirs of a number of new partitions of this broker, if it has several."""
     image: MetadataImage = attrs.field(factory=MetadataImage)
     answers: AnswerCache = attrs.field(init=False)
     check_room: CheckRoom = ignore
@@ -101,18 +101,18 @@ class MetadataService:
     writes_snapshots: bool = False
     """False until the partitions follow: before that the log may be needed, see `deleted_topic_ids`."""
     follow: Follower = _no_partitions
-    """Makes the partitions of this node follow a change, in slices; a new topic is not seen before that is done."""
+    """Applies a change to the partitions of this node, in slices; a new topic is not visible before that."""
     is_alone: bool = True
     """True if this broker is the whole cluster, and always will be."""
     check_listeners: CheckListeners = ignore
     """Checks changed configurations of this broker's listeners before they are accepted."""
     _watchers: list[Watcher] = attrs.field(factory=list)
     _delegation_tokens: DelegationTokens | None = None
-    """Made when it is needed."""
+    """None until it is needed."""
     _dynamic_names: Set[str] = frozenset()
     """The names of the dynamic configurations after their last change."""
     _read_to: int = 0
-    """The image has the log up to this offset."""
+    """The offset up to which the image has the log."""
     _loaded_to: int = 0
     """The end offset of the snapshot that this start has loaded."""
     _snapshots: SnapshotSchedule = attrs.field(init=False)
@@ -142,9 +142,10 @@ class MetadataService:
         check_room: CheckRoom = ignore,
         loop: Loop | None = None,
     ) -> MetadataService:
-        """Replays the log, or begins it at the first start. The broker's registration is next (`bootstrap.register`).
+        """Replays the log, or begins it at the first start. The next step is the broker's registration
+        (`bootstrap.register`).
 
-        Raises StorageError, CorruptLogError, ProtocolError (a record that this version does not know).
+        Raises StorageError, CorruptLogError, ProtocolError (a record that is unknown to this version).
         """
         service = cls(
             config,
@@ -207,7 +208,7 @@ class MetadataService:
         """
         found: set[Uuid] = set()
         offset = self._loaded_to
-        # What others append meanwhile must not get into the image before the partitions follow it.
+        # Records that others append meanwhile must not get into the image before the partitions follow it.
         self._is_working = True
         try:
             while offset < self._read_to:
@@ -238,7 +239,7 @@ class MetadataService:
     async def shorten_log(self) -> None:
         """Writes a snapshot at the end of a start, if the log has become long.
 
-        Without it, a broker that never runs for long would keep the records of each of its starts.
+        Without it, the log of a broker that never runs for long would have the records of each of its starts.
         """
         assert not self._is_working, "nothing changes the metadata yet"
         if self._snapshots.is_long:
@@ -263,7 +264,7 @@ class MetadataService:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {error}") from error
 
     async def decide(self, decision: Decision[T]) -> T:
-        """Carries out a decision, like `change`. Raises OSError if the log cannot be written."""
+        """Carries out a decision, as `change` does. Raises OSError if the log cannot be written."""
         pending = _PendingDecision(decision)
         self._pending.append(pending)
         self._work()
@@ -307,14 +308,14 @@ class MetadataService:
             log.error("the partitions of this node cannot follow a change of the metadata: %s", error)
 
     async def _carry_out(self, decision: Decision[T]) -> T:
-        """The only place that appends records, and that handles other writers that were first."""
+        """Appends the records, and decides again if another writer has appended first; the only place for both."""
         while True:
             records, answer = decision.on(self.state)
             if not records:
                 return answer
             self._check_room(records)
             # In the same append, so that no crash leaves a partition without a log dir. A broker that is separate from
-            # its controller has to report where it put its replicas (AssignReplicasToDirs, KIP-858).
+            # its controller must report the log dirs of its replicas (AssignReplicasToDirs, KIP-858).
             assign_directories(records, self.node_id, self.choose_directories)
             values = await self._encoded(records)
             try:
@@ -357,7 +358,7 @@ class MetadataService:
         )
 
     async def _write_snapshot(self) -> None:
-        """Runs between two changes, so that the image does not change; new changes wait."""
+        """Writes a snapshot between two changes, so that the image does not change; new changes wait."""
         self._snapshots.restart(now_ms=self.clock.now_ms())
         if not self.image.can_be_recorded:
             return
@@ -404,7 +405,7 @@ class MetadataService:
             raise failed
 
     async def _read_snapshot(self) -> tuple[Iterable[tuple[int, MetadataRecord]], int]:
-        """Another node has cut unread records from the log. Returns what a snapshot has that the image lacks."""
+        """Reads a snapshot that has replaced unread records. Returns the records that the image lacks."""
         snapshot = await self.log.read_snapshot()
         assert snapshot is not None, "the log begins where a snapshot ends"
         log.info("the metadata log was cut: going on at the snapshot of offset %d", snapshot.end_offset)
@@ -414,7 +415,7 @@ class MetadataService:
         return ((snapshot.end_offset - 1, record) for record in records), snapshot.end_offset
 
     async def _apply(self, records: Iterable[tuple[int, MetadataRecord]], read_to: int) -> None:
-        """Applies what was read up to there. Raises OSError if the partitions could not follow."""
+        """Applies the records read up to that offset. Raises OSError if the partitions could not follow."""
         changes = Changes()
         slices = Slices(self.loop, RECORDS_PER_SLICE)
         for offset, record in records:
@@ -447,7 +448,7 @@ class MetadataService:
             return
         self.config = attrs.evolve(
             config,
-            # What the flags and the system made of the static ones.
+            # Values from command-line flags and the system, which do not change while the broker runs.
             properties=self.config.properties,
             defaults=self.config.defaults,
             listeners=self.config.listeners,

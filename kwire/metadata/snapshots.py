@@ -5,7 +5,7 @@ them written in epoch 1 (KIP-630). It has record batches from offset 0 on: a con
 batches, and a control record that ends it. Without the last one it is incomplete.
 
 A start applies a snapshot and reads the log from there, so earlier records may be deleted from the log. A snapshot has
-no traces of deleted topics, or of changes that were undone.
+no records of deleted topics, or of changes that were undone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kwire.metadata.records import MetadataRecord, decode_record
 RECORDS_PER_BATCH: Final = 500
 
 LONG_BYTES: Final = 256 << 10
-"""A start that has read this much of the log replaces it, which is faster than reading it at the next start."""
+"""The size of the log above which a start replaces it, which is faster than reading it at the next start."""
 
 
 @attrs.frozen
@@ -53,7 +53,7 @@ class Snapshot:
     values: Sequence[bytes]
 
     def apply_to(self, image: MetadataImage) -> Changes:
-        """Applies it to an empty image."""
+        """Applies the snapshot to an empty image."""
         changes = Changes()
         for value in self.values:
             image.apply(decode_record(value), offset=self.end_offset - 1, changes=changes)
@@ -66,7 +66,7 @@ class SnapshotSchedule:
     """Decides after each change whether a snapshot is due, like Kafka's `SnapshotGenerator`.
 
     One is due after `max_bytes` of the log, or `max_interval_ms` (unless 0) after the last one or the start. Starts may
-    follow each other faster, and each writes records for all partitions. So there is another rule for them: `is_long`.
+    be more frequent, and each writes records for all partitions. So there is another rule for them: `is_long`.
     """
 
     max_bytes: int
@@ -89,12 +89,12 @@ class SnapshotSchedule:
         return self._bytes >= min(LONG_BYTES, self.max_bytes)
 
     def restart(self, *, now_ms: int) -> None:
-        """Restarts the schedule, whether or not a snapshot can be written."""
+        """Restarts the schedule, even if no snapshot can be written."""
         self._bytes, self.last_ms = 0, now_ms
 
 
 def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """Records that turn an empty image into this one, which must not change meanwhile."""
+    """Yields records that turn an empty image into this one, which must not change meanwhile."""
     for name, level in image.features.items():
         yield FeatureLevelRecord(name, level)
     for broker in image.brokers.values():
@@ -112,7 +112,7 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
 
 
 def difference_records(before: MetadataImage, after: MetadataImage) -> Iterator[MetadataRecord]:
-    """Records that turn the first image into the second one; both must not change meanwhile."""
+    """Yields records that turn the first image into the second one; both must not change meanwhile."""
     for topic in before.topics.values():
         if topic.topic_id not in after.topics_by_id:
             yield RemoveTopicRecord(topic.topic_id)
@@ -121,7 +121,7 @@ def difference_records(before: MetadataImage, after: MetadataImage) -> Iterator[
             yield UnregisterBrokerRecord(broker_id, broker.broker_epoch)
     for key, configs in before.configs.items():
         resource_type, resource_name = key
-        # A removed topic has taken its configuration along.
+        # The removal of a topic removes its configuration, too.
         if resource_type != ConfigResourceType.TOPIC or _has_same_topic(before, after, resource_name):
             for name in configs.keys() - after.configs.get(key, {}).keys():
                 yield ConfigRecord(resource_type, resource_name, name, None)
@@ -194,7 +194,7 @@ def _partition(topic: TopicImage, index: int, it: PartitionRegistration) -> Part
 
 
 def snapshot_batches(values: Sequence[bytes], *, epoch: int, now_ms: int) -> Iterator[bytes]:
-    """The file, piece by piece. `now_ms` is the time of the log's last record, or later."""
+    """Yields the pieces of the file. `now_ms` is the time of the log's last record, or later."""
     header = SnapshotHeaderRecord(last_contained_log_timestamp=now_ms)
     yield _control_batch(ControlType.SNAPSHOT_HEADER, header, 0, epoch, now_ms)
     offset, rest = 1, iter(values)
@@ -213,7 +213,7 @@ def _control_batch(
 
 
 def read_snapshot_file(content: bytes) -> list[bytes]:
-    """The values of its records. Raises CorruptLogError if it is damaged or incomplete."""
+    """Returns the values of the file's records. Raises CorruptLogError if it is damaged or incomplete."""
     values: list[bytes] = []
     keys: list[bytes] = []
     view = memoryview(content)

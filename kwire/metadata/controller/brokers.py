@@ -1,4 +1,4 @@
-"""The life of brokers: registration, fencing, unfencing, controlled shutdown, and the elections that these cause.
+"""The life cycle of brokers: registration, fencing, unfencing, controlled shutdown, and the elections that these cause.
 
     registered, fenced ---> in service ---> shutting down
            ^                    |                |         its process has ended, or restarts
@@ -46,7 +46,7 @@ def register(state: ClusterState, registration: RegisterBrokerRecord, *, stopped
     """Registers a broker that has just started, fenced. Its former process has ended, so it leads nothing.
 
     `stopped_epoch` is the broker epoch that it had at its last clean stop. If that is not the registered one, it may
-    have lost records since, and has to copy what it lacks before it counts again (KIP-966).
+    have lost records since, and must copy the missing ones before it counts again (KIP-966).
     """
     broker_id = registration.broker_id
     known = state.image.brokers.get(broker_id)
@@ -65,20 +65,20 @@ def register_at_start(state: ClusterState, log_dirs: Sequence[Uuid], stopped_epo
 
 
 def fence(state: ClusterState, broker_ids: Collection[int]) -> tuple[Records, list[int]]:
-    """Fences brokers that have ended. Returns those that this fences; the others were fenced, or not registered."""
+    """Fences brokers that have ended. Returns the newly fenced ones; the others were fenced, or not registered."""
     ended = {it for it in broker_ids if (known := state.image.brokers.get(it)) is not None and not known.fenced}
     changes: Records = [_change(state.image.brokers[it], fenced=_SO) for it in sorted(ended)]
     return [*changes, *_without(state, ended)], sorted(ended)
 
 
 def fence_incarnation(state: ClusterState, broker_id: int, broker_epoch: int) -> tuple[Records, list[int]]:
-    """Fences a broker that has ended, unless it has registered again since this epoch. Returns what `fence` does."""
+    """Fences a broker that has ended, unless it has registered again since this epoch. Returns the same as `fence`."""
     registered = state.image.brokers.get(broker_id)
     return fence(state, [broker_id] if registered is not None and registered.broker_epoch == broker_epoch else [])
 
 
 def unfence(state: ClusterState, broker_id: int, broker_epoch: int) -> Records:
-    """Unfences a broker: it serves clients, and leads what it alone can lead.
+    """Unfences a broker: it serves clients, and leads partitions that it alone can lead.
 
     Returns no records if it is shutting down, or was registered again meanwhile.
     """
@@ -91,7 +91,7 @@ def unfence(state: ClusterState, broker_id: int, broker_epoch: int) -> Records:
     records: Records = [_change(registered, fenced=_NOT_SO)]
     for topic, index, partition in _partitions(state.image, lambda it: it.leader == NO_LEADER):
         if broker_id in partition.replicas:
-            # Those that ended together with the last leader are still in the ISR: the new one would wait for them.
+            # Brokers that ended together with the last leader are still in the ISR: the new leader would wait for them.
             serving = [it for it in partition.isr if it == broker_id or _serves(state.image, it)]
             records += _changed(state, topic, index, isr=serving or partition.isr, may_lead=may_lead)
     return records
@@ -175,7 +175,7 @@ def _changed(
 
 
 def unregister(state: ClusterState, broker_id: int) -> Records:
-    """Removes a broker's registration. Partitions that only it can lead stay its own, and come back with it.
+    """Removes a broker's registration. Partitions that only it can lead are not changed, and come back with it.
 
     Raises KafkaError: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service, which Kafka does not check).
     """

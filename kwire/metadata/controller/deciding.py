@@ -1,8 +1,8 @@
-"""The parts that the controller's rules share: their input, their result, and a limit on their size.
+"""The common parts of the controller's rules: their input, their result, and a limit on their size.
 
 A rule is a pure function of the cluster's state and a request. It returns the records that carry the request out and
 the response. The metadata service appends the records (all or none) and responds once they are applied. With
-`validate_only` the records are discarded. A `Decision` is a rule with its arguments, as the service takes it.
+`validate_only` the records are discarded. A `Decision`, the argument of the service, is a rule with its arguments.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CheckListeners = Callable[[Mapping[str, str]], None]
-"""Takes the configurations of this broker that would be in force. Raises ConfigError if its listeners refuse them."""
+"""Checks the configurations that this broker would have. Raises ConfigError if its listeners refuse them."""
 
 
 @attrs.frozen
@@ -87,7 +87,7 @@ class ClusterState:
 
 
 Rule = Callable[Concatenate[ClusterState, P], tuple[Records, T]]
-"""Raises KafkaError if the request is refused."""
+"""Decides on a request. Raises KafkaError if it is refused."""
 
 PlainRule = Callable[Concatenate[ClusterState, P], Records]
 """A rule without a response."""
@@ -95,9 +95,9 @@ PlainRule = Callable[Concatenate[ClusterState, P], Records]
 
 @attrs.frozen
 class Decision(Generic[T]):
-    """A requested change of the metadata: a rule, and its arguments behind the cluster's state.
+    """A requested change of the metadata: a rule, and its arguments after the cluster's state.
 
-    The rule is called when all earlier changes are applied, and again if another writer was first.
+    The rule is called when all earlier changes are applied, and again if another writer has appended first.
     """
 
     rule: Callable[..., tuple[Records, T] | Records]
@@ -114,10 +114,10 @@ class Mutations(Protocol):
     """The client's quota of partitions to create and delete (KIP-599)."""
 
     def begin(self) -> None:
-        """Begins the decision, which may be made again if another writer was first."""
+        """Begins the decision, which may be made again if another writer has appended first."""
 
     def take(self, partitions: int) -> None:
-        """Raises KafkaError(THROTTLING_QUOTA_EXCEEDED)."""
+        """Charges for some partitions. Raises KafkaError(THROTTLING_QUOTA_EXCEEDED)."""
 
 
 class _AnyMutations:
@@ -131,9 +131,9 @@ ANY_MUTATIONS: Final = _AnyMutations()
 
 
 def min_isr_for_everybody(state: ClusterState) -> Records:
-    """Records min.insync.replicas for all brokers, as this one was started with it, unless that is recorded already.
+    """Records this broker's static min.insync.replicas for all brokers, unless a value is recorded already.
 
-    The controller's decisions and all leaders have to go by the same value.
+    The controller's decisions and all leaders must use the same value.
     """
     if MIN_ISR in state.image.config(ConfigResourceType.BROKER, ""):
         return []

@@ -1,9 +1,9 @@
-"""Deciding on UpdateFeatures: new levels for the cluster's features (KIP-584, KIP-778).
+"""Decides on UpdateFeatures: new levels for the cluster's features (KIP-584, KIP-778).
 
 A request changes all of its features or none. The rules are those of Kafka's FeatureControlManager:
 
 * every registered broker must support the level; 0, which turns a feature off, is a level like any other
-* a lower level must be requested as a downgrade, safe or unsafe; a higher one as an upgrade; the same one either way
+* a lower level must be requested as a downgrade, safe or unsafe; a higher one as an upgrade; the same one as either
 * metadata.version is never lowered: the log has records of the current level
 
 As in Kafka, a feature that is named twice gets the last level, and has two results.
@@ -28,12 +28,12 @@ from kwire.metadata.controller.partitions.eligible_replicas import turn_off, tur
 from kwire.metadata.features import ELR_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
 
 _OFF = (0, 0)
-"""The supported levels of a feature that a broker does not know."""
+"""The supported levels of a feature that is unknown to a broker."""
 
 
 class UpgradeType(IntEnum):
-    """The numbers are those in requests. Version 0 of the request always means UPGRADE (its allow_downgrade is ignored,
-    as in Kafka 4.3), so a downgrade needs version 1.
+    """The types, with their numbers in requests. Version 0 of the request is always an UPGRADE (its allow_downgrade is
+    ignored, as in Kafka 4.3), so a downgrade needs version 1.
     """
 
     UPGRADE = 1
@@ -42,7 +42,7 @@ class UpgradeType(IntEnum):
 
 
 def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> tuple[Records, UpdateFeaturesResponse]:
-    """Raises KafkaError(INVALID_UPDATE_VERSION) for the first impossible update; it applies to the whole request."""
+    """Updates features, or none: raises KafkaError(INVALID_UPDATE_VERSION) for the first impossible update."""
     updates = {update.feature: update for update in request.feature_updates}
     records: Records = []
     for name, update in updates.items():

@@ -1,4 +1,4 @@
-"""Deciding on CreateAcls and DeleteAcls. The rules are those of Kafka's AclApis and AclControlManager.
+"""Decides on CreateAcls and DeleteAcls. The rules are those of Kafka's AclApis and AclControlManager.
 
 Each ACL of a request is created or refused independently; one that exists already counts as created. A filter deletes
 all ACLs that it matches, and its result lists them. It also matches what earlier filters of the request delete, so an
@@ -34,14 +34,14 @@ from kwire.security.acls.filters import AclFilter
 from kwire.security.authorizer import CLUSTER_NAME, ResourceType
 
 MAX_DELETED_ACLS: Final = 100_000
-"""The maximum number of deleted ACLs in the response to one request, in which each filter lists all that it matches."""
+"""The maximum number of deleted ACLs in the response to one request, in which each filter lists all its matches."""
 
 Refusal = KafkaError | None
 """The reason why an ACL was not created; None if it was created, or existed before."""
 
 
 def create_acls(state: ClusterState, acls: Sequence[Acl]) -> tuple[Records, list[Refusal]]:
-    """Raises KafkaError: POLICY_VIOLATION (too many new ACLs), UNKNOWN_SERVER_ERROR. Then none is created."""
+    """Creates ACLs, or none on KafkaError: POLICY_VIOLATION (too many new ACLs), UNKNOWN_SERVER_ERROR."""
     for acl in acls:
         _check_no_filter(acl)
     existing = state.image.access.existing_acls
@@ -108,7 +108,7 @@ class Deletion:
 
 
 def delete_acls(state: ClusterState, filters: Sequence[AclFilter]) -> tuple[Records, list[Deletion]]:
-    """Raises KafkaError(INVALID_REQUEST) for too many ACLs: then none is deleted."""
+    """Deletes ACLs by filters. Raises KafkaError(INVALID_REQUEST) for too many ACLs: then none is deleted."""
     search = _Search.of(state)
     deleted: dict[Uuid, None] = {}
     deletions: list[Deletion] = []

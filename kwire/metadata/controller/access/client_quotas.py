@@ -1,7 +1,7 @@
-"""Deciding on AlterClientQuotas (KIP-546): which entity has which quota. The rules are Kafka's.
+"""Decides on AlterClientQuotas (KIP-546): the quotas of entities. The rules are Kafka's.
 
-An entity is a user, a client id, both, or an IP address; the name None stands for all those without a quota of their
-own. Each entity changes completely or not at all, and fails independently. If a request names an entity twice, the
+An entity is a user, a client id, both, or an IP address; the name None is the default, for all those without their own
+quota. Each entity changes completely or not at all, and fails independently. If a request names an entity twice, the
 first one counts, but the answer, which names it once, is an error.
 """
 
@@ -32,7 +32,7 @@ _LARGEST_FRACTION: Final = 1e-6
 
 @attrs.frozen
 class _Kind:
-    """The values of a quota: the largest one, and whether they must be whole numbers."""
+    """The valid values of a quota: the largest one, and True in `is_whole` for whole numbers."""
 
     largest: float
     is_whole: bool

@@ -1,15 +1,15 @@
-"""Deciding on delegation tokens (KIP-48, KIP-373). The rules are those of Kafka's DelegationTokenControlManager.
+"""Decides on delegation tokens (KIP-48, KIP-373). The rules are those of Kafka's DelegationTokenControlManager.
 
-    created       it expires after delegation.token.expiry.time.ms, and for good after delegation.token.max.lifetime.ms
+    created       it expires after delegation.token.expiry.time.ms, and finally after delegation.token.max.lifetime.ms
                   or the shorter lifetime that was requested
     renewed       by its owner or one of its renewers: it expires later, but not after its lifetime
     expired       by the same: at once (a negative period), or at some time that may be sooner or later than before
 
-    An expired token stays until the controller removes it, which checks periodically. Until then it can only be
-    removed, and no client can authenticate with it.
+    An expired token stays until the controller removes it, which checks periodically. Until then requests can only
+    remove it, and no client can authenticate with it.
 
 The owner is the principal that the token authenticates, the requester the one that requested it. They are the same
-unless the requester may create tokens for others. The handlers check that, and which connections may request tokens.
+unless the requester may create tokens for others. The handlers check that, and the connections that may request tokens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kwire.security.principal import USER, Principal
 FIRST_METADATA_VERSION: Final = 14
 """3.6-IV2, the first one with tokens in the metadata log."""
 MAX_RENEWERS: Final = 1000
-"""Kafka has no limit. Every broker keeps them for as long as the token lives."""
+"""The maximum number of renewers, which every broker stores as long as the token lives. Kafka has no limit."""
 MAX_REMOVED_AT_ONCE: Final = 1000
 _MAX_LONG: Final = (1 << 63) - 1
 
@@ -40,7 +40,7 @@ IdOf = Callable[[bytes], str | None]
 
 
 def check_renewers(request: CreateDelegationTokenRequest) -> None:
-    """Raises KafkaError: INVALID_PRINCIPAL_TYPE, POLICY_VIOLATION."""
+    """Checks the renewers of a new token. Raises KafkaError: INVALID_PRINCIPAL_TYPE, POLICY_VIOLATION."""
     if any(renewer.principal_type != USER for renewer in request.renewers):
         raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
     if len(request.renewers) > MAX_RENEWERS:
@@ -91,7 +91,7 @@ def renew_token(
 def expire_token(
     state: ClusterState, id_of: IdOf, token_hmac: bytes, *, period_ms: int, requester: Principal
 ) -> tuple[Records, int]:
-    """Returns and raises what `renew_token` does. A token that has expired can still be removed at once."""
+    """Changes the expiration; returns and raises as `renew_token`. An expired token can still be removed at once."""
     token = _found(state, id_of(token_hmac))
     now_ms = state.now_ms
     _check_renewer(token, requester)

@@ -1,4 +1,4 @@
-"""Deciding on AlterUserScramCredentials, and answering DescribeUserScramCredentials: the users of SCRAM (KIP-554).
+"""Decides on AlterUserScramCredentials, and answers DescribeUserScramCredentials: the users of SCRAM (KIP-554).
 
 A client sends the salted password, never the password; the keys that a broker needs are recorded. A user can be in a
 request only once, so a deletion and an upsertion of one user, or two mechanisms, are refused. The other rules are
@@ -44,7 +44,7 @@ MAX_CHANGES_PER_REQUEST: Final = 10_000
 def alter_scram_credentials(
     state: ClusterState, request: AlterUserScramCredentialsRequest
 ) -> tuple[Records, AlterUserScramCredentialsResponse]:
-    """Each user succeeds or fails on its own. Raises KafkaError for a request that is too large."""
+    """Changes users, each independently. Raises KafkaError for a request that is too large."""
     changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     if len(changes) > MAX_CHANGES_PER_REQUEST:
         raise KafkaError(

@@ -1,4 +1,4 @@
-"""Deciding on AlterConfigs (replace everything) and IncrementalAlterConfigs (set, delete, append, subtract).
+"""Decides on AlterConfigs (replace everything) and IncrementalAlterConfigs (set, delete, append, subtract).
 
 Each resource changes completely or not at all, and fails independently. The two requests differ only in how they
 describe the new configuration, so both are turned into `ConfigChange`s.
@@ -37,7 +37,7 @@ from kwire.names.topic_names import check_topic_name, no_such_topic
 
 
 class Operation(IntEnum):
-    """The numbers are those in requests."""
+    """The operations, with their numbers in requests."""
 
     SET = 0
     DELETE = 1
@@ -66,7 +66,7 @@ class Outcome:
 def alter_configs(
     state: ClusterState, changes: Sequence[ConfigChange], *, validate_only: bool
 ) -> tuple[Records, list[Outcome]]:
-    """The records of the valid changes, and an outcome for each change in order."""
+    """Returns the records of the valid changes, and an outcome for each change in order."""
     named = Counter((change.resource_type, change.resource_name) for change in changes)
     records: Records = []
     outcomes: list[Outcome] = []

@@ -1,7 +1,7 @@
 """Checks the configurations that a resource would have: names, values, and their combination.
 
-All functions check the complete resulting configuration, and raise KafkaError. The rules and codes are Kafka's: where
-topics are refused with INVALID_CONFIG, brokers are refused with INVALID_REQUEST.
+All functions check the complete resulting configuration, and raise KafkaError. The rules and codes are Kafka's: a
+change of a topic is refused with INVALID_CONFIG, one of a broker with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def check_topic_configs(configs: Mapping[str, str], resolver: ConfigResolver) ->
 def check_broker_configs(
     configs: Mapping[str, str], before: Mapping[str, str], resolver: ConfigResolver, *, per_broker: bool
 ) -> None:
-    """`before` is the current configuration. Raises KafkaError(INVALID_REQUEST).
+    """Checks a broker's configuration; `before` is the current one. Raises KafkaError(INVALID_REQUEST).
 
     Only changes are checked, so that invalid configurations in the metadata log, which no broker follows, can be
     corrected one by one. Unknown names are accepted, since plug-ins define their own.
@@ -108,7 +108,7 @@ def check_broker_configs(
 
 
 def _check_relations(after: Mapping[str, str], resolver: ConfigResolver, changed: Set[str]) -> None:
-    """Refuses violations that the change causes or involves; an older one that is unrelated to it is ignored."""
+    """Refuses violations that the change causes or involves; an unrelated older one is ignored."""
     at_odds = {violation.names for violation in violations(resolver.effective, at_a_change=True)}
     for violation in violations(after, at_a_change=True):
         if violation.names not in at_odds or not changed.isdisjoint(violation.names):
@@ -174,7 +174,7 @@ def check_client_metrics_configs(configs: Mapping[str, str]) -> None:
 
 
 def _check_interval(definition: ConfigDefinition, text: str) -> None:
-    """Kafka's error for a number that is out of range differs from the one for a text that is not a number."""
+    """Checks the interval; Kafka's error for a number out of range differs from that for a text that is no number."""
     value = _parse(attrs.evolve(definition, validator=None), text)
     assert isinstance(value, int)
     if not 100 <= value <= 3_600_000:
@@ -212,7 +212,7 @@ def _parse(definition: ConfigDefinition, text: str) -> Value:
 
 
 def check_own_broker(name: str, node_id: int) -> None:
-    """A broker's configurations are changed and described by that broker. The empty name means all brokers."""
+    """Checks that a broker's configurations are requested from that broker. The empty name means all brokers."""
     if name:
         if not name.removeprefix("-").isdecimal():
             raise invalid_request(f"Broker id must be an integer, but it is: {shown(name)}")
@@ -228,7 +228,7 @@ def no_value_for(names: Sequence[str]) -> str:
 
 
 def which_one(kind: str) -> KafkaError:
-    """Only brokers have configurations that apply to all of them."""
+    """The error for a resource without a name; only brokers have configurations for all of them."""
     return invalid_request(f"Default {kind} resources are not allowed: the name of the {kind} must not be empty")
 
 

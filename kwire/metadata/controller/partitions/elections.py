@@ -1,9 +1,9 @@
 """Elections: the leader of a partition after its in-sync replicas, or the brokers that may lead, have changed.
 
-A clean election is safe at any time and on any broker, because every replica in the ISR has everything that was
-acknowledged. So has every eligible leader replica (KIP-966, `eligible_replicas.py`), which may lead when no replica is
-in sync. If there is neither, the last leader is elected when it is back, although it may have lost records. That does
-not require `unclean.leader.election.enable`, which allows any replica. As in Kafka's `PartitionChangeBuilder`.
+A clean election is safe at any time and on any broker, because every replica in the ISR has everything acknowledged. So
+has every eligible leader replica (KIP-966, `eligible_replicas.py`), which may lead when no replica is in sync. If there
+is neither, the last leader is elected when it is back, although it may have lost records. That does not require
+`unclean.leader.election.enable`, which allows any replica. As in Kafka's `PartitionChangeBuilder`.
 
 Without eligible leader replicas, the last member of an ISR stays in it when it fails: it is the only one that may lead
 again.
@@ -48,9 +48,9 @@ def elect(
     elr: Collection[int] = (),
     last_leader: int = NO_LEADER,
 ) -> Elected:
-    """The leader of a partition that is led by `current` (NO_LEADER if nobody may lead).
+    """Elects the leader of a partition that `current` leads; NO_LEADER if no replica may lead.
 
-    `last_leader` is the broker that led when the partition lost its leader; NO_LEADER if it does not count.
+    `last_leader` is the one that the partition lost; NO_LEADER if it does not count.
     """
     have_everything = isr or elr
 

@@ -1,18 +1,18 @@
-"""Eligible leader replicas (KIP-966): other replicas with everything that was acknowledged, when too few are in sync.
+"""Eligible leader replicas (KIP-966): replicas with everything acknowledged, while too few are in sync.
 
-While fewer replicas are in sync than min.insync.replicas asks for, nothing new is committed. So a replica that leaves
-the ISR then still has all that is committed: it is an eligible leader replica (ELR), and may lead when no replica is in
+While fewer replicas are in sync than min.insync.replicas requires, nothing new is committed. So a replica that leaves
+the ISR then still has everything committed: it is an eligible leader replica (ELR), and may lead when no replica is in
 sync any more. The ISR may be empty.
 
     in sync --- leaves, and fewer than min.insync.replicas are left ---> eligible
-    eligible --- enough are in sync again, and more is committed ---> not eligible
+    eligible --- enough are in sync again, and commit more ---> not eligible
     in sync, eligible --- its broker starts again, and its last stop was not clean ---> neither
 
-A broker that did not stop cleanly may have lost what was not on its disk. It shows a clean stop by the broker epoch
-that it wrote into its log dirs then (`.kafka_cleanshutdown`). If no eligible replica is left either, the last leader is
-elected when it is back (`last_known_elr`, which has that one broker).
+A broker that did not stop cleanly may have lost records that were not on its disk. It proves a clean stop by the broker
+epoch that it wrote into its log dirs then (`.kafka_cleanshutdown`). If no eligible replica is left either, the last
+leader is elected when it is back (`last_known_elr`, which has that one broker).
 
-The feature `eligible.leader.replicas.version` turns this on. The controller and the leader have to agree on
+The feature `eligible.leader.replicas.version` turns this on. The controller and the leader must agree on
 min.insync.replicas, so no broker has its own value then, and the one for all is recorded.
 """
 
@@ -44,7 +44,7 @@ def eligible(
 
 
 def turn_on(state: ClusterState) -> Records:
-    """Returns the records that the feature requires. The last member of an ISR that nobody leads becomes eligible."""
+    """Returns the records that the feature requires. The last member of an ISR without a leader becomes eligible."""
     records = min_isr_for_everybody(state)
     for (kind, name), configs in state.image.configs.items():
         if kind == ConfigResourceType.BROKER and name != _ALL_BROKERS and MIN_ISR in configs:
@@ -91,7 +91,7 @@ def cleared_by(state: ClusterState, config_changes: Records) -> Records:
 def check_min_isr(state: ClusterState, resource_name: str, *, is_named: bool, is_left: bool) -> None:
     """Checks a change of a broker's configuration, or of that for all brokers (the empty name).
 
-    With `is_named` the change names min.insync.replicas, with `is_left` it is set afterwards. Raises
+    `is_named` is True if the change names min.insync.replicas, `is_left` if it is set afterwards. Raises
     KafkaError(INVALID_CONFIG).
     """
     if not state.has_elr:

@@ -1,8 +1,8 @@
-"""Changes of ISRs that leaders propose: which replicas of a partition are in sync.
+"""Changes of ISRs, the in-sync replicas of partitions, that leaders propose.
 
 Kafka's leaders send AlterPartition to the controller (`isr_requests.py`). Here a leader appends the decision itself,
 because it is made on the state that it changes. So an ISR changes only by its leader, in the leader's own epoch, and
-only if it is still the ISR that the leader knew. A replica joins with the broker epoch under which it has fetched
+only if it is still the ISR of the leader's proposal. A replica joins with the broker epoch under which it has fetched
 (KIP-903): one that has restarted since may have lost records. As in Kafka's `ReplicationControlManager.alterPartition`.
 """
 
@@ -22,7 +22,7 @@ from kwire.metadata.image import BrokerRegistration, LeaderRecoveryState, Metada
 
 @attrs.frozen
 class IsrProposal:
-    """A new ISR for a partition, as its leader sees it. `isr` are node ids with their broker epochs."""
+    """A leader's proposal of a new ISR. `isr` are node ids with their broker epochs."""
 
     topic_id: Uuid
     index: int
@@ -36,9 +36,9 @@ class IsrProposal:
 def change_isrs(
     state: ClusterState, leader_id: int, proposals: Sequence[IsrProposal]
 ) -> tuple[Records, list[ErrorCode]]:
-    """The records of the proposals that `leader_id` may make, and for each proposal NONE or why it may not.
+    """Returns the records of the valid proposals of `leader_id`, and for each proposal an error code or NONE.
 
-    UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER (the leader knows more than this broker), then
+    UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER (the leader has newer metadata than this broker), then
     FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION (another partition epoch), INVALID_REQUEST (not the leader, an ISR that
     has no replica of the partition or lacks the leader, or a recovery state that cannot be), INELIGIBLE_REPLICA
     (fenced, shutting down, or restarted since).

@@ -1,4 +1,4 @@
-"""Deciding on AlterPartition, by which a leader requests another ISR (KIP-497); the rules are in `isr_changes.py`."""
+"""Decides on AlterPartition, by which a leader requests another ISR (KIP-497); the rules are in `isr_changes.py`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANY_EPOCH: Final = -1
 
 
 def alter_partition(state: ClusterState, request: AlterPartitionRequest) -> tuple[Records, AlterPartitionResponse]:
-    """Decides on AlterPartition. Each partition succeeds or fails on its own.
+    """Decides on AlterPartition. Each partition succeeds or fails independently.
 
     NEW_LEADER_ELECTED: the change is made, and another broker leads because of it. Raises KafkaError:
     STALE_BROKER_EPOCH, or POLICY_VIOLATION for a request that is too large.

@@ -1,4 +1,4 @@
-"""Deciding on ElectLeaders: the preferred leader, or any leader where there is none; and the balance of leaders.
+"""Decides on ElectLeaders: the preferred leader, or any leader if there is none; and the balance of leaders.
 
 Kafka's `ReplicationControlManager.electLeaders` and `maybeBalancePartitionLeaders`.
 """
@@ -28,11 +28,12 @@ MOST_BALANCED_AT_ONCE: Final = 1000
 """The maximum number of partitions that get their preferred leader in one decision; the next one continues."""
 
 _ELECTIONS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
-"""By the type in the request."""
+"""The elections by the type in the request."""
 
 
 def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> tuple[Records, ElectLeadersResponse]:
-    """Each partition succeeds or fails on its own. A request for all partitions gets results of those that needed it.
+    """Elects leaders, for each partition independently. A request for all partitions gets results of those that needed
+    it.
 
     Raises KafkaError(INVALID_REQUEST) for an unknown type of election.
     """
@@ -64,7 +65,7 @@ def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> tuple[Re
 
 
 def balance_leaders(state: ClusterState) -> Records:
-    """Elects the preferred leaders of partitions that others lead, where the preferred ones are in sync."""
+    """Elects the preferred leaders of partitions that others lead, if the preferred ones are in sync."""
     may_lead = brokers_that_may_lead(state.image)
     records: Records = []
     for topic, index in _led_by_others(state):

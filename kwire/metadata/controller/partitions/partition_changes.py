@@ -1,7 +1,7 @@
 """One partition's next registration, as a record: a new ISR, new replicas, and the leader that follows from them.
 
 Every decision that changes the ISR, the replicas or the leader of a partition makes its record here, so that each of
-them elects a leader, keeps the eligible leader replicas, and completes a reassignment whose replicas are all in sync.
+them elects a leader, updates the eligible leader replicas, and completes a reassignment whose replicas are all in sync.
 Kafka's `PartitionChangeBuilder`.
 """
 
@@ -28,7 +28,7 @@ from kwire.metadata.image import (
 
 @attrs.frozen
 class Replicas:
-    """The replicas of a partition, and a reassignment under way: all of them, and those that come and go."""
+    """The replicas of a partition, and those that a current reassignment adds and removes."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -40,7 +40,7 @@ class Replicas:
         return cls(partition.replicas, partition.isr, partition.adding_replicas, partition.removing_replicas)
 
     def completed(self) -> Replicas:
-        """Returns these without those that go, if all that stay are in sync: the reassignment is complete then."""
+        """Returns these without the removed ones, if all others are in sync: the reassignment is complete then."""
         if not self.adding and not self.removing:
             return self
         replicas = tuple(it for it in self.replicas if it not in self.removing)
@@ -60,11 +60,11 @@ def partition_change(
     is_recovered: bool = False,
     election: Election = Election.ONLINE,
 ) -> PartitionChangeRecord | None:
-    """The record that gives the partition the replicas `wanted`, or only this `isr`; None if nothing changes.
+    """Returns the record of a change to the replicas `wanted`, or only to this `isr`; None if nothing changes.
 
     `unclean` are brokers that may have lost records: they are not eligible. `is_recovered`: the leader has
-    recovered from an unclean election. Without eligible leader replicas, an empty `isr` leaves the ISR as it is, and
-    nobody leads.
+    recovered from an unclean election. Without eligible leader replicas, an empty `isr` leaves the ISR unchanged, and
+    the partition without a leader.
     """
     before = topic.partitions[index]
     wanted = wanted or Replicas.of(before)

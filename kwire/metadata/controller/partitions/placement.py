@@ -1,14 +1,14 @@
 """The placement of new partitions: the brokers that get their replicas.
 
-Leaders go round the brokers in service, one rack after the other. Each topic begins where the one before ended. The
-followers of a partition come from as many other racks as there are, and there from the brokers that have the fewest
-replicas: of the topic, then of all topics. Where several have, the choice is shifted with each round, so that the
-partitions of a broker that fails get their new leaders on all others, and not on its neighbour.
+Leaders alternate between the brokers in service, and between their racks. Each topic continues after the last one. The
+followers of a partition are in as many other racks as possible, and there on the brokers with the fewest replicas: of
+the topic, then of all topics. If several have as few, the choice is shifted with each round, so that the partitions of
+a broker that fails get their new leaders on all others, and not on the next one.
 
-Leaders are not chosen by such a count: a broker that has just joined would lead every new topic.
+Leaders are not chosen by such a count: a broker that has just joined would lead all new partitions.
 
-A broker out of service gets replicas if its rack has no other, or if there are not enough brokers without it. It copies
-them when it is back. Like Kafka's `StripedReplicaPlacer`, which counts all registered brokers, too.
+A broker out of service gets replicas if its rack has no other, or if there are too few other brokers. It copies them
+when it is back. Like Kafka's `StripedReplicaPlacer`, which counts all registered brokers, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Placer:
         return cls(brokers, leaders, sum(len(topic.partitions) for topic in image.topics.values()), image)
 
     def place(self, *, count: int, replication_factor: int) -> list[list[int]]:
-        """The replicas of a new topic's partitions, the leader first. Raises KafkaError(INVALID_REPLICATION_FACTOR)."""
+        """Places a new topic's partitions, each with the leader first. Raises
+        KafkaError(INVALID_REPLICATION_FACTOR)."""
         self._check(replication_factor)
         first = self._number
         self._number += count
@@ -61,7 +62,7 @@ class Placer:
     def place_additional(
         self, existing: Sequence[PartitionRegistration], *, count: int, replication_factor: int
     ) -> list[list[int]]:
-        """The replicas of partitions that a topic gets besides these. Raises KafkaError(INVALID_REPLICATION_FACTOR)."""
+        """Places additional partitions of a topic. Raises KafkaError(INVALID_REPLICATION_FACTOR)."""
         self._check(replication_factor)
         self._number += count
         # After the last leader, as if all had been placed together.
@@ -101,7 +102,7 @@ class Placer:
         for number, leader in enumerate(leaders, start=first):
             chosen = [leader]
             shift = number // len(self._leaders)
-            # Those after the leader, beginning further behind it with each round.
+            # The brokers after the leader, beginning further behind it with each round.
             order = [(leader + 1 + (shift + step) % others) % (others + 1) for step in range(others)]
             for _ in range(replication_factor - 1):
                 racks = [self._brokers[position].rack for position in chosen]
@@ -159,7 +160,7 @@ def check_assignment(image: MetadataImage, replicas: Sequence[int], replication_
 
 
 def partition_record(image: MetadataImage, topic_id: Uuid, index: int, replicas: Sequence[int]) -> PartitionRecord:
-    """A new partition: the live replicas are in sync, the first of them leads."""
+    """Returns the record of a new partition: the live replicas are in sync, the first of them leads."""
     live = {broker.broker_id for broker in image.live_brokers()}
     isr = [broker_id for broker_id in replicas if broker_id in live]
     if not isr:
@@ -192,7 +193,7 @@ def assign_directories(
 
 
 def move_replicas(state: ClusterState, directories: Mapping[tuple[Uuid, int], Uuid]) -> Records:
-    """Records which log dirs of the deciding broker have these partitions from now on, given by topic id and index.
+    """Records the log dirs of the deciding broker that have these partitions from now on, given by topic id and index.
 
     Partitions of topics that were deleted meanwhile are left out.
     """

@@ -1,6 +1,6 @@
-"""Deciding on AlterPartitionReassignments: other brokers get a partition's replicas, while it is served.
+"""Decides on AlterPartitionReassignments: other brokers get a partition's replicas, while it is served.
 
-The new replicas are added, catch up, and join the ISR; when all that are to stay are in sync, the others are dropped
+The new replicas are added, catch up, and join the ISR; when all final replicas are in sync, the others are dropped
 (`partition_changes.Replicas.completed`). A reassignment that is cancelled drops the new ones. KIP-455.
 """
 
@@ -30,7 +30,7 @@ from kwire.names.topic_names import no_such_topic
 def reassign_partitions(
     state: ClusterState, request: AlterPartitionReassignmentsRequest
 ) -> tuple[Records, AlterPartitionReassignmentsResponse]:
-    """Each partition succeeds or fails on its own. Raises KafkaError for a request that is too large."""
+    """Reassigns partitions, each independently. Raises KafkaError for a request that is too large."""
     records: Records = []
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None

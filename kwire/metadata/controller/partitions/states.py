@@ -1,8 +1,8 @@
 """The states of partitions and replicas, derived from the metadata, and the transitions between them.
 
-Kafka's controller based on ZooKeeper kept these states beside its metadata (`PartitionState`, `ReplicaState`). Here the
-records are the only state: each decision changes records, and the tables below list the transitions that may result.
-The tests compare every decision with them, and docs/cluster.md shows them as diagrams.
+Kafka's controller based on ZooKeeper stored these states besides its metadata (`PartitionState`, `ReplicaState`). Here
+the records are the only state: each decision changes records, and the tables below list the transitions that may
+result. The tests compare every decision with them, and docs/cluster.md shows them as diagrams.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def partition_state(image: MetadataImage, topic_id: Uuid, index: int) -> Partiti
 
 
 def replica_state(image: MetadataImage, partition: PartitionRegistration | None, broker_id: int) -> ReplicaState:
-    """`partition` is None if it does not exist."""
+    """The state of a replica; `partition` is None if it does not exist."""
     if partition is None or broker_id not in partition.replicas:
         return ReplicaState.NON_EXISTENT
     if not image.is_online(broker_id, partition.directory_of(broker_id)):

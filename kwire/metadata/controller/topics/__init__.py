@@ -1,1 +1,1 @@
-"""Decisions about topics: which are created, with how many partitions, and which are deleted."""
+"""Decisions about topics: their creation, their partitions, and their deletion."""

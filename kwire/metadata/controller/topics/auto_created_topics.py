@@ -14,7 +14,7 @@ from kwire.names.topic_names import INTERNAL_TOPICS
 
 @attrs.frozen
 class TopicPlan:
-    """A topic that the broker creates itself. A broker that is alone has one replica of it, whatever is configured."""
+    """A topic that the broker creates itself. A broker that is alone has one replica of it, for any configuration."""
 
     partitions: int
     replication_factor: int
@@ -22,7 +22,7 @@ class TopicPlan:
 
 
 def auto_create_topic(state: ClusterState, name: str) -> Records:
-    """Creates a topic with the default settings, or its own if it is internal.
+    """Creates a topic with the default settings, or with its own if it is internal.
 
     Raises KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR (no broker).
     """
@@ -48,5 +48,5 @@ def plan_topic(name: str, config: ServerConfig) -> TopicPlan:
 
 
 def _segment_bytes(size: int) -> dict[str, str]:
-    # The settings of internal topics may be below what segment.bytes allows.
+    # The settings of internal topics may be below the minimum of segment.bytes.
     return {"segment.bytes" if size >= SEGMENT_BYTES_MIN else "internal.segment.bytes": str(size)}

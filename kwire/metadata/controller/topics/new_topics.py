@@ -20,7 +20,7 @@ from kwire.names.topic_names import CLUSTER_METADATA, check_topic_name, has_coll
 
 
 def check_new_name(state: ClusterState, name: str) -> None:
-    """Raises KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (__cluster_metadata), TOPIC_ALREADY_EXISTS."""
+    """Checks a name. Raises INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (__cluster_metadata), TOPIC_ALREADY_EXISTS."""
     check_topic_name(name)
     if name == CLUSTER_METADATA:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
@@ -39,8 +39,8 @@ def check_new_name(state: ClusterState, name: str) -> None:
 def clamped_replication_factor(state: ClusterState, configured: int) -> int:
     """A configured replication factor: at most 1 for a broker that is alone.
 
-    In a cluster it is used as configured. If it were limited to the brokers that happen to start first, the topics that
-    they create would have too few replicas for ever.
+    In a cluster it is used as configured. If it were limited to the brokers that start first, the topics that they
+    create would have too few replicas forever.
     """
     return max(1, min(configured, len(state.image.live_brokers()))) if state.is_alone else configured
 
@@ -48,7 +48,7 @@ def clamped_replication_factor(state: ClusterState, configured: int) -> int:
 def topic_records(
     state: ClusterState, name: str, topic_id: Uuid, configs: Mapping[str, str], assignment: Sequence[Sequence[int]]
 ) -> Records:
-    """The topic, its configurations, then its partitions in order: the order that Kafka writes."""
+    """Returns the topic, its configurations, then its partitions in order, as Kafka writes them."""
     return [
         TopicRecord(name, topic_id),
         *(ConfigRecord(ConfigResourceType.TOPIC, name, key, value) for key, value in configs.items()),

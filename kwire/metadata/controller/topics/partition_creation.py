@@ -1,4 +1,4 @@
-"""Deciding on CreatePartitions: more partitions for topics that exist."""
+"""Decides on CreatePartitions: more partitions for topics that exist."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kwire.names.topic_names import no_such_topic
 def create_partitions(
     state: ClusterState, request: CreatePartitionsRequest, mutations: Mutations = ANY_MUTATIONS
 ) -> tuple[Records, CreatePartitionsResponse]:
-    """Each topic succeeds or fails independently."""
+    """Creates partitions; each topic succeeds or fails independently."""
     mutations.begin()
     named = Counter(topic.name for topic in request.topics)
     records: Records = []
@@ -91,7 +91,7 @@ def _create_partitions(
 
 
 def _too_many(count: int) -> KafkaError:
-    """Kafka does not catch this error, so its code is less precise than that of CreateTopics."""
+    """The error for too many partitions. Kafka does not catch it, so its code is less precise than in CreateTopics."""
     return KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR, too_many(count, "new partitions", MAX_PARTITIONS_PER_REQUEST).message
     )

@@ -1,4 +1,4 @@
-"""Deciding on CreateTopics, and on topics that brokers create themselves: Kafka's checks, in Kafka's order."""
+"""Decides on CreateTopics, and on topics that brokers create themselves: Kafka's checks, in Kafka's order."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ Describe = Callable[[tuple[tuple[str, str], ...]], list[CreatableTopicConfigs]]
 def create_topics(
     state: ClusterState, request: CreateTopicsRequest, mutations: Mutations = ANY_MUTATIONS
 ) -> tuple[Records, CreateTopicsResponse]:
-    """Each topic succeeds or fails independently; only a request that is too large fails as a whole."""
+    """Creates topics, each independently; only a request that is too large fails as a whole."""
     mutations.begin()
     named = Counter(topic.name for topic in request.topics)
     topics = [topic for topic in request.topics if named[topic.name] == 1]
     records: Records = []
     results: list[CreatableTopicResult] = []
-    # A request for hundreds of topics configures most of them alike, and to work that out takes longest.
+    # A request for hundreds of topics has the same configuration for most, and its checks take the longest.
     describe = cache(lambda configs: _described(state, dict(configs)))
     placer = Placer.of(state.image)
     try:
@@ -166,7 +166,7 @@ def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[
 
 
 def _described(state: ClusterState, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-    """Every configuration of the new topic. Like Kafka, it returns values from the request unchanged."""
+    """Describes every configuration of the new topic. As in Kafka, values from the request are unchanged."""
     values = state.configs.topic_values(configs)
     return [
         CreatableTopicConfigs(

@@ -1,4 +1,4 @@
-"""Deciding on DeleteTopics: by name, or from version 6 on also by id."""
+"""Decides on DeleteTopics: by name, or from version 6 on also by id."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kwire.metadata.image import TopicImage
 from kwire.names.topic_names import no_such_topic
 
 DELETION_DISABLED_SINCE = 3
-"""Before that version clients do not know TOPIC_DELETION_DISABLED."""
+"""The first version whose clients have the error code TOPIC_DELETION_DISABLED."""
 
 
 def delete_topics(
@@ -33,7 +33,7 @@ def delete_topics(
     *,
     version: int,
 ) -> tuple[Records, DeleteTopicsResponse]:
-    """Names and ids that occur twice delete nothing."""
+    """Deletes topics. Names and ids that occur twice delete nothing."""
     mutations.begin()
     if not state.config.delete_topic_enable:
         return [], _disabled(request, version)
