@@ -48,7 +48,7 @@ class Unauthenticated:
         self._count = 0
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
-        """Returns what `RequestDecoder.decode` does. Raises ProtocolError for other requests too, and for too many."""
+        """Decodes as `RequestDecoder.decode`. Raises ProtocolError for other requests, too, and for too many."""
         self._count += 1
         if self._count > MAX_REQUESTS:
             raise ProtocolError(f"more than {MAX_REQUESTS} requests {self._when}")
@@ -99,7 +99,7 @@ class Lasting:
         self._has_ended = has_ended
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
-        """Returns what `RequestDecoder.decode` does. Raises ProtocolError for other requests after the expiry."""
+        """Decodes as `RequestDecoder.decode`. Raises ProtocolError for other requests after the expiry."""
         if not self._has_ended():
             return self._decode_known(frame)
         key = int.from_bytes(frame[:2], "big", signed=True)

@@ -5,8 +5,8 @@ together are handled together, and their replies leave in one send:
 
     Transport -> FrameBuffer -> RequestDecoder -> handler -> write -> Outbox -> Transport
 
-The states of a connection (`states.py`) define what can block it, and what it does then. A handler that has to wait is
-a coroutine, which the connection drives from one `kwire.runtime.futures.Future` to the next.
+The states of a connection (`states.py`) define how it can be blocked, and what it does then. A handler that must wait
+is a coroutine, which the connection drives from one `kwire.runtime.futures.Future` to the next.
 
 If the listener requires authentication, TLS is negotiated first, and requests are decoded by `authentication.py` until
 the peer is authenticated. All of that must complete within kwire.authentication.timeout.ms.

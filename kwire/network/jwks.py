@@ -1,4 +1,4 @@
-"""Keeps the keys of a listener's tokens fresh: a thread beside the event loop fetches them when `KeyRefresh` is due."""
+"""Refreshes the keys of a listener's tokens: a worker thread fetches them when `KeyRefresh` is due."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE_SPACING_MS: Final = 1_000
 
 
 class FreshKeys:
-    """The keys of one listener. `refresh` holds them; `run` keeps them fresh."""
+    """The keys of one listener. `refresh` has them; `run` refreshes them."""
 
     def __init__(self, config: SignedTokenConfig, listener: str, fetch: KeyFetch | None = None) -> None:
         self._listener = listener
@@ -42,7 +42,7 @@ class FreshKeys:
     def check(self, now_ms: int) -> None:
         """Reads the keys if they are in a file, before the event loop starts. Raises ConfigError.
 
-        The broker starts even if a server does not answer yet, because that server may need this broker.
+        The broker starts even without a response of the server, because that server may need this broker.
         """
         try:
             self._fetch.check()
@@ -66,7 +66,7 @@ class FreshKeys:
                     await self._fetch_once(monotonic_ms)
 
     async def _cut_off_at_the_end(self) -> None:
-        """Cuts a fetch off at shutdown, so that the broker does not wait for a server that does not answer."""
+        """Cancels a fetch at shutdown, so that the broker does not wait for a server that does not respond."""
         try:
             await trio.sleep_forever()
         finally:

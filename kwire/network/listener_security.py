@@ -1,6 +1,6 @@
-"""The security of a listener's connections: their transport, and whether they have to authenticate by SASL.
+"""The security of a listener's connections: their transport, and their authentication by SASL.
 
-Both are ready before clients connect, or else the broker does not start. Configurations of listeners that change at
+Both are prepared before clients connect, or else the broker does not start. Configurations of listeners that change at
 run time (listener.name.NAME.ssl.keystore.location and others) are checked before they are accepted. New connections
 use the configuration that is in force when they are accepted.
 """
@@ -38,7 +38,7 @@ class ListenerSecurity:
     new_transport: NewTransport = PlainTransport
     new_session: Callable[[], SaslSession] | None = None
     start: Callable[[StartSoon], None] | None = None
-    """Starts the tasks that it needs beside connections, once the event loop runs."""
+    """Starts the tasks that it needs besides connections, once the event loop runs."""
 
 
 def securities_of(node: Node) -> dict[str, ListenerSecurity]:
@@ -62,7 +62,7 @@ def securities_of(node: Node) -> dict[str, ListenerSecurity]:
 
 
 def _secret(node: Node) -> bytes:
-    """Returns 32 bytes that nobody can guess: the hash of kwire.sasl.secret, or random bytes."""
+    """Returns 32 secret bytes: the hash of kwire.sasl.secret, or random bytes."""
     text = node.config.kwire_sasl_secret
     return secret_of(node.clock) if text is None else hashlib.sha256(text.encode()).digest()
 

@@ -1,4 +1,4 @@
-"""The outgoing replies of a connection: those that are being written, and those that the socket has not taken yet.
+"""The outgoing replies of a connection: those that are being written, and those that the socket has not accepted yet.
 
 A reply is a list of pieces: bytes, and regions of segment files. On a plain transport regions are sent with sendfile,
 without passing through Python.
@@ -17,13 +17,13 @@ from kwire.runtime.transport import Bytes, PeerLost, Transport
 Piece = Bytes | LogSlice
 
 SEND_CHUNK_BYTES = 128 * 1024
-"""The maximum that is sent of a file in one turn, so that a large response does not hold up other connections. With
-half as much, a reader that keeps pace sleeps between the pieces, and waking it is the most costly part of sending."""
+"""The maximum that is sent of a file in one turn, so that a large response does not delay other connections. With half
+as much, a reader that keeps up sleeps between the pieces, and waking it is the most costly part of sending."""
 
 
 SLOW_READER_FACTOR = 4
 """The factor by which a slow reader's send buffer is larger. With 64 KiB, Kafka's own consumer makes the broker wake up
-or spin many times for each MiB. But in a large buffer the bytes for a reader that keeps pace leave the CPU caches."""
+or spin many times for each MiB. But in a large buffer the bytes for a reader that keeps up leave the CPU caches."""
 
 MOST_STEPS = 64
 STEPS_WHILE_SLOW = 8
@@ -32,10 +32,10 @@ pauses are rare, so each counts for several: the reader stays slow until almost 
 
 
 class Outbox:
-    """The sending half of one connection. `writer` takes the replies; `flush` sends them.
+    """The sending side of one connection. `writer` collects the replies; `flush` sends them.
 
-    If the transport cannot take everything, call `flush` again when its socket is writable. Each `flush` may replace
-    `writer`.
+    If the transport does not accept everything, call `flush` again when its socket is writable. Each `flush` may
+    replace `writer`.
 
     send_buffer_bytes: the size that the socket's send buffer was set to. If it is 0 or less, the system decides it.
     """
@@ -49,10 +49,10 @@ class Outbox:
         self._slowness = 0
         self._is_slow_reader = False
         self._unsent: deque[tuple[Piece, int]] = deque()
-        """Pieces taken from the writer that the socket has not taken yet, with the flags of each send."""
+        """Pieces from the writer that the socket has not accepted yet, with the flags of each send."""
 
     def flush(self) -> bool:
-        """Sends what the socket takes, at most SEND_CHUNK_BYTES of a region. Returns True if nothing is left.
+        """Sends as much as the socket accepts, at most SEND_CHUNK_BYTES of a region. Returns True if nothing is left.
 
         Raises PeerLost.
         """

@@ -1,4 +1,4 @@
-"""Makes the mechanisms of a SASL listener out of its configuration, and the sessions of its connections.
+"""Makes the mechanisms of a SASL listener from its configuration, and the sessions of its connections.
 
 A mechanism is registered here, and its name in `kwire.config.sasl.MECHANISMS`. Modules of mechanisms are imported when
 a listener enables them.
@@ -33,14 +33,14 @@ Settings = tuple[MechanismSettings, ...]
 
 @attrs.frozen
 class Ingredients:
-    """The arguments of a mechanism. `secret` is the same for all mechanisms of this broker, and cannot be guessed."""
+    """The arguments of a mechanism. `secret` is the same for all mechanisms of this broker."""
 
     node: Node
     listener_name: str
     settings: MechanismSettings
     secret: bytes = attrs.field(repr=False)
     keys_for: Callable[[SignedTokenConfig], KeyHolder]
-    """Returns the keys of tokens, which are kept fresh."""
+    """Returns the keys of tokens, which are refreshed."""
 
 
 NewMechanism = Callable[[Ingredients], ServerMechanism]
@@ -117,8 +117,8 @@ def credential_of_user(node: Node, name: str, mechanism: int) -> ScramCredential
 class SaslListener:
     """Begins the sessions of one listener, with the mechanisms that are configured at that time.
 
-    Raises ConfigError if the keys of OAUTHBEARER's tokens are in a file that is missing or unusable. `start` has to be
-    called when the event loop runs: from then on keys are kept fresh.
+    Raises ConfigError if the keys of OAUTHBEARER's tokens are in a file that is missing or unusable. `start` must be
+    called when the event loop runs: from then on keys are refreshed.
     """
 
     def __init__(self, node: Node, name: str, secret: bytes) -> None:

@@ -40,7 +40,7 @@ ACCEPTS_PER_TURN = 64
 """The number of new connections after which the existing ones have a turn."""
 
 MOST_REFUSED = 1000
-"""The maximum number of refused connections that are kept open for a while. More are closed at once."""
+"""The maximum number of refused connections that stay open for a while. More are closed at once."""
 
 RETRY_ACCEPT_S = 0.1
 """The delay before accepting is retried when the system lacks descriptors or memory. Existing connections continue."""
@@ -102,8 +102,8 @@ class Server:
 
     As in Kafka, connections above max.connections wait in the listeners' backlogs until another one ends, and those
     above max.connections.per.ip are closed at once. `kwire.quotas.connections` limits the rate of new connections.
-    If there is a listener for other brokers only, other brokers do not wait: the connection that has been idle for
-    longest at another listener is closed for them.
+    If there is a listener for other brokers only, other brokers do not wait: the connection of another listener that
+    has been idle for longest is closed for them.
 
     Connections above the number that `descriptors` allows wait in the same way, so that files can always be opened.
     """
@@ -214,7 +214,7 @@ class Server:
             self._start(sock, peer, listener)
 
     async def _pause(self, sock: socket.socket, listener: BoundListener, pause_ms: int) -> None:
-        """Accepts no more connections for `pause_ms`, and after that until there is room."""
+        """Stops accepting connections for `pause_ms`, and after that until there is room."""
         self._logs.closings.write(
             logging.WARNING,
             "%s: connections come faster than max.connection.creation.rate allows, and wait",
@@ -383,7 +383,7 @@ class Server:
         self._waiting_for_room.unpark_all()
 
     def _close_stalled(self) -> None:
-        """Closes connections that take memory and send next to nothing, while another has no memory for its request.
+        """Closes connections that hold memory and send next to nothing, while another has no memory for its request.
 
         Many connections may wait for memory, and each of them calls this.
         """

@@ -1,18 +1,18 @@
 """The states of a connection, and the events that lead from one to another.
 
-A connection does one thing at a time: it receives, answers, sends. Three things can hold it up, also two at once: a
-handler that waits, a peer that does not read its replies, and the end of its turn. While it is held up it receives
-nothing, and its buffer keeps its input. A fourth holds it up alone: there is no memory for the rest of a request.
+A connection does one thing at a time: it receives, answers, sends. Three things can block it, also two at once: a
+handler that waits, a peer that does not read its replies, and the end of its turn. While it is blocked it receives
+nothing, and its input stays in its buffer. A fourth blocks it alone: there is no memory for the rest of a request.
 
-    state             listens to   what it is
+    state             listens to   description
     SHAKING           input        The transport's handshake is not complete (TLS).
     SHAKING_BLOCKED   room         The same, and the peer does not read the bytes of the handshake.
-    RECEIVING         input        Nothing holds it up.
+    RECEIVING         input        Nothing blocks it.
     YIELDING          input        Its turn ended before its frames were done. It continues in the next turn.
     WAITING           input        A handler waits. Input may end that wait: see `Future.ends_on_input`.
     MUTED             nothing      A handler waits, and the peer has sent more or closed. (Kafka mutes the channel of
                                    each request until it is answered.)
-    STARVED           nothing      The requests that are arriving take all of queued.max.request.bytes. It continues
+    STARVED           nothing      Incomplete requests use all of queued.max.request.bytes. It continues
                                    when there is memory for it.
     BLOCKED           room         The peer does not read its replies.
     BLOCKED_YIELDING  room         The same, and its turn has ended.
@@ -25,7 +25,7 @@ An event that TRANSITIONS lacks is a bug: it raises KeyError, and the connection
 
 A client that has exceeded a quota is answered, and then its handler waits on its behalf (`throttling.py`).
 
-Beside that, a connection has a login, which selects the table of APIs by which its requests are decoded:
+In addition, a connection has a login, which selects the table of APIs by which its requests are decoded:
 
     login              accepts
     AUTHENTICATED      everything: on a listener without SASL, or after a login that does not expire
@@ -47,14 +47,14 @@ from kwire.runtime.poll import NOTHING, READ, WRITE
 class State:
     name: str
     listens_to: int
-    """READ, WRITE or NOTHING."""
+    """The event that it waits for: READ, WRITE or NOTHING."""
 
 
 @attrs.frozen(eq=False)
 class Login:
     name: str
     accepts_all: bool
-    """False: only the requests of an authentication."""
+    """True if it accepts all requests, not only those of an authentication."""
 
 
 @attrs.frozen(eq=False)

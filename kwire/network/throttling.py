@@ -10,7 +10,7 @@ While any client has a quota, this decodes the requests of every connection, and
     those between brokers    nothing
 
 The response to a client that has exceeded its quota has the throttle time, and is sent at once. After that the
-connection is held up for that time as by a handler that waits: to the connection, the pause is a part of handling the
+connection is blocked for that time as by a handler that waits: to the connection, the pause is a part of handling the
 request (`states.py`). So it receives nothing, and requests that have arrived already wait. This also throttles clients
 that ignore the throttle time.
 
@@ -77,7 +77,7 @@ class Throttling:
         self._context.fetch_throttle_ms = None
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
-        """Returns what `RequestDecoder.decode` does, but with a handler that charges for the request."""
+        """Decodes as `RequestDecoder.decode`, but with a handler that charges for the request."""
         self._began_ns, self._ran_ns = self._quotas.running_ns(), 0
         handle, request, correlation_id = self._decode(frame)
         context = self._context
@@ -141,7 +141,7 @@ class Throttling:
         return self._ran_ns + self._quotas.running_ns() - self._began_ns
 
     def _charge(self, request: Any, response: Any) -> int:
-        """Charges for a request with that response. Returns the time in ms for which the client has to pause."""
+        """Charges for a request with that response. Returns the time in ms for which the client must pause."""
         key = self._context.api_key
         response_throttle_ms = getattr(response, "throttle_time_ms", 0)
         if key == PRODUCE:
@@ -163,7 +163,7 @@ class Throttling:
         percentage = self._running_ns() / NS_PER_PERCENT
         quotas = self._quotas
         throttle_ms = quotas.request_percentage.record(self._client, percentage, self._now_ms())
-        # As in Kafka, a client that was slow once does not wait for minutes.
+        # As in Kafka, a client with one slow request does not wait for minutes.
         return min(throttle_ms, quotas.window.sample_ms)
 
     def _charge_answer(self, response: ApiMessage) -> int:
