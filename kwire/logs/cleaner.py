@@ -49,11 +49,11 @@ SHORTEST_BACKOFF_S = 0.001
 """The shortest wait between two rounds, since log.cleaner.backoff.ms may be 0."""
 
 IDLE_S = 30.0
-"""The idle time after which the process that writes segments is ended. Its start takes a tenth of a second of CPU."""
+"""The idle time after which the process that writes segments is stopped. Its start takes a tenth of a second of CPU."""
 
 SYNC_RETRY_S = 0.5
 SYNC_TRIES = 20
-"""The number of attempts to sync: an exchange of files that has begun is not given up for lack of a descriptor."""
+"""The number of attempts to sync: an exchange of files is not given up halfway for lack of a descriptor."""
 
 
 @attrs.define(eq=False)
@@ -109,7 +109,7 @@ class LogCleaner(Service):
             self._process.follow_rate()
 
     async def clean_all(self) -> int:
-        """Cleans what is dirty enough now; returns the number of cleanings."""
+        """Cleans the logs that are dirty enough now; returns the number of cleanings."""
         self._uncleanable = {it for it in self._uncleanable if not it.closed}
         self._refusals = {it: reason for it, reason in self._refusals.items() if not it.closed}
         count = 0
@@ -155,7 +155,7 @@ class LogCleaner(Service):
             return None
         if self.moves.find(partition.topic, partition.index) is not None:
             return None  # As in Kafka: it is cleaned in its new log dir.
-        # Cleaning needs disk space before it frees any, and the rest of a full disk is not for that.
+        # Cleaning needs disk space before it frees any, and the rest of a full disk is reserved.
         if files.reserve.is_out:
             return None
         now_ms = self.clock.now_ms()
@@ -204,7 +204,7 @@ class LogCleaner(Service):
         finally:
             if not is_swapping:
                 swap.discard(_files(partition), cleaning)
-        # From here on the old files are removed, so the exchange is completed, which takes two syncs.
+        # The old files are removed from now on, so the exchange is completed, which takes two syncs.
         with trio.CancelScope(shield=True):
             if not await self._replace(partition, cleaning, now_ms):
                 return False
@@ -268,7 +268,7 @@ class LogCleaner(Service):
             if partition.closed:  # and its files are gone
                 return False
             if is_passing(error) and not files.is_exchanging:
-                return True  # It is done, and retention deletes what is below the log start.
+                return True  # The exchange is done, and retention deletes the records below the log start.
             # Only half of the files are renamed. The next start repairs that, and nothing may change in between.
             files.fail(error)
             return False

@@ -36,7 +36,7 @@ from kwire_storage.disk.files import RealDisk
 from kwire_storage.errors import CorruptLogError
 
 NICENESS = 10
-"""Beside a broker that needs the same core it gets a tenth of it, and it still progresses when all cores are busy."""
+"""The niceness of the process: it gets a tenth of a core that the broker needs, and progresses on busy cores."""
 
 WORK_S = 0.002
 """The working time after which it checks for messages of the broker."""
@@ -48,7 +48,7 @@ class BrokerGone(Exception):
 
 @attrs.define(eq=False)
 class _Broker:
-    """The broker as this process sees it."""
+    """The connection to the broker."""
 
     _socket: socket.socket
     most_bytes_per_s: float = 1.0

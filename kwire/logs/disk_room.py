@@ -1,4 +1,4 @@
-"""Logs that a log dir's disk is full, that it has room again, and that it may soon be full: once each.
+"""Logs once each that a log dir's disk is full, has room again, or may soon be full.
 
 `kwire_storage/disk/reserve.py` and the writers decide what happens on a full disk. This file only writes the log lines.
 """
@@ -32,7 +32,7 @@ class DiskRoom:
             self._log_change()
 
     def reconcile(self) -> None:
-        """For housekeeping: restores the reserve if there is room, and warns about a disk that fills up."""
+        """Restores the reserve if there is room, and warns about a disk that fills up; for housekeeping."""
         space = self.reserve.reconcile()
         if space is None:
             return
@@ -60,7 +60,7 @@ class DiskRoom:
 
 
 def watched_rooms(log_dirs: LogDirs) -> dict[str, DiskRoom]:
-    """Watches the reserve of each log dir; by their paths."""
+    """Watches the reserve of each log dir. The result is by path."""
     rooms = {folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs}
     for room in rooms.values():
         room.watch()

@@ -1,8 +1,8 @@
 """Carries out AlterReplicaLogDirs: copies logs to other folders while they are served, and swaps them in.
 
 One move at a time, in pieces. Choosing a piece and the swap run in the event loop, copying in a worker thread. After
-each piece the copier pauses for as long as the piece took, so that producers and consumers keep their share of the
-disk, and for as long as replica.alter.log.dirs.io.max.bytes.per.second is exceeded.
+each piece the copier pauses for as long as the piece took, so that producers and consumers get their share of the disk,
+and for as long as replica.alter.log.dirs.io.max.bytes.per.second is exceeded.
 
 A move that a stop or a crash interrupted starts over at the next start, which finds the copy's folder. A move that was
 already decided is completed then (`kwire_storage.directory.moving`).
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 PIECE_BYTES = 1 << 20
 FINAL_BYTES = 64 << 10
 """The maximum number of bytes left to copy before the swap, since they are copied in the event loop. It doubles each
-time that a busy producer has been faster."""
+time that a busy producer is faster."""
 MOST_ROUNDS = 8
 CLEANING_POLL_S = 0.1
 LONGEST_REST_S = 1.0
@@ -85,7 +85,7 @@ class LogMoves(Service):
         for folder, key, topic in self._copies():
             source = self._folders.find(*key)
             if topic is not None and (source is None or source.failed is not None):
-                continue  # The copy may turn out to be all that is left.
+                continue  # The copy may be the only one left.
             self._on_disk(folder, partial(remove_unfinished, folder, key, self._clock.uuid()))
             # Of two copies one had been given up; it is not recorded which.
             is_wanted = topic is not None and source is not folder and key not in self._moves
@@ -138,7 +138,7 @@ class LogMoves(Service):
         return list(self._moves.values())
 
     def request(self, topic: str, index: int, path: str) -> None:
-        """Moves the partition to the folder with that path. Naming its current folder cancels a move.
+        """Moves the partition to the folder with that path. A move to its current folder cancels the present move.
 
         Raises KafkaError: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE,
         INVALID_TOPIC_EXCEPTION (its name is too long for the name of a copy).
@@ -204,7 +204,7 @@ class LogMoves(Service):
                 self._give_up(move, f"{folder.path} is out of service")
 
     def close(self) -> None:
-        """Closes the copies; the next start begins them again. Copies that were given up are removed now."""
+        """Closes the copies, which the next start begins again. Copies that were given up are removed now."""
         for move in self._moves.values():
             move.close()
         for move in self._dropped:
@@ -237,8 +237,8 @@ class LogMoves(Service):
     async def _carry_out(self, move: LogMove) -> None:
         is_decided = False
         try:
-            # The copy has to be compacted as far as the log says, and the files must not change, so the cleaner skips a
-            # log during its move.
+            # The copy must be compacted up to the log's cleaned offset, and the files must not change, so the cleaner
+            # skips a log during its move.
             while self._partitions.find(*move.key).is_cleaning and self._is_under_way(move):
                 await trio.sleep(CLEANING_POLL_S)
             rounds = 0
@@ -297,7 +297,7 @@ class LogMoves(Service):
         return self._moves.get(move.key) is move
 
     async def _take_back(self, move: LogMove) -> None:
-        """Records that the source keeps the partition. If that fails, the next start records it."""
+        """Records that the partition stays in the source. If that fails, the next start records it."""
         try:
             await in_this_task(self._assign(move, move.source_folder))
         except KafkaError as error:
@@ -310,7 +310,7 @@ class LogMoves(Service):
         await self._metadata.change(move_replicas, directories)
 
     def _swap(self, move: LogMove) -> None:
-        """Swaps the copy in, soon after `_copy`: first copies what was appended in between."""
+        """Swaps the copy in, soon after `_copy`: first copies the batches appended in between."""
         partition = self._partitions.find(*move.key)
         target = move.target_folder
         moved = move.finish(max_bytes=PIECE_BYTES, unique=self._clock.uuid(), now_ms=self._clock.now_ms())

@@ -1,8 +1,8 @@
 """Writes the segments of a compaction, in a separate process or in a worker thread.
 
-A separate process competes with the broker only for CPU. It is started for the first job and ended when it has been
-idle for a while (`CleanerProcess`). Another process cannot reach a disk in memory, so there a worker thread writes. It
-pauses as long as it works, because it needs the interpreter, and so do producers.
+A separate process competes with the broker only for CPU. It is started for the first job and stopped when it has been
+idle for a while (`CleanerProcess`). Another process cannot reach a disk in memory, so there a worker thread writes. Its
+pauses are as long as its work, because producers need the interpreter, too.
 
 Both take the plan and return `Written`, and touch no state of the event loop.
 """
@@ -33,24 +33,24 @@ from kwire.runtime import workers
 from kwire.runtime.workers import Worker
 
 END_TIMEOUT_S = 10.0
-"""The time after which a process that has to end, but may be syncing, is killed."""
+"""The time after which a process that must end, but may be syncing, is killed."""
 
 WORK_S = 0.002
 """The time that a thread works before a pause, which is as long."""
 
 MOST_SLEEP_S = 0.1
-"""The longest time until a thread that pauses detects that it has to end."""
+"""The longest time until a thread that pauses detects that it must end."""
 
 SWITCH_INTERVAL_S = 0.0001
-"""The longest time that others wait for the interpreter while a thread works. Python's own 5 ms would be seen in the
+"""The longest time that others wait for the interpreter while a thread works. Python's default of 5 ms would add to the
 latency of every request."""
 
 Rate = Callable[[], float]
-"""log.cleaner.io.max.bytes.per.second, as it is now."""
+"""Returns the current log.cleaner.io.max.bytes.per.second."""
 
 
 class CleanerDiedError(Exception):
-    """The process could not be started, or ended during its work; the message says how."""
+    """The process could not be started, or ended during its work; the message has the details."""
 
 
 @attrs.define(eq=False)
@@ -69,7 +69,7 @@ class CleanerProcess:
     async def write(self, plan: Plan, folder: str) -> Written:
         """Carries out the plan in `folder`, the log's folder. If it is cancelled, the process is killed.
 
-        The caller has just made sure that the folder is the log's. Raises as `compaction_writing.write`, and
+        The caller must have checked that the folder is the log's. Raises as `compaction_writing.write`, and
         CleanerDiedError.
         """
         # Before anything is awaited: the log may lose its folder, and another log may get the name.
@@ -94,7 +94,7 @@ class CleanerProcess:
         raise _failure(plan, *answer["failed"])
 
     def follow_rate(self) -> None:
-        """Call it when the setting may have changed."""
+        """Sends the rate to the process, if it has changed."""
         rate = self._most_bytes_per_s()
         if self._socket is not None and self._sent_rate not in (None, rate):
             # While it works it reads continually, so there is room for a line.
@@ -150,7 +150,7 @@ class CleanerProcess:
                 await self._last_words()
 
     async def _last_words(self) -> str:
-        """Waits for the process to end, and returns how it ended."""
+        """Waits for the process to end, and returns its exit status and error output as text."""
         process, self._process = self._process, None
         if self._socket is not None:
             self._socket.close()
@@ -161,7 +161,7 @@ class CleanerProcess:
 
 
 def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
-    # It finds the modules where this process has found them, however that was.
+    # The process finds the modules in the same places as this one.
     path = os.pathsep.join(it for it in sys.path if it)
     return subprocess.Popen(
         [sys.executable, "-m", "kwire.logs.cleaner_process"],
@@ -169,8 +169,8 @@ def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
-        # Ctrl-C is for the broker. A session of its own would do as well, but where the system shares the cores out
-        # by sessions (autogroup), the niceness of this process would mean nothing to the broker.
+        # Ctrl-C is for the broker. A new session would do as well, but if the system shares the cores by sessions
+        # (autogroup), the niceness of this process would have no effect on the broker.
         process_group=0,
     )
 
@@ -205,7 +205,7 @@ def _failure(plan: Plan, kind: str, *details: Any) -> Exception:
 
 
 async def write_in_thread(disk: Disk, plan: Plan, most_bytes_per_s: Rate) -> Written:
-    """Like `CleanerProcess.write`, in a worker thread. If it is cancelled, it stops the thread and waits for it."""
+    """Does the same as `CleanerProcess.write`, in a worker thread. A cancellation stops the thread and waits for it."""
     ending = _Ending()
 
     async def stop_when_cancelled() -> None:
@@ -229,7 +229,7 @@ class _Ending:
 
 
 def _write(disk: Disk, plan: Plan, most_bytes_per_s: Rate, ending: _Ending) -> Written | Exception:
-    """Returns the error, since an error raised in a nursery comes out as an exception group."""
+    """Writes the segments. Returns an error, since one raised in a nursery becomes an exception group."""
     steps = write(disk, plan)
     began_s, size = time.monotonic(), 0
     try:

@@ -2,4 +2,4 @@
 
 
 def ignore(*_: object) -> None:
-    """Does nothing: a callback where none is needed."""
+    """Does nothing: the default of a callback."""

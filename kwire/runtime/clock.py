@@ -1,6 +1,6 @@
 """The clock and the random numbers: the only place where the server reads the time or makes random values.
 
-All other code takes `now_ms` or an id as an argument, so that a test controls both (design: time and chance come in as
+All other code takes `now_ms` or an id as an argument, so that a test controls both (design: time and randomness are
 arguments).
 """
 
@@ -12,18 +12,18 @@ import uuid
 from typing import Protocol
 
 running_ns = time.perf_counter_ns
-"""Nanoseconds since an arbitrary moment, to measure running times."""
+"""The nanoseconds since an arbitrary moment, to measure running times."""
 
 
 class Clock(Protocol):
     """Time and new ids."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, as in record timestamps. The clock may be set forwards and backwards."""
+        """The milliseconds since the epoch, as in record timestamps. The clock may be set forwards and backwards."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since an arbitrary moment. It never goes backwards, so deadlines use it."""
+        """The milliseconds since an arbitrary moment. They never decrease, so deadlines use them."""
         ...
 
     def uuid(self) -> bytes:
@@ -47,7 +47,7 @@ class SystemClock:
     def uuid(self) -> bytes:
         while True:
             fresh = uuid.uuid4()
-            # Kafka's Uuid.randomUuid(): an id that begins with "-" in base64 would be taken for a flag by its tools.
+            # Kafka's Uuid.randomUuid(): Kafka's tools would take an id that begins with "-" in base64 for a flag.
             if fresh.bytes[0] >> 2 != 0b111110:
                 return fresh.bytes
 
@@ -56,5 +56,5 @@ class SystemClock:
 
 
 def secret_of(clock: Clock) -> bytes:
-    """Returns 32 bytes that nobody can guess; 244 of their bits are random. For salts, nonces, and keys of a run."""
+    """Returns 32 secret bytes, 244 bits of which are random. For salts, nonces, and keys of a run."""
     return clock.uuid() + clock.uuid()

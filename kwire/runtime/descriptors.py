@@ -1,6 +1,6 @@
 """The file descriptors of the process: their limit, and their division among files and connections.
 
-    files          segments of logs that are kept open, a cache (`OpenFiles`)
+    files          open segments of logs, a cache (`OpenFiles`)
     others         descriptors that must be available when they are needed: folders and small files that are synced,
                    modules that are imported, the cleaner's process, worker threads' files, connections to the other
                    brokers
@@ -29,7 +29,7 @@ OF_A_BROKER = 6
 """The number of connections to another broker: `Peers` has five, and each of num.replica.fetchers has one."""
 
 LEAST_CONNECTIONS = 8
-"""The minimum number of connections that are served, however few descriptors there are."""
+"""The minimum number of connections that are served, even if there are too few descriptors."""
 
 MOST = 1 << 20
 """The maximum that Linux allows for a process (fs.nr_open), even if the limit is higher."""

@@ -1,6 +1,6 @@
 """Futures: a request waits for a value from another request, or for a deadline.
 
-A handler that has to wait is a coroutine that awaits a `Future`. Its connection drives it, and resumes it when the
+A handler that must wait is a coroutine that awaits a `Future`. Its connection drives it, and resumes it when the
 future is set (see `kwire.network.connection`). So a waiting request has no task, and handlers do not depend on trio.
 """
 
@@ -50,7 +50,7 @@ class Future(Generic[T]):
         return cast(T, self._value)
 
     def when_set(self, callback: Callable[[], None]) -> None:
-        """Makes `set` call `callback`. For the code that drives the waiting coroutine."""
+        """Makes `set` call `callback`; for the code that drives the waiting coroutine."""
         assert self._value is _EMPTY, "it is set already"
         assert self._on_set is None, "a future has one waiter"
         self._on_set = callback
@@ -123,7 +123,7 @@ class Waiter(Protocol):
 
 
 class ParkedFetch(Future[bool]):
-    """A fetch that waits for data. True if it was woken, False if it waited in vain.
+    """A fetch that waits for data. Set to True if it was woken, to False after its time.
 
     It ends after its time, and also with the next request of its connection. The Java consumer sends its next fetch
     before its ListOffsets; an empty response at once saves each of Spark's micro-batches the whole fetch.max.wait.ms.

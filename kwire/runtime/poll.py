@@ -1,4 +1,4 @@
-"""Polls the operating system for sockets that are ready: epoll, without Python's `selectors` around it.
+"""Polls the operating system for sockets that are ready: epoll, without Python's `selectors`.
 
 This runs once for every few requests, so its overhead counts.
 """

@@ -44,7 +44,7 @@ SHORTEST_PAUSE_S = 20e-6
 """The minimum time that counts as a pause. A poll of the operating system takes less."""
 
 CALLS_PER_TURN = 64
-"""The maximum number of callbacks in a turn. One append may wake thousands of fetches; sockets have their turn in
+"""The maximum number of callbacks in a turn. One append may wake thousands of fetches; sockets are served in
 between."""
 
 LEAST_TIMERS = 64
@@ -159,7 +159,7 @@ class Processor:
         self._poll.modify(sock.fileno(), interest)
 
     def remove(self, sock: socket.socket) -> None:
-        """Stops watching the socket: `on_ready` is not called any more. Call it before the socket is closed."""
+        """Stops watching the socket: `on_ready` is not called any more. Must be called before the socket is closed."""
         fd = sock.fileno()
         self._poll.unregister(fd)
         del self._on_ready[fd]
@@ -180,7 +180,7 @@ class Processor:
             heapq.heappush(self._timers, (deadline, next(self._order), timer))
 
     def close(self) -> None:
-        """Closes the poll. Call it after the last connection is closed."""
+        """Closes the poll; must be called after the last connection is closed."""
         self._poll.close()
 
     # The loop

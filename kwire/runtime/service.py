@@ -1,4 +1,4 @@
-"""The interface of the parts of a broker: each follows the events of the node, and has tasks of its own."""
+"""The interface of the parts of a broker: each follows the events of the node, and has its own tasks."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ OpenSSL works in memory here (`SSLObject`), and the bytes of the socket are pass
 would continue to read for as long as a peer sends messages without data, such as requests for new keys, and one client
 could keep the whole broker busy. The CPU time of both, for each request and for each GiB, is the same.
 
-Data is sent in pieces. If the socket does not take all of a piece, the rest of its encrypted bytes is kept, and the
-piece counts as sent once they are sent. Until then the sender passes the same bytes again, which it does anyway. So a
-connection has at most one piece in memory for sending, and one for receiving.
+Data is sent in pieces. If the socket does not accept all of a piece, the rest of its encrypted bytes is buffered, and
+the piece counts as sent once they are sent. Until then the sender passes the same bytes again, which it does anyway. So
+a connection has at most one piece in memory for sending, and one for receiving.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TlsTransport:
         self._principal_of = principal_of
         self._is_shaken = False
         self._unsent = b""
-        """Encrypted bytes that the socket has not taken."""
+        """The encrypted bytes that the socket has not accepted."""
         self._owed = 0
         """The number of the caller's bytes in the piece that `_unsent` belongs to. They do not count as sent yet."""
         self._silent_bytes = 0

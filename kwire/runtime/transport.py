@@ -8,9 +8,9 @@ A transport that encrypts (`kwire.runtime.tls_transport`) observes these rules:
 
 * Before anything else the connection calls its `handshake`, until that needs nothing more. After it, a receive waits
   only for input, and a send only for room.
-* The processor does not detect bytes that were taken from the socket and not passed on yet. `has_more` returns True if
+* The processor does not detect bytes that were read from the socket and not passed on yet. `has_more` returns True if
   there are such bytes, and the connection receives again.
-* The bytes of a file have to pass through it, so it has no `send_file`.
+* The bytes of a file must pass through it, so it has no `send_file`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Transport(Protocol):
 
     send_file: Callable[[int, int, int], int] | None
     """Sends from a file without copying. Takes its descriptor, the position and the maximum number of bytes; returns
-    the number that was sent, which is 0 at the end of the file. None if the bytes have to be read and passed to `send`.
+    the number that was sent, which is 0 at the end of the file. None if the bytes must be read and passed to `send`.
     """
 
     handshake: Callable[[], int] | None

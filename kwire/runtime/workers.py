@@ -1,8 +1,8 @@
-"""Worker threads beside the event loop: every worker thread of a broker is started here and named after its duty.
+"""Worker threads besides the event loop: every worker thread of a broker is started here and named after its duty.
 
-`DUTIES` has what each kind of worker does and what it may use. All other objects belong to the event loop. A worker
-gets values, or objects that the loop does not use until the worker has returned, or one of the few thread-safe objects.
-Four things keep the threads apart:
+`DUTIES` has the work of each kind of worker, and the methods that it may call. All other objects belong to the event
+loop. A worker gets values, or objects that the loop does not use until the worker has returned, or one of the few
+thread-safe objects. Four rules separate the threads:
 
 * One flush of a log at a time. All flushes go through `Flusher.flush`, and `Log.begin_flush` raises OwnershipError
   while another flush is running.
@@ -14,7 +14,7 @@ Four things keep the threads apart:
 * A guard in the tests (`testkit/basics/ownership_guard.py`): a worker's call that its duty does not list raises
   OwnershipError.
 
-The threads are kwire's own, not trio's: four start before they are needed, and where no more can be started, work waits
+The threads are kwire's own, not trio's: four start before they are needed, and if no more can be started, work waits
 for one that is free. Trio's own cache has one thread, in which trio waits for events (`guest_clock.py`).
 """
 
@@ -259,7 +259,7 @@ _threads = Threads(_start_thread)
 
 
 def start() -> None:
-    """Starts the threads that are kept. Raises OSError."""
+    """Starts the threads that never end. Raises OSError."""
     _threads.keep(CORE_THREADS)
 
 
@@ -325,7 +325,7 @@ def side_by_side(
 
 
 async def run_to_its_end(worker: Worker, work: Callable[[], T]) -> Outcome[T]:
-    """Like `run`, even if the task is already cancelled, so that the result always reaches its waiter."""
+    """Does the same as `run`, even if the task is already cancelled, so that the result always reaches its waiter."""
     result: Outcome[T]
     with trio.CancelScope(shield=True):
         try:
