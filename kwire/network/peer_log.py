@@ -25,7 +25,7 @@ same bug."""
 
 
 class LineLimit:
-    """At most `most` lines per `period_s`. A period begins with the first line after the previous one has ended."""
+    """A limit of `most` lines per `period_s`. A period begins with the first line after the previous one has ended."""
 
     def __init__(self, most: int, period_s: float) -> None:
         self.most = most

@@ -36,7 +36,7 @@ class TlsListener:
 
     label: the listener, for log lines. `now_ms` is the time of day, and `monotonic_ms` a monotonic clock. With
     `is_for_brokers` other brokers connect to it, and have the same settings: then the settings must be compatible with
-    each other, and with the previous ones, because not all brokers change at once. Raises TlsError if the settings
+    themselves, and with the previous ones, because not all brokers change at once. Raises TlsError if the settings
     cannot be used.
     """
 

@@ -57,7 +57,7 @@ class _Node:
 async def supervise(commands: Sequence[Sequence[str]], *, announce: Callable[[list[str]], None], say: Say) -> None:
     """Runs these commands as the nodes 1, 2, 3, ... until SIGINT or SIGTERM.
 
-    `announce` gets the start-up line of each node when all of them run, `say` each line of their logs. Raises
+    `announce` gets the start-up line of each node when all of them run, and `say` gets each line of their logs. Raises
     NodeFailed.
     """
     nodes = [_Node(number, command) for number, command in enumerate(commands, start=1)]

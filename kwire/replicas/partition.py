@@ -650,7 +650,7 @@ def read_bound(replica_id: int, isolation_level: int) -> Callable[[Partition], i
 
 
 def _no_bound(_: Partition) -> int:
-    """As in Kafka, nothing is read in an unknown isolation level."""
+    """Refuses an unknown isolation level, as in Kafka."""
     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the isolation level is neither 0 nor 1")
 
 

@@ -248,7 +248,7 @@ async def await_late(limits: FetchLimits, result: FetchResult) -> None:
 def _refused(followed: CachedPartition, error: KafkaError) -> PartitionData:
     answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
     if error.code not in _UNKNOWN_OR_UNAUTHORIZED:
-        # As in Kafka: null for a partition that could not be read, empty for one that does not exist or whose topic
+        # Null, as in Kafka, for a partition that could not be read, empty for one that does not exist or whose topic
         # the client may not read.
         answer.aborted_transactions = None
     return answer

@@ -1,4 +1,4 @@
-"""Moving a log from one log dir to another while it is served (KIP-113).
+"""Moves a log from one log dir to another while it is served (KIP-113).
 
 The copy grows in `topic-partition.<32 hex digits>-future` of the target: `next_piece` returns missing batches and
 `append` copies them, until none are left; `prepare` makes the copy durable; `finish` swaps. Only `append` and `prepare`

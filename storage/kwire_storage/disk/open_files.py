@@ -56,7 +56,7 @@ class Holder(Protocol[F_co]):
 
 
 class OpenFiles:
-    """At most `max_files` open segment files, and `max_index_bytes` of indexes that are in their files as well.
+    """The limits: at most `max_files` open segment files, and `max_index_bytes` of indexes that their files have, too.
 
     Indexes with entries that are in no file yet are not counted: they stay until they are written.
     """

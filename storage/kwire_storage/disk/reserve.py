@@ -10,7 +10,7 @@ Clients' writes never spend it: clients get an error that the disk is full, and 
 (size 0, or a disk without limits) writes only succeed or fail.
 
 Thread-safety: `spend` may run in a worker thread; everything else belongs to the thread that appends. The file is
-removed before `is_out` is set, and `is_out` is cleared before the file is created: at worst it says out while the file
+removed before `is_out` is set, and `is_out` is cleared before the file is created: at worst it is out although the file
 exists.
 """
 

@@ -216,7 +216,8 @@ class Durability:
         self.settle_names()
 
     def _refused(self, error: OSError, path: str) -> StorageError:
-        """Returns the error to raise. If nothing was synced, for lack of a descriptor, say, it may be tried again."""
+        """Returns the error to raise. If nothing was synced, for example for lack of a descriptor, it may be tried
+        again."""
         if not is_passing(error):
             self.fail(error)
         return error if isinstance(error, StorageError) else StorageError.of(error, path)
