@@ -32,7 +32,7 @@ WIRE_NAMES = (
 INTERNAL_TITLES = {
     "consumer_group": "Records of __consumer_offsets: the consumer groups of KIP-848.",
     "consumer_offsets": "Records of __consumer_offsets: committed offsets and the metadata of classic groups.",
-    "consumer_protocol": "What the members of a classic consumer group tell each other by JoinGroup and SyncGroup.",
+    "consumer_protocol": "The data that members of a classic consumer group exchange by JoinGroup and SyncGroup.",
     "control_records": "The values of control records: transaction markers, and those that KRaft writes.",
     "metadata_brokers": "Records of __cluster_metadata: brokers and controllers.",
     "metadata_configs": "Records of __cluster_metadata: configurations, quotas, features, producer ids.",
@@ -158,7 +158,7 @@ def internal_modules(modules: dict[str, list[Message]]) -> dict[str, str]:
 
 def internal_table(modules: dict[str, list[Message]], kafka_version: str) -> str:
     lines = [
-        f'"""Records that Kafka {kafka_version} keeps for itself, by the type number that stands in front of them.',
+        f'"""The records of the internal topics of Kafka {kafka_version}, by the type number in front of them.',
         "",
         "    __cluster_metadata      value: frame version 1, type, version (unsigned varints), record",
         "    __consumer_offsets      key: type int16, key record of version 0; value: version int16, record",
@@ -166,7 +166,7 @@ def internal_table(modules: dict[str, list[Message]], kafka_version: str) -> str
         "    __share_group_state     the same",
         "    __remote_log_metadata   the same as __cluster_metadata",
         "",
-        "A module is loaded when the class of one of its records is asked for.",
+        "A module is loaded at the first use of the class of one of its records.",
         "",
         GENERATED,
         '"""',
@@ -214,7 +214,7 @@ def errors_module(errors: Sequence[dict[str, Any]], kafka_version: str) -> str:
         *(f"        ErrorCode.{error['name']}," for error in errors if error["retriable"]),
         "    }",
         ")",
-        '"""Those after which a client may try again, perhaps with fresh metadata."""',
+        '"""The errors after which a client may retry, perhaps with fresh metadata."""',
         "",
     ]
     return "\n".join(lines)

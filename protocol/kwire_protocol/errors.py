@@ -185,4 +185,4 @@ RETRIABLE = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-"""Those after which a client may try again, perhaps with fresh metadata."""
+"""The errors after which a client may retry, perhaps with fresh metadata."""
