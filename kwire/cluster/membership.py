@@ -4,7 +4,7 @@ Safety depends only on the log. A record enters it only at the end that its writ
 made on the state that it changes, on any node. Information about which nodes are alive, and which of them is the
 controller, may be late or wrong: two nodes may act at once. That costs time, not safety.
 
-Each form is a package beside this module. All methods and callbacks belong to the event loop's thread.
+Each implementation is a package next to this module. All methods and callbacks belong to the event loop's thread.
 """
 
 from __future__ import annotations

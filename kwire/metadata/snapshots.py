@@ -1,7 +1,7 @@
 """Metadata snapshots: an image as records that reproduce it, and a file of them in Kafka's own format.
 
-`00000000000000000123-0000000001.checkpoint` beside the metadata log replaces its records before offset 123, the last of
-them written in epoch 1 (KIP-630). It has record batches from offset 0 on: a control record that begins it, data
+The file `00000000000000000123-0000000001.checkpoint` of the metadata log replaces its records before offset 123, the
+last of them written in epoch 1 (KIP-630). It has record batches from offset 0 on: a control record that begins it, data
 batches, and a control record that ends it. Without the last one it is incomplete.
 
 A start applies a snapshot and reads the log from there, so earlier records may be deleted from the log. A snapshot has

@@ -482,7 +482,7 @@ class Connection:
             self._guarded(self._serve)
 
     def _answer_all(self) -> bool:
-        """Answers every whole frame in the buffer. Returns False if it has to stop earlier and continue later."""
+        """Answers every whole frame in the buffer. Returns False if it must stop earlier and continue later."""
         frames, context, decode = self._frames, self._context, self._decode
         count = 0
         while (frame := frames.next_frame()) is not None:

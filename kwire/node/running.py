@@ -409,7 +409,7 @@ def _is_loopback(listener: BoundListener) -> bool:
 
 
 async def _reason_to_stop(signals: AsyncIterator[int], *, stops_with_stdin: bool) -> str:
-    """Waits until the broker has to stop, and returns the reason."""
+    """Waits for a signal, or the end of the standard input, and returns it as the reason."""
     reasons: list[str] = []
     async with trio.open_nursery() as nursery:
 

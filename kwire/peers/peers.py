@@ -139,7 +139,7 @@ class _Peer:
 
 @attrs.define(eq=False)
 class Peers:
-    """`find` returns the address of a node id, or None if it has none now. Its tasks run in the loop of `beside`.
+    """`find` returns the address of a node id, or None if it has none now. Its tasks run in `loop`.
 
     Call `follow` with every change of the metadata. A server that stops cancels the requests in flight: their futures
     are never set.

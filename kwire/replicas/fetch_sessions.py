@@ -88,7 +88,7 @@ class CachedPartition:
                 follower.rest(session.last_fetch)
 
     def stir(self) -> None:
-        """Ends the rest: the partition has to be read again."""
+        """Ends the rest: the partition must be read again."""
         if self._rests_at is not None:
             self._rests_at.waiters.pop(self, None)
             self._rests_at = None

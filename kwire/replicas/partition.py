@@ -337,7 +337,7 @@ class Partition:
         """Returns whole batches from the one that has `offset`, below `max_offset`, which comes from `read_bound`.
 
         Empty if there is nothing yet. Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
-        If the log has to wait for the bytes, it returns a future, which is for `arrived`.
+        If the log must wait for the bytes, it returns a future, which is for `arrived`.
         """
         try:
             return self.log.read(offset, max_bytes=max_bytes, max_offset=max_offset, min_one_batch=min_one_batch)

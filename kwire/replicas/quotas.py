@@ -1,7 +1,7 @@
 """The quotas of replication on the brokers' network and disks (KIP-73). Pure: `now_ms` is monotonic.
 
     record(size)    bytes of throttled replicas have been sent, fetched, or copied
-    is_exceeded     the rate was higher than the limit: throttled replicas that are not in sync have to wait
+    is_exceeded     the rate was higher than the limit: throttled replicas that are not in sync must wait
     free_at_ms      until then
 
 As in Kafka's ReplicationQuotaManager: the rate is measured over the last samples, from the start of the first of them

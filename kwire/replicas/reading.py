@@ -65,7 +65,7 @@ class FollowersFetch:
         self.now_ms, self._throttled_bytes = now_ms, 0
 
     def has_to_wait(self, partition: Partition, leader: Leader, replica_id: int) -> bool:
-        """True if it gets no records of the partition now. A follower that is in sync never has to wait."""
+        """True if it gets no records of the partition now. A follower that is in sync never waits."""
         return replica_id not in leader.isr and partition.is_leader_throttled and self.quota.is_exceeded(self.now_ms)
 
     def found(self, partition: Partition, size: int) -> None:

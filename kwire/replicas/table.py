@@ -3,7 +3,7 @@
 The table follows the metadata image: `apply` takes the changes, and opens, configures and deletes logs accordingly.
 Handlers find partitions only here.
 
-A log is opened if this node has a replica of the partition. The metadata say in which log dir it is
+A log is opened if this node has a replica of the partition. The metadata have its log dir
 (PartitionRecord.directories, KIP-858). If that folder is not in service, requests get KAFKA_STORAGE_ERROR: a new log in
 another folder would be empty.
 """

@@ -61,7 +61,7 @@ from kwire.replicas.quotas import ReplicationQuota, no_quota
 log = logging.getLogger(__name__)
 
 LEAST_FETCH_VERSION, MOST_FETCH_VERSION = 15, 17
-"""v15 has the broker epoch (KIP-903). v17 has the directory id; v18 lets the leader hold back the high watermark."""
+"""v15 has the broker epoch (KIP-903). v17 has the directory id; v18 lets the leader delay the high watermark."""
 LEAST_LIST_OFFSETS_VERSION: Final = 4
 """v4 has the leader epoch."""
 

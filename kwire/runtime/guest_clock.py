@@ -1,9 +1,9 @@
 """The clock of the loop's trio guest, which prevents a wait in a thread that cannot be started.
 
-When all of trio's tasks wait, trio asks the operating system for events in a thread of its cache. A thread of the cache
-ends after ten seconds without work, and trio's loop fails if it then cannot start a new one. Before that,
-trio calls its clock for the time to sleep. This clock returns 0 while there is no thread, and trio, instead of waiting
-in a thread, schedules its next turn.
+When all of trio's tasks wait, trio polls the operating system for events in a thread of its cache. A thread of the
+cache ends after ten seconds without work, and trio's loop fails if it then cannot start a new one. Before that, trio
+calls its clock for the time to sleep. This clock returns 0 while there is no thread, and trio, instead of waiting in a
+thread, schedules its next turn.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class BufferPool:
             self._call_next()
 
     def admits(self, frames: FrameBuffer, more: int) -> bool:
-        """Returns True if `frames` may take so many bytes more. If not, it has to wait."""
+        """Returns True if `frames` may take so many bytes more. If not, it must wait."""
         if frames is self._exceeding:
             return True
         was_called = frames in self._called
@@ -208,7 +208,7 @@ class FrameBuffer:
     def writable(self) -> memoryview:
         """Returns a buffer of at least ROOM_BYTES to receive into. Frames taken before are no longer valid.
 
-        Raises MemoryIsFull if the rest of an incomplete frame has to wait.
+        Raises MemoryIsFull if the rest of an incomplete frame must wait.
         """
         if self._start == self._stop:
             self._start = self._stop = 0

@@ -16,7 +16,7 @@
         *.<number>.tmp                  new content of the file of that name, until it is complete (data/ has some, too)
       orders-0.<32 hex digits>-delete/  a deleted partition until its files are gone
       orders-0.<32 hex digits>-future/  a partition that is on its way here from another folder
-      orders-0.<32 hex digits>-stray/   a partition whose topic the metadata has never known; kept
+      orders-0.<32 hex digits>-stray/   a partition whose topic the metadata has never had; retained
 
 No name from a client becomes part of a path unless it passed `partition_folder`, which refuses separators, the two dot
 names, control characters and names too long for a file system.

@@ -323,7 +323,7 @@ def _tls_context(config: ZooKeeperConfig) -> ssl.SSLContext:
         context.check_hostname = config.ssl_checks_host_name
         if config.ssl_keystore_location is not None:
             name = "zookeeper.ssl.keystore.location"
-            # With an encrypted key and no password, OpenSSL would ask for it at the terminal.
+            # With an encrypted key and no password, OpenSSL would prompt for it at the terminal.
             context.load_cert_chain(config.ssl_keystore_location, password=config.ssl_keystore_password or "")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -191,7 +191,7 @@ class Cleaning:
     def _subset(
         self, header: BatchHeader, content: bytes, retained: list[tuple[int, int]], *, needs_horizon: bool
     ) -> bytes:
-        # delete.retention.ms may be the largest there is, and the horizon stands in the batch.
+        # delete.retention.ms may be the largest there is, and the batch stores the horizon.
         horizon_ms = min(self.now_ms + self.delete_retention_ms, NEVER) if needs_horizon else None
         return build_subset(header, content, retained, delete_horizon_ms=horizon_ms)
 

@@ -9,7 +9,7 @@ only read `copied_bytes` and `lag`, which are as of the last `next_piece`.
 Until the source is gone, a crash leaves the source, and the copy starts over:
 
 1. The copy is nearly complete, and durable.
-2. The metadata says, durably, that the partition is in the target. Appends still go to the source.
+2. The metadata has, durably, the partition in the target. Appends still go to the source.
 3. `finish`: the records appended since are copied, and the copy is durable: records, names, indexes, producers; and the
    log start is in the target's checkpoints.
 4. The source's folder is renamed for removal, durably, so that there are never two with one name. From here on a crash

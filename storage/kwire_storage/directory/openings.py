@@ -24,7 +24,7 @@ class LogOpening:
     """Opens one log in its folder. `run` raises nothing; `error` has the error.
 
     A process that dies between a write and its fsync leaves records that a power cut may still remove. If
-    flush.messages asks for it, they are flushed before clients can read them or learn that they exist.
+    flush.messages requires it, they are flushed before clients can read them or learn that they exist.
     """
 
     folder: LogDir

@@ -1,6 +1,6 @@
 """The disk as a small interface: the only module of the storage that touches the operating system.
 
-Paths are relative to the disk's root and use "/". A `File` is a log's view of one file: it knows its size, grows at its
+Paths are relative to the disk's root and use "/". A `File` is a log's view of one file: it has its size, grows at its
 end, and is read by position, never by a cursor. Appending is all or nothing for readers: when the system takes only a
 part of the bytes, the file is cut back to its former size before the error is raised.
 

@@ -1,7 +1,7 @@
 """The possible states of a disk after a power cut: a model, for tests.
 
 A program sees its writes and renames at once; the medium gets them later, in any order, or never, unless the program
-syncs. `Medium` receives every change (`apply`), and keeps durable content and pending changes apart:
+syncs. `Medium` receives every change (`apply`), and stores durable content and pending changes separately:
 
 * **Contents** go in sectors of 512 bytes. Since the last sync of a file each of its sectors may be on the medium in any
   version that it ever had, and the file may have any size that it ever had, sector boundaries within a write included.

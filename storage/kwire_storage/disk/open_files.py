@@ -67,7 +67,7 @@ class OpenFiles:
         self.max_index_bytes = max_index_bytes
         self.index_bytes = 0
         self.is_full = False
-        """True if one more file means that another one has to go; data being sent may keep that one open."""
+        """True if one more file means that another one must be closed; data being sent may keep that one open."""
         self._lock = RLock()
         self._files: OrderedDict[Holder[object], None] = OrderedDict()
         self._indexes: OrderedDict[Holder[object], int] = OrderedDict()

@@ -252,7 +252,7 @@ class _PartitionCheck:
         self.summary.end_offset = self.due
         self.summary.batches += 1
 
-    # -- beside the segments
+    # -- other files
 
     def _snapshot(self, offset: int) -> Findings:
         path = self.layout.of(offset, names.SNAPSHOT)

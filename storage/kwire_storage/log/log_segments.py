@@ -112,7 +112,7 @@ class LogSegments:
         return paths
 
     def delete_newest(self, count: int, now_ms: int) -> list[str]:
-        """Removes the last `count` segments from the log for good, never the first. Returns the paths of their files.
+        """Removes the last `count` segments from the log, never the first. Returns the paths of their files.
 
         The newest files are removed first, so that a crash in between leaves a longer log but never one with a hole.
         """

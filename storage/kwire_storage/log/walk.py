@@ -5,7 +5,7 @@ is searched: after the bad one by its own length, or else at each position that 
 offset fit, and the CRC is right). So one bad sector costs only the batch it is in. The search gives up after checking
 several times as many bytes as the file has; only bytes that were crafted for it reach that limit.
 
-A batch with a wrong, too large offset looks like one after a hole; only what follows tells them apart. If the next
+A batch with a wrong, too large offset looks like one after a hole; only the next batches distinguish them. If the next
 batch is at or below its last offset, but not below the expected offset, the first of the two is wrong. So is a batch
 after a hole that reaches into the next segment.
 """

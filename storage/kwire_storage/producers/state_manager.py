@@ -112,7 +112,7 @@ class ProducerStateManager:
         return [self._snapshot_path(offset)]
 
     def drop_snapshots_above(self, end_offset: int) -> None:
-        """Removes, for good, the snapshots above the log's new end; -1: all of them."""
+        """Removes, durably, the snapshots above the log's new end; -1: all of them."""
         stale = [offset for offset in self.snapshot_offsets if offset > end_offset]
         if not stale:
             return

@@ -139,7 +139,8 @@ class ProducerStates:
         self.entries: dict[int, ProducerEntry] = {}
         # First offsets of open transactions, ascending, with their producers.
         self._open: dict[int, int] = {}
-        # Ended transactions, (first offset, marker's offset): they hold back readers until the marker is replicated.
+        # Ended transactions, (first offset, marker's offset): they bound the last stable offset until the marker is
+        # replicated.
         self._ended: list[tuple[int, int]] = []
         self._verifications: dict[int, Verification] = {}
         self._refused: dict[int, Refused] = {}
