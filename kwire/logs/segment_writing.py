@@ -82,13 +82,13 @@ class CleanerProcess:
             answer = await self._receive()
             is_well = True
         except ConnectionError as error:
-            raise CleanerDiedError(await self._last_words()) from error
+            raise CleanerDiedError(await self._wait_for_exit()) from error
         finally:
             os.close(descriptor)
             if not is_well:
                 await self._kill()
         if answer is None:
-            raise CleanerDiedError(await self._last_words())
+            raise CleanerDiedError(await self._wait_for_exit())
         if "written" in answer:
             return Written.from_fields(answer["written"])
         raise _failure(plan, *answer["failed"])
@@ -106,7 +106,7 @@ class CleanerProcess:
         """Ends the process, and waits for it."""
         if self._process is not None:
             with trio.CancelScope(shield=True):
-                await self._last_words()
+                await self._wait_for_exit()
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -147,9 +147,9 @@ class CleanerProcess:
         if self._process is not None:
             self._process.kill()
             with trio.CancelScope(shield=True):
-                await self._last_words()
+                await self._wait_for_exit()
 
-    async def _last_words(self) -> str:
+    async def _wait_for_exit(self) -> str:
         """Waits for the process to end, and returns its exit status and error output as text."""
         process, self._process = self._process, None
         if self._socket is not None:

@@ -34,7 +34,7 @@ from kwire.config.resolution import Origin
 from kwire.config.tables.broker import broker_config, broker_configs, listener_config
 from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
-from kwire.metadata.controller.configs.config_checks import check_own_broker, which_one
+from kwire.metadata.controller.configs.config_checks import check_own_broker, unnamed_resource
 from kwire.metadata.controller.deciding import ClusterState
 from kwire.metadata.image import ConfigResourceType
 from kwire.names.topic_names import check_topic_name
@@ -82,17 +82,17 @@ class _Describer:
             case ConfigResourceType.BROKER_LOGGER:
                 check_own_broker(name, self.state.node_id)
                 if not name:
-                    raise which_one("broker")
+                    raise unnamed_resource("broker")
                 return self._loggers()
             case ConfigResourceType.CLIENT_METRICS:
                 if not name:
-                    raise which_one("client metrics subscription")
+                    raise unnamed_resource("client metrics subscription")
                 return self._resource(
                     ConfigResourceType.CLIENT_METRICS, name, CLIENT_METRICS_CONFIGS, ConfigSource.CLIENT_METRICS_CONFIG
                 )
             case _:
                 if not name:
-                    raise which_one("group")
+                    raise unnamed_resource("group")
                 return self._resource(ConfigResourceType.GROUP, name, GROUP_CONFIGS, ConfigSource.GROUP_CONFIG)
 
     def _topic(self, name: str) -> Entries:

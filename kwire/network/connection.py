@@ -242,7 +242,7 @@ class Connection:
         elif state is SHAKING_BLOCKED:
             self._guarded(self._shake)
         elif state.listens_to == WRITE:
-            self._guarded(self._go_on_sending)
+            self._guarded(self._continue_sending)
         elif state is WAITING:
             self._guarded(self._on_input_while_waiting)
         elif state is SHAKING:
@@ -261,11 +261,11 @@ class Connection:
 
     def _resume(self) -> None:
         if self._state is not CLOSED:
-            self._guarded(self._go_on_handling)
+            self._guarded(self._continue_handling)
 
     def _next_turn(self) -> None:
         if self._state is not CLOSED:
-            self._guarded(self._go_on_in_next_turn)
+            self._guarded(self._continue_in_next_turn)
 
     def _enter(self, event: Event) -> None:
         """Takes the transition for `event`, and watches the socket for what the new state listens to."""
@@ -445,28 +445,28 @@ class Connection:
             # If the client waits for its answer, the socket is empty. After half a frame the rest is probably there.
             if not self._flush() or not frames.pending or received > MAX_BYTES_PER_TURN:
                 break
-        frames.let_go()
+        frames.release()
         if self._has_more is not None:
             self._request_turn()
 
     def _wait_for_memory(self) -> None:
         self._enter(MEMORY_IS_FULL)
-        self._frames.when_there_is_memory(lambda: self._processor.call_soon(self._go_on_with_memory))
+        self._frames.when_there_is_memory(lambda: self._processor.call_soon(self._continue_with_memory))
         self._processor.start_timer(self._timer, self._processor.now + LONGEST_STARVED_S)
 
-    def _go_on_with_memory(self) -> None:
+    def _continue_with_memory(self) -> None:
         if self._state is STARVED:
             self._timer.stop()
             self._enter(MEMORY_IS_FREE)
             self._guarded(self._serve)
 
-    def _go_on_answering(self) -> None:
-        """Answers the frames that had to wait. What arrived in the meantime is received in the next turn."""
+    def _continue_answering(self) -> None:
+        """Answers the frames that had to wait. Input that arrived in the meantime is received in the next turn."""
         frames = self._frames
         if frames.pending:
             if not self._answer_all():
                 return
-            frames.let_go()
+            frames.release()
         self._flush()
         if self._has_more is not None:
             self._request_turn()
@@ -475,9 +475,9 @@ class Connection:
         """Requests a turn if the transport has buffered input: the processor only watches the socket."""
         assert self._has_more is not None
         if self._state is RECEIVING and self._has_more():
-            self._processor.call_soon(self._go_on_receiving)
+            self._processor.call_soon(self._continue_receiving)
 
-    def _go_on_receiving(self) -> None:
+    def _continue_receiving(self) -> None:
         if self._state is RECEIVING:
             self._guarded(self._serve)
 
@@ -497,13 +497,13 @@ class Connection:
                 self._reply(context.api_key, context.api_version, correlation_id, response)
             count += 1
             if self._outbox.writer.size > MAX_PENDING_REPLY_BYTES:
-                frames.let_go()
+                frames.release()
                 if not self._flush():
                     return False
             if count == MAX_FRAMES_PER_TURN:
                 self._enter(TURN_IS_OVER)
                 self._processor.call_soon(self._next_turn)
-                frames.let_go()
+                frames.release()
                 self._flush()
                 return False
         return True
@@ -523,7 +523,7 @@ class Connection:
         self._state = TRANSITIONS[self._state][HANDLER_WAITS]  # which listens to the same as the one before
         future.when_set(self._on_future_set)
         # Before the wait, replies that are ready are sent, and the shared receive buffer is released.
-        self._frames.let_go()
+        self._frames.release()
         self._flush()
         if future.ends_on_input and (self._frames.pending or (self._has_more is not None and self._has_more())):
             future.give_up()
@@ -531,18 +531,18 @@ class Connection:
             self._processor.start_timer(self._timer, self._processor.now + future.timeout_s)
         return False
 
-    def _go_on_handling(self) -> None:
+    def _continue_handling(self) -> None:
         """Resumes the handler, now that the future it waited for is set."""
         self._future = None
         self._timer.stop()
         self._enter(HANDLER_RESUMES)
         if self._drive():
-            self._go_on_answering()
+            self._continue_answering()
 
-    def _go_on_in_next_turn(self) -> None:
+    def _continue_in_next_turn(self) -> None:
         self._enter(NEXT_TURN)
         if self._state is RECEIVING:
-            self._go_on_answering()
+            self._continue_answering()
 
     def _on_input_while_waiting(self) -> None:
         """Handles input before the current request is answered: the next request, or the end of the connection."""
@@ -571,7 +571,7 @@ class Connection:
             self._pauses = self._processor.pauses
         return False
 
-    def _go_on_sending(self) -> None:
+    def _continue_sending(self) -> None:
         """Continues to send, now that the socket has room again."""
         pauses = self._processor.pauses
         self._outbox.adapt(had_to_wait=pauses != self._pauses)
@@ -583,4 +583,4 @@ class Connection:
             return
         self._enter(SOCKET_HAS_ROOM)
         if self._state is RECEIVING:
-            self._go_on_answering()
+            self._continue_answering()

@@ -156,16 +156,16 @@ class FetchSession:
     def forget(self, key: PartitionKey) -> None:
         partition = self.partitions.pop(key, None)
         if partition is not None:
-            self._let_go(partition)
+            self._release(partition)
 
     def close(self) -> None:
         """Ends all waits for its partitions."""
         for partition in self.partitions.values():
-            self._let_go(partition)
+            self._release(partition)
         if self.parked is not None:
             self.parked.give_up()
 
-    def _let_go(self, partition: CachedPartition) -> None:
+    def _release(self, partition: CachedPartition) -> None:
         partition.stir()
         partition.session = None
         self.due.pop(partition, None)

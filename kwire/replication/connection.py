@@ -200,7 +200,7 @@ class LeaderConnection:
                 if reply.ticket is self._hurrying:
                     self._hurrying = None
                 elif self._login is not None:
-                    self._go_on_logging_in(conversation, self._login, reply.message)
+                    self._continue_login(conversation, self._login, reply.message)
                 else:
                     self._complaint = ""
                     self.fetcher.received(reply.message, self.around.now_ms())
@@ -224,7 +224,7 @@ class LeaderConnection:
         self._login = Login(f"leader {self.fetcher.leader_id}", new_exchange())
         self._say(conversation, self._login.first(), at_least=LEAST_HANDSHAKE_VERSION)
 
-    def _go_on_logging_in(self, conversation: Conversation, login: Login, response: Any) -> None:
+    def _continue_login(self, conversation: Conversation, login: Login, response: Any) -> None:
         request = login.following(response)
         if request is not None:
             self._say(conversation, request)

@@ -2,7 +2,7 @@
 
 Made for `recv_into`: the connection receives into `writable()`, reports the number of bytes with `received(n)`, and
 takes frames with `next_frame()` until there is none. A frame is a slice of the buffer: it is writable, not copied, and
-valid until the next `writable()` or `let_go()`.
+valid until the next `writable()` or `release()`.
 
     +----------- capacity -------------+
     | taken | frame | half a frame | room |
@@ -10,7 +10,7 @@ valid until the next `writable()` or `let_go()`.
 
 The connections of a thread share a `BufferPool`. They receive into its scratch buffer first, so a connection that is
 silent, or whose requests arrive whole, has no memory of its own. An incomplete frame moves into a buffer from the pool,
-which is returned when the frame is taken. Before a connection waits for anything it calls `let_go`, which releases the
+which is returned when the frame is taken. Before a connection waits for anything it calls `release`, which leaves the
 scratch buffer to the others.
 
 Memory grows with the bytes that have arrived, not with a claimed size: a full buffer doubles. When BEGUN_BYTES have
@@ -255,7 +255,7 @@ class FrameBuffer:
             self._pool.drop(own)
         self._pool.forget(self)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Releases the scratch buffer to other connections, and returns unused buffers; must be called before any wait.
 
         Frames taken before are no longer valid.

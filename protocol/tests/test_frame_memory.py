@@ -43,7 +43,7 @@ class Peer:
             self.frames.received(count)
             while (frame := self.frames.next_frame()) is not None:
                 self.taken.append(len(frame))
-        self.frames.let_go()
+        self.frames.release()
 
     def close(self) -> None:
         self.frames.close()

@@ -40,7 +40,7 @@ def receive(buffer: FrameBuffer, data: bytes) -> list[bytes]:
         buffer.received(count)
         while (found := buffer.next_frame()) is not None:
             frames.append(bytes(found))
-        buffer.let_go()
+        buffer.release()
         buffer_pool_is_overwritten(buffer)
     return frames
 
@@ -127,11 +127,11 @@ def test_two_connections_that_let_go_do_not_mix_their_bytes() -> None:
     one, other = FrameBuffer(LIMIT, pool), FrameBuffer(LIMIT, pool)
     first, second = frame(b"a" * 1000), frame(b"b" * 1000)
     receive(one, first[:500])
-    one.let_go()
+    one.release()
     receive(other, second[:700])
-    other.let_go()
+    other.release()
     assert receive(one, first[500:]) == [b"a" * 1000]
-    one.let_go()
+    one.release()
     assert receive(other, second[700:]) == [b"b" * 1000]
 
 
@@ -145,7 +145,7 @@ def test_frames_behind_the_one_that_waits_are_kept() -> None:
     first = one.next_frame()
     assert first is not None
     assert bytes(first) == b"first"
-    one.let_go()
+    one.release()
     receive(other, frame(b"x" * 100))
     assert [bytes(it) for it in iter(one.next_frame, None)] == [b"second", b"third"]
 

@@ -88,7 +88,7 @@ def registration(endpoints: Sequence[Listener], rack: str | None, now_ms: int) -
     return content | ({"rack": rack} if rack is not None else {})
 
 
-def come_alive(keeper: Keeper, node_id: int, content: Mapping[str, object]) -> int:
+def create_broker_node(keeper: Keeper, node_id: int, content: Mapping[str, object]) -> int:
     """Makes the node alive. Returns its number in `Members.alive`.
 
     If the id is taken by a node on another host, it raises NodeIdTakenError. If that is on the same host, it may belong
@@ -147,13 +147,13 @@ def read_members(keeper: Keeper, node_id: int, now_ms: int) -> Members:
         try:
             found = keeper.get(CONTROLLER, watch=True)
         except NoNodeError:
-            _stand(keeper, node_id, now_ms)
+            _become_controller(keeper, node_id, now_ms)
             continue
         controller_id = _decode(found.data).get("brokerid")
         return Members(alive, controller_id if isinstance(controller_id, int) else NO_CONTROLLER)
 
 
-def _stand(keeper: Keeper, node_id: int, now_ms: int) -> None:
+def _become_controller(keeper: Keeper, node_id: int, now_ms: int) -> None:
     """Becomes the controller, unless another node is faster."""
     epoch = keeper.get(CONTROLLER_EPOCH)
     current = int(epoch.data) if epoch.data.isdigit() else 0

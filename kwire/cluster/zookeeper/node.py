@@ -79,7 +79,7 @@ class ZooKeeperNode:
                     f"zookeeper.connect leads to the cluster {found_id}, and this node belongs to {cluster_id}"
                 )
             content = cluster_nodes.registration(endpoints, rack, clock.now_ms())
-            created = cluster_nodes.come_alive(session, node_id, content)
+            created = cluster_nodes.create_broker_node(session, node_id, content)
             metadata_log = ZooKeeperLog.open(session, clock.now_ms, clock.uuid, loop)
             members = patiently(session, lambda: cluster_nodes.read_members(session, node_id, clock.now_ms()))
         except RefusedError as error:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from kwire_protocol.wire import Uuid
 
-_SO, _NOT_SO = 1, -1
+_SET, _CLEARED = 1, -1
 """The values of `fenced` and `in_controlled_shutdown` in a BrokerRegistrationChangeRecord."""
 
 NOT_CLEAN: Final = -1
@@ -67,7 +67,7 @@ def register_at_start(state: ClusterState, log_dirs: Sequence[Uuid], stopped_epo
 def fence(state: ClusterState, broker_ids: Collection[int]) -> tuple[Records, list[int]]:
     """Fences brokers that have ended. Returns the newly fenced ones; the others were fenced, or not registered."""
     ended = {it for it in broker_ids if (known := state.image.brokers.get(it)) is not None and not known.fenced}
-    changes: Records = [_change(state.image.brokers[it], fenced=_SO) for it in sorted(ended)]
+    changes: Records = [_change(state.image.brokers[it], fenced=_SET) for it in sorted(ended)]
     return [*changes, *_without(state, ended)], sorted(ended)
 
 
@@ -88,7 +88,7 @@ def unfence(state: ClusterState, broker_id: int, broker_epoch: int) -> Records:
     if not registered.fenced or registered.in_controlled_shutdown:
         return []
     may_lead = brokers_that_may_lead(state.image, added=broker_id)
-    records: Records = [_change(registered, fenced=_NOT_SO)]
+    records: Records = [_change(registered, fenced=_CLEARED)]
     for topic, index, partition in _partitions(state.image, lambda it: it.leader == NO_LEADER):
         if broker_id in partition.replicas:
             # Brokers that ended together with the last leader are still in the ISR: the new leader would wait for them.
@@ -102,7 +102,7 @@ def begin_shutdown(state: ClusterState, broker_id: int, broker_epoch: int) -> Re
     registered = state.image.brokers.get(broker_id)
     if registered is None or registered.broker_epoch != broker_epoch or registered.in_controlled_shutdown:
         return []
-    return [_change(registered, in_controlled_shutdown=_SO), *_without(state, {broker_id})]
+    return [_change(registered, in_controlled_shutdown=_SET), *_without(state, {broker_id})]
 
 
 def give_up_replicas(

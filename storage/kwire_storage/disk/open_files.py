@@ -48,7 +48,7 @@ class Holder(Protocol[F_co]):
     def open_file(self) -> F_co:
         """Opens the file. Raises OSError."""
 
-    def let_file_go(self) -> bool:
+    def release_file(self) -> bool:
         """Closes the file. Returns False if it was used since the last call, or must stay open."""
 
     def needs_indexes(self) -> bool:
@@ -93,11 +93,11 @@ class OpenFiles:
         try:
             return open_it()
         except OSError as error:
-            if error.errno not in _TOO_MANY or not self._give_up_half():
+            if error.errno not in _TOO_MANY or not self._close_half():
                 raise
         return open_it()
 
-    def _give_up_half(self) -> bool:
+    def _close_half(self) -> bool:
         """Closes half of the files. Returns False if it could close none."""
         # The caller may hold the lock of a lease, and the thread that has this lock may wait for that one (`open`). So
         # this must not wait for long.
@@ -117,7 +117,7 @@ class OpenFiles:
             if len(files) <= most:
                 break
             segment, _ = files.popitem(last=False)
-            if not segment.let_file_go():
+            if not segment.release_file():
                 files[segment] = None
 
     def index_loaded(self, segment: Holder[object], size: int) -> None:

@@ -87,7 +87,7 @@ class SegmentFiles(ABC):
         file = self._file = self._disk.open_append(self.records_path)
         return file
 
-    def let_file_go(self) -> bool:
+    def release_file(self) -> bool:
         """Closes the file; for OpenFiles. Returns False if it was used since the last call, or must stay open."""
         if self._file is not None:
             self._aside, self._file = self._file, None

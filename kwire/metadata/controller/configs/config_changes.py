@@ -28,7 +28,7 @@ from kwire.metadata.controller.configs.config_checks import (
     check_topic_configs,
     invalid_request,
     no_value_for,
-    which_one,
+    unnamed_resource,
 )
 from kwire.metadata.controller.deciding import MIN_ISR, ClusterState, Records, repeated
 from kwire.metadata.controller.partitions.eligible_replicas import check_min_isr, cleared_by
@@ -115,7 +115,7 @@ def _check_resource(state: ClusterState, change: ConfigChange) -> None:
     match change.resource_type:
         case ConfigResourceType.TOPIC:
             if not name:
-                raise which_one("topic")
+                raise unnamed_resource("topic")
             check_topic_name(name)
             if name not in state.image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_such_topic(name))
@@ -123,10 +123,10 @@ def _check_resource(state: ClusterState, change: ConfigChange) -> None:
             check_own_broker(name, state.node_id)
         case ConfigResourceType.CLIENT_METRICS:
             if not name:
-                raise which_one("client metrics subscription")
+                raise unnamed_resource("client metrics subscription")
         case ConfigResourceType.GROUP:
             if not name:
-                raise which_one("group")
+                raise unnamed_resource("group")
         case ConfigResourceType.BROKER_LOGGER if not change.replaces:
             raise invalid_request("kwire does not change log levels while it runs")
         case _:

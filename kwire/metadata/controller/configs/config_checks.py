@@ -227,7 +227,7 @@ def no_value_for(names: Sequence[str]) -> str:
     return f"Null value not supported for configs: {named}; give a value, or leave them out"
 
 
-def which_one(kind: str) -> KafkaError:
+def unnamed_resource(kind: str) -> KafkaError:
     """The error for a resource without a name; only brokers have configurations for all of them."""
     return invalid_request(f"Default {kind} resources are not allowed: the name of the {kind} must not be empty")
 
