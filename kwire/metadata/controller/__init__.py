@@ -16,4 +16,6 @@
     partitions/states.py              no rule: the states of partitions and replicas, and their transitions
     topics/, configs/                 topics, and configurations
     access/                           users, delegation tokens, ACLs, quotas
+
+`kwire.metadata.service` carries out their decisions.
 """
