@@ -224,7 +224,7 @@ class Follower:
     leader_epoch: int
     is_alone: ClassVar[bool] = False
     epoch_start_offset: ClassVar[int] = 0
-    """Only a leader must wait until it has the high watermark of the one before it (KIP-207)."""
+    """Only a leader must wait until its high watermark has reached the start of its epoch (KIP-207)."""
 
     def refusal(self, current_leader_epoch: int = NO_EPOCH) -> KafkaError:
         """The error for a client."""
