@@ -72,7 +72,7 @@ class Duty:
 
 DUTIES = {
     Worker.FLUSH: Duty(
-        does="syncs what was appended to a log",
+        does="syncs the records appended to a log",
         is_given="a `Flush`: open files, paths and contents, collected when it began",
         files="syncs records, indexes and snapshots; replaces `leader-epoch-checkpoint`",
         at_once="one for a log (`Log.begin_flush` refuses a second), up to 32 in all",
@@ -87,27 +87,27 @@ DUTIES = {
     ),
     Worker.NAMES: Duty(
         does="syncs the names in a log dir, after partitions were deleted",
-        is_given="the folder, whose mark that there is something to sync it takes away",
+        is_given="the folder, whose flag for a pending sync it clears",
         files="syncs the log dir",
         at_once="one",
         calls=("LogDir.sync_given_up",),
     ),
     Worker.REMOVAL: Duty(
-        does="removes what was deleted",
+        does="removes deleted files and folders",
         is_given="a `Deleted`: paths that no one else uses",
         files="removes `*.deleted` and `*-delete` folders",
         at_once="one",
         calls=("LogDir.remove",),
     ),
     Worker.CLEANER: Duty(
-        does="renames what the cleaner process wrote, and waits for it; with a disk in memory it writes as that does",
-        is_given="a `Compaction`, of which the loop touches nothing meanwhile; to write, a `Plan`",
+        does="renames the files of the cleaner process, and waits for it; for a disk in memory it writes them itself",
+        is_given="a `Compaction`, which the loop does not use meanwhile; to write, a `Plan`",
         files="renames `*.cleaned` to `*.swap`; syncs the partition's folder",
         at_once="one",
     ),
     Worker.MOVE: Duty(
         does="copies a log to another log dir",
-        is_given="the `LogMove`, whose copy no other thread touches meanwhile (a `Turn`), and a slice of the source",
+        is_given="the `LogMove`, whose copy no other thread uses meanwhile (`SoleUse`), and a slice of the source",
         files="reads `*.log` of the source; writes all of a `*-future` folder",
         at_once="one",
         calls=("LogMove.append", "LogMove.prepare", "Log.*", "Reserve.*"),
@@ -134,16 +134,16 @@ DUTIES = {
     ),
     Worker.METADATA: Duty(
         does="reads and appends to a metadata log that several processes share",
-        is_given="the `SharedMetadataLog`, whose `Log` is touched under the lock of the cluster's folder only",
+        is_given="the `SharedMetadataLog`, whose `Log` is used only under the lock of the cluster's folder",
         files="reads and writes all of the cluster's `__cluster_metadata-0`",
         at_once="one, since each holds the lock",
         calls=("Log.*", "LogSegments.*", "ProducerStateManager.*", "Durability.*", "Reserve.*"),
     ),
     Worker.ZOOKEEPER: Duty(
-        does="asks ZooKeeper, and writes the metadata log there",
+        does="reads from ZooKeeper, and writes the metadata log there",
         is_given="a `Keeper`, for any thread, and values",
         files="none",
-        at_once="one for what the metadata service asks, one for news",
+        at_once="one for the metadata service, one for changes in ZooKeeper",
     ),
     Worker.ADDRESSES: Duty(
         does="looks up the addresses of another broker's host",
@@ -153,7 +153,7 @@ DUTIES = {
     ),
     Worker.METRICS: Duty(
         does="answers one request for metrics",
-        is_given="a socket of its own, and the values",
+        is_given="its own socket, and the values",
         files="none",
         at_once="two",
     ),
