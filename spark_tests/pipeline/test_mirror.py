@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.groups import commit_offsets, fetch_offsets
 from kwire.client.topics import topic_overrides
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.job import Job
 from kwire.pipeline.mirror import driver
@@ -232,6 +232,6 @@ def test_what_retention_took_is_written_down_and_the_mirror_goes_on_behind_it(
     assert told.warnings == [f"topic {topic}: partition 0 offsets 2 to 3 were deleted before they were mirrored"]
     assert [it.value for it in mirrors.at_target(topic)] == [b"0", b"1", b"4", b"5"]
     with Cluster(mirrors.target) as target:
-        kept = State.read(KeptTopic(target, f"kwire-mirror-{topic}").all())
-    assert kept.gaps == {TopicPartition(topic, 0): [Gap(0, 2, 4)]}
+        stored = State.read(CompactedTopic(target, f"kwire-mirror-{topic}").all())
+    assert stored.gaps == {TopicPartition(topic, 0): [Gap(0, 2, 4)]}
     assert mirrors.once(topic).warnings == []

@@ -44,7 +44,7 @@ class Redriven:
 
     @classmethod
     def of(cls, topic: str, topic_id: Uuid, values: Mapping[bytes, bytes | None]) -> Redriven:
-        """Reads the records of the kept topic. Raises ClientError for a record that no redrive has written."""
+        """Reads the records of the state topic. Raises ClientError for a record that no redrive has written."""
         it = cls(topic, topic_id)
         for key, value in values.items():
             if value is None:
@@ -58,8 +58,8 @@ class Redriven:
                     raise ValueError
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
                 raise ClientError(
-                    f"topic {kept_topic(topic)} tells what was sent of {topic}, but has a record that no redrive has "
-                    "written; without that topic, all letters count as not sent"
+                    f"topic {state_topic_of(topic)} tells what was sent of {topic}, but has a record that no redrive "
+                    "has written; without that topic, all letters count as not sent"
                 ) from None
             if is_own:
                 it._blocks[block] = bits
@@ -89,11 +89,11 @@ class Redriven:
         return changed
 
     def encode(self, blocks: Mapping[PartitionOffset, int]) -> dict[bytes, bytes]:
-        """Returns the keys and values of records for the kept topic."""
+        """Returns the keys and values of records for the state topic."""
         return {self._key(block): json.dumps({"sent": _ranges(bits)}).encode() for block, bits in blocks.items()}
 
     def added(self, blocks: Mapping[PartitionOffset, int]) -> None:
-        """Takes over blocks that were written to the kept topic."""
+        """Takes over blocks that were written to the state topic."""
         self._blocks |= blocks
 
     def _key(self, block: PartitionOffset) -> bytes:
@@ -101,8 +101,8 @@ class Redriven:
         return json.dumps(told).encode()
 
 
-def kept_topic(topic: str) -> str:
-    """Returns the name of the kept topic. Raises ClientError if it would be too long."""
+def state_topic_of(topic: str) -> str:
+    """Returns the name of the state topic. Raises ClientError if it would be too long."""
     name = PREFIX + topic
     if len(name) > 249:
         raise ClientError(

@@ -26,14 +26,14 @@ from kwire_protocol.records import Record
 
 from kwire.admin.dead_letters.letters import Letter, Origin, Selection, read_span, spans_of
 from kwire.admin.dead_letters.originals import Gone, read_originals
-from kwire.admin.dead_letters.redriven import Redriven, kept_topic, place_of
+from kwire.admin.dead_letters.redriven import Redriven, place_of, state_topic_of
 from kwire.admin.dead_letters.topics import redriven_so_far
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import ClientError, Refused, UnknownTopic, error_name
 from kwire.client.offsets import EARLIEST, list_offsets
 from kwire.client.producing import DEFAULT_BATCH_BYTES, Producer, ProducerFenced, split_records
 from kwire.client.topics import describe_topic_configs
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.delivery.partitioning import partition_of
 from kwire.pipeline.replay.pace import Pace
 from kwire.runtime.callbacks import ignore
@@ -184,26 +184,26 @@ class Redrive:
     """A callback with the number of offsets that were read, and their total."""
     report: Report = attrs.field(factory=Report)
     _producer: Producer | None = attrs.field(default=None, init=False)
-    _kept: KeptTopic = attrs.field(init=False)
+    _state_topic: CompactedTopic = attrs.field(init=False)
     _redriven: Redriven = attrs.field(init=False)
     _stale: set[bytes] = attrs.field(factory=set, init=False)
     """The keys to delete from the topic that keeps which letters were sent."""
     _targets: dict[str, _Target] = attrs.field(factory=dict, init=False)
 
     def run(self) -> Report:
-        """Raises UnknownTopic and other ClientErrors. Letters sent until then are in the report and the kept topic."""
+        """Raises UnknownTopic and other ClientErrors. Letters sent until then are in the report and the state topic."""
         topic_id = self.cluster.topic(self.topic).topic_id
         if self.options.to is not None:
             self.cluster.topic(self.options.to)
         spans = spans_of(self.cluster, self.topic, self.selection)
-        self._kept = KeptTopic(self.cluster, kept_topic(self.topic))
+        self._state_topic = CompactedTopic(self.cluster, state_topic_of(self.topic))
         if self.options.is_dry:
             self._redriven = redriven_so_far(self.cluster, self.topic)
         else:
-            self._kept.make()
+            self._state_topic.make()
             self._producer = Producer(self.cluster, transactional_id=f"kwire-redrive/{self.topic}")
             self._producer.init()
-            self._redriven = Redriven.of(self.topic, topic_id, self._kept.all())
+            self._redriven = Redriven.of(self.topic, topic_id, self._state_topic.all())
             self._stale = self._redriven.drop_stale(list_offsets(self.cluster, self.topic, EARLIEST))
         rate = self.options.rate_per_s
         pace = None if rate is None else Pace(rate, self.cluster.clock.monotonic())
@@ -326,7 +326,7 @@ class Redrive:
     def _note(self, producer: Producer, blocks: Mapping[tuple[int, int], int]) -> None:
         values: dict[bytes, bytes | None] = {**dict.fromkeys(self._stale), **self._redriven.encode(blocks)}
         now_ms = self.now_ms()
-        producer.write(self._kept.at, (Record(0, now_ms, key, value) for key, value in values.items()))
+        producer.write(self._state_topic.at, (Record(0, now_ms, key, value) for key, value in values.items()))
 
     def _batches(self, items: Sequence[_Item]) -> list[dict[TopicPartition, list[Record]]]:
         """Returns rounds with at most one batch for each partition, in the order of the letters."""

@@ -18,11 +18,11 @@ from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, Des
 
 from kwire.admin.batches import batches
 from kwire.admin.dead_letters.letters import Letter, Selection, read_span, spans_of
-from kwire.admin.dead_letters.redriven import Redriven, kept_topic, place_of
+from kwire.admin.dead_letters.redriven import Redriven, place_of, state_topic_of
 from kwire.admin.groups import SHARE, GroupAdmin
 from kwire.client.cluster import Cluster
 from kwire.client.errors import UnknownTopic, VersionNotServed, refused
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 
 NAMED_BY_GROUP: Final = "errors.deadletterqueue.topic.name"
 ENABLED: Final = "errors.deadletterqueue.group.enable"
@@ -114,7 +114,7 @@ def redriven_so_far(cluster: Cluster, topic: str) -> Redriven:
     """Returns the letters sent so far, without waiting for a redrive in progress. Raises UnknownTopic, ClientError."""
     topic_id = cluster.topic(topic).topic_id
     try:
-        values, _ = KeptTopic(cluster, kept_topic(topic)).committed_since(0)
+        values, _ = CompactedTopic(cluster, state_topic_of(topic)).committed_since(0)
     except UnknownTopic:
         values = {}
     return Redriven.of(topic, topic_id, values)

@@ -435,6 +435,7 @@ Exit code: 0 the replay is complete or was stopped; 2 it cannot continue, and on
 @click.option("--skip-lost", is_flag=True, help="Continue if retention deleted records before they were replayed.")
 @click.option(
     "--kept-topic",
+    "state_topic",
     default="kwire-replays",
     show_default=True,
     metavar="TOPIC",

@@ -86,7 +86,7 @@ def _range(first: str, until: str) -> Range:
 def _peek(plan: ReplayPlan) -> Pinned | None:
     """Returns the decision that an earlier run of this command pinned, or None. Raises PipelineError."""
     with connect(plan.bootstrap, "the target's brokers,") as cluster, explaining():
-        found = peek(cluster, plan.name, plan.kept_topic)
+        found = peek(cluster, plan.name, plan.state_topic)
     if found is not None:
         found.check_command(plan.name, plan.command)
     return found

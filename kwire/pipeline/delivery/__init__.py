@@ -7,6 +7,6 @@ Independent of Spark. There are two ways, depending on who stores the position:
   decided batch)
 * the writer stores its own position: `positioned.py`
 
-Both use `kept.py`, a compacted topic. `partitioning.py` chooses a record's partition as Kafka's own producer does.
+Both use `compacted_topic.py`. `partitioning.py` chooses a record's partition as Kafka's own producer does.
 `writing.py` collects a task's records and writes them.
 """

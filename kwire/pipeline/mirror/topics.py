@@ -23,7 +23,7 @@ from kwire.client.topics import (
     topic_overrides,
 )
 from kwire.pipeline.clock import now_ms
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.state import configs_values
 
@@ -117,12 +117,12 @@ def carry_out(target: Cluster, name: str, it: Changes) -> None:
 class TargetTopics:
     """Changes the mirror's topics at the target. One thread has it at a time (`handover.py`).
 
-    kept_topic: the topic of the mirror's state.
+    state_topic: the topic of the mirror's state.
     copied: the configurations that were copied to the target, by topic of the source.
     """
 
     excluded: Collection[str]
-    kept_topic: str = ""
+    state_topic: str = ""
     copied: dict[str, Mapping[str, str]] = attrs.field(factory=dict)
 
     def follow(self, source: Cluster, target: Cluster, pairs: Mapping[str, str]) -> dict[str, int]:
@@ -142,7 +142,7 @@ class TargetTopics:
         """Makes the changes that give topic `name` the configurations `wanted`. Raises ClientError."""
         if not it.is_nothing:
             carry_out(target, name, it)
-            KeptTopic(target, self.kept_topic).write(configs_values(topic, wanted), now_ms())
+            CompactedTopic(target, self.state_topic).write(configs_values(topic, wanted), now_ms())
         self.copied[topic] = wanted
 
 

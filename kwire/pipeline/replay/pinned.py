@@ -1,6 +1,6 @@
 """The decision of a replay's first run, which each later run of that name follows.
 
-It is JSON in the kept topic, under the replay's name:
+It is JSON in the state topic, under the replay's name:
 
     {"version": 1, "run": "...", "generation": 1, "state": "running", "command": {...}, "source": {...},
      "target_id": "...", "partitions": 3, "records": 0}
@@ -112,12 +112,12 @@ class Pinned:
 
 
 def key_of(name: str) -> bytes:
-    """Returns the key of the pinned decision in the kept topic."""
+    """Returns the key of the pinned decision in the state topic."""
     return name.encode()
 
 
 def position_key(name: str, generation: int, partition: int | None) -> bytes:
-    """Returns the key of a target partition's position in the kept topic; without one, the prefix of all these keys."""
+    """Returns the key of a partition's position in the state topic; without a partition, the prefix of all keys."""
     return f"{name}/{generation}/{'' if partition is None else partition}".encode()
 
 

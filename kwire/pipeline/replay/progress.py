@@ -22,10 +22,10 @@ class Progress:
     """The positions by target partition."""
     _told: int = 0
 
-    def take(self, kept: Mapping[bytes, bytes | None]) -> None:
-        """Takes the values of the kept topic, all or the new ones; other values are ignored."""
+    def take(self, values: Mapping[bytes, bytes | None]) -> None:
+        """Takes the values of the state topic, all or the new ones; other values are ignored."""
         prefix = position_key(self.name, self.generation, None)
-        for key, value in kept.items():
+        for key, value in values.items():
             if value is not None and key.startswith(prefix):
                 target, position = int(key.removeprefix(prefix)), Position.from_json(value)
                 # A later read may be older: one reader waits for open transactions, the other does not.

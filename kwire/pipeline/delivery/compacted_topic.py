@@ -21,7 +21,7 @@ _FARTHER: Final = 16
 """The factor by which the number of offsets to read grows, up to all, until a key's newest record is found."""
 
 
-class KeptTopic:
+class CompactedTopic:
     """Reads such a topic. A producer writes to it, in one transaction with the data that belongs to the value.
 
     Readers of committed data wait for open transactions, because these may have newer records; only `committed_since`
