@@ -143,7 +143,7 @@ def _controller(cluster: Cluster, metadata: MetadataResponse, notes: list[str]) 
     partitions = [DescribeQuorumRequestPartitionData(0)]
     request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(METADATA_TOPIC, partitions)])
 
-    def ask() -> int | None:
+    def attempt() -> int | None:
         answer: DescribeQuorumResponse = cluster.call(request)
         what = "the controller is not known"
         if answer.error_code:
@@ -155,7 +155,7 @@ def _controller(cluster: Cluster, metadata: MetadataResponse, notes: list[str]) 
         return None
 
     try:
-        return cluster.until_done(ask)
+        return cluster.until_done(attempt)
     except VersionNotServed:
         return metadata.controller_id if metadata.controller_id >= 0 else None
     except Refused as error:

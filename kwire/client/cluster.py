@@ -250,19 +250,19 @@ class Cluster:
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self._coordinators.pop((kind, key), None)
 
-    def ask_coordinator(
+    def call_coordinator(
         self,
         kind: CoordinatorKind,
         key: str,
-        ask: Callable[[BrokerConnection], T],
+        call: Callable[[BrokerConnection], T],
     ) -> T:
-        """Returns the result of `ask` with a connection to the coordinator. `ask` raises Refused for error codes.
+        """Returns the result of `call` with a connection to the coordinator. `call` raises Refused for error codes.
 
         Retries with the current coordinator, for at most `timeout_s`.
         """
 
         def attempt() -> T:
-            return ask(self.connection(self.coordinator(kind, key)))
+            return call(self.connection(self.coordinator(kind, key)))
 
         return self.until_done(attempt, lambda _: self.forget_coordinator(kind, key))
 

@@ -50,9 +50,9 @@ class Redriven:
             if value is None:
                 continue
             try:
-                told = json.loads(key)
-                block = int(told["partition"]), int(told["first_offset"])
-                is_own = told["topic_id"] == uuid_to_text(topic_id)
+                fields = json.loads(key)
+                block = int(fields["partition"]), int(fields["first_offset"])
+                is_own = fields["topic_id"] == uuid_to_text(topic_id)
                 bits = _bits(json.loads(value)["sent"])
                 if key != it._key(block) and is_own:
                     raise ValueError
@@ -67,8 +67,8 @@ class Redriven:
                 it._foreign.add(key)
         return it
 
-    def __contains__(self, place: PartitionOffset) -> bool:
-        block, bit = _split(place)
+    def __contains__(self, letter: PartitionOffset) -> bool:
+        block, bit = _split(letter)
         return bool(self._blocks.get(block, 0) >> bit & 1)
 
     def drop_stale(self, starts: Mapping[int, int]) -> set[bytes]:
@@ -80,11 +80,11 @@ class Redriven:
             del self._blocks[block]
         return keys
 
-    def adding(self, places: Iterable[PartitionOffset]) -> dict[PartitionOffset, int]:
+    def adding(self, letters: Iterable[PartitionOffset]) -> dict[PartitionOffset, int]:
         """Returns the changed blocks, with the bits of these letters set."""
         changed: dict[PartitionOffset, int] = {}
-        for place in places:
-            block, bit = _split(place)
+        for letter in letters:
+            block, bit = _split(letter)
             changed[block] = changed.get(block, self._blocks.get(block, 0)) | 1 << bit
         return changed
 
@@ -97,8 +97,8 @@ class Redriven:
         self._blocks |= blocks
 
     def _key(self, block: PartitionOffset) -> bytes:
-        told = {"topic_id": uuid_to_text(self.topic_id), "partition": block[0], "first_offset": block[1]}
-        return json.dumps(told).encode()
+        fields = {"topic_id": uuid_to_text(self.topic_id), "partition": block[0], "first_offset": block[1]}
+        return json.dumps(fields).encode()
 
 
 def state_topic_of(topic: str) -> str:
@@ -111,12 +111,12 @@ def state_topic_of(topic: str) -> str:
     return name
 
 
-def place_of(at: TopicPartition, offset: int) -> PartitionOffset:
+def partition_offset(at: TopicPartition, offset: int) -> PartitionOffset:
     return at.partition, offset
 
 
-def _split(place: PartitionOffset) -> tuple[PartitionOffset, int]:
-    partition, offset = place
+def _split(letter: PartitionOffset) -> tuple[PartitionOffset, int]:
+    partition, offset = letter
     bit = offset % BLOCK
     return (partition, offset - bit), bit
 

@@ -61,7 +61,7 @@ def move(
     at: TopicPartition,
     replicas: Sequence[int],
     *,
-    ask: bool,
+    confirm: bool,
     watch: bool,
     bytes_per_second: int | None = None,
 ) -> None:
@@ -80,7 +80,7 @@ def move(
             return
         else:
             begun = _planned(partition, target)
-            if ask:
+            if confirm:
                 lines = _consequences(cluster, partition, replaced, begun)
                 click.confirm("\n".join(map(printable, lines)) + "\nmove it?", abort=True)
         with _limited(cluster, begun, bytes_per_second):
@@ -123,13 +123,13 @@ def _end_limit(cluster: Cluster, at: TopicPartition) -> None:
         click.echo(printable(f"removed the limit on {at}"))
 
 
-def cancel(reach: Reach, at: TopicPartition, *, ask: bool) -> None:
+def cancel(reach: Reach, at: TopicPartition, *, confirm: bool) -> None:
     with reach.cluster() as cluster:
         for it in list_reassignments(cluster, at):
             told = f"{at} stays on {nodes_text(it.before)}"
             if it.adding:
                 told += f". What {_brokers(it.adding)} copied so far is deleted"
-            if ask:
+            if confirm:
                 click.confirm(f"{printable(told)}.\ncancel its reassignment?", abort=True)
         cancel_reassignment(cluster, at)
         click.echo(printable(f"cancelled the reassignment of {at}"))

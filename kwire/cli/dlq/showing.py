@@ -10,7 +10,7 @@ import attrs
 import click
 
 from kwire.admin.dead_letters.letters import Letter, Selection, read_span, spans_of
-from kwire.admin.dead_letters.redriven import place_of
+from kwire.admin.dead_letters.redriven import partition_offset
 from kwire.admin.dead_letters.topics import Counted, DeadLetterTopic, count_letters, find_topics, redriven_so_far
 from kwire.cli.columns import Row, printable, show
 from kwire.cli.dlq.progress import counting_bar
@@ -114,7 +114,7 @@ def show_letters(
                 is_cut = True
                 break
             count += 1
-            row = _letter_row(letter, most, redriven=place_of(letter.at, letter.offset) in redriven)
+            row = _letter_row(letter, most, redriven=partition_offset(letter.at, letter.offset) in redriven)
             if as_json:
                 click.echo(json.dumps(row))
             else:

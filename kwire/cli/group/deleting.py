@@ -21,11 +21,11 @@ _GROUP_COLUMNS = {"group_id": "GROUP", "result": "RESULT"}
 _OFFSET_COLUMNS = {"topic": "TOPIC", "partition": "PARTITION", "result": "RESULT"}
 
 
-def delete(reach: Reach, group_ids: Sequence[str], *, ask: bool, as_json: bool) -> None:
+def delete(reach: Reach, group_ids: Sequence[str], *, confirm: bool, as_json: bool) -> None:
     """Exits with 1 if a group was not deleted."""
     names = list(dict.fromkeys(group_ids))
     with reach.cluster() as cluster:
-        if ask:
+        if confirm:
             told = ", ".join(map(quoted, names))
             click.confirm(f"delete {told} with all offsets?", abort=True, err=as_json)
         problems = {name: _deleted(GroupAdmin(cluster), name) for name in names}
@@ -36,14 +36,14 @@ def delete(reach: Reach, group_ids: Sequence[str], *, ask: bool, as_json: bool) 
     _show(rows, _GROUP_COLUMNS, as_json=as_json)
 
 
-def delete_offsets(reach: Reach, group_id: str, scope: Scope, *, ask: bool, as_json: bool) -> None:
+def delete_offsets(reach: Reach, group_id: str, scope: Scope, *, confirm: bool, as_json: bool) -> None:
     """Exits with 1 if some offsets were not deleted."""
     with reach.cluster() as cluster:
         group = GroupAdmin(cluster).describe(group_id)
         if group.kind == SHARE and any(indexes is not None for indexes in scope.values()):
             raise ClientError(f"the offsets of share group {quoted(group_id)} are deleted by whole topics only")
         chosen = _chosen(cluster, group, scope)
-        if ask:
+        if confirm:
             told = printable(partitions_text(chosen))
             click.confirm(f"delete the offsets of group {quoted(group_id)} in {told}?", abort=True, err=as_json)
         rows: list[Row]

@@ -171,7 +171,7 @@ def repair(folder: Path, yes: bool, dry_run: bool, drop_corrupt_ranges: bool) ->
     """
     from kwire.cli.log.repair import run
 
-    run(folder, ask=not yes, dry_run=dry_run, drop_corrupt_ranges=drop_corrupt_ranges)
+    run(folder, confirm=not yes, dry_run=dry_run, drop_corrupt_ranges=drop_corrupt_ranges)
 
 
 for _command in (dump, check, repair):

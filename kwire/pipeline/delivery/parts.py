@@ -74,7 +74,7 @@ def end(cluster: Cluster, transaction: OpenTransaction, *, committed: bool) -> O
     it = transaction
     request = EndTxnRequest(it.transactional_id, it.producer_id, it.producer_epoch, committed=committed)
 
-    def ask(connection: BrokerConnection) -> Outcome:
+    def call(connection: BrokerConnection) -> Outcome:
         response: EndTxnResponse = connection.call(
             request,
             at_least=_FIRST_END_WITH_EPOCH if it.gives_epochs else 0,
@@ -87,7 +87,7 @@ def end(cluster: Cluster, transaction: OpenTransaction, *, committed: bool) -> O
             raise refused(what, response.error_code)
         return Outcome.DONE
 
-    return cluster.ask_coordinator(CoordinatorKind.TRANSACTION, it.transactional_id, ask)
+    return cluster.call_coordinator(CoordinatorKind.TRANSACTION, it.transactional_id, call)
 
 
 class PartWriter:

@@ -106,7 +106,7 @@ def partitions_to_write(cluster: Cluster, topic: str) -> int:
         wanted = MetadataRequest([MetadataRequestTopic(NULL_UUID, topic)], allow_auto_topic_creation=True)
         cluster.call(wanted, at_least=4)
 
-    def look() -> int:
+    def attempt() -> int:
         cluster.forget_topic(topic)
         try:
             return len(cluster.topic(topic).leaders)
@@ -114,6 +114,6 @@ def partitions_to_write(cluster: Cluster, topic: str) -> int:
             raise Refused(error.message, error.code) from None  # may_pass, because the topic is being created
 
     try:
-        return cluster.until_done(look)
+        return cluster.until_done(attempt)
     except Refused as error:
         raise UnknownTopic(error.message) from None

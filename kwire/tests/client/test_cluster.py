@@ -241,7 +241,7 @@ def found(error_code: int, node_id: int = 1) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(coordinators=[Coordinator("g", node_id, "node", node_id, error_code)])
 
 
-def ask_for_metadata(connection: BrokerConnection) -> str:
+def request_metadata(connection: BrokerConnection) -> str:
     connection.call(MetadataRequest(None))
     return connection.name
 
@@ -251,7 +251,7 @@ def test_a_coordinator_that_is_not_there_yet_is_asked_for_again_and_then_kept() 
     brokers.answers[FindCoordinatorRequest] = in_turn(found(15), found(14), found(0, 2))
     with brokers.cluster() as cluster:
         for _ in range(2):
-            assert cluster.ask_coordinator(CoordinatorKind.GROUP, "g", ask_for_metadata) == "node:2"
+            assert cluster.call_coordinator(CoordinatorKind.GROUP, "g", request_metadata) == "node:2"
     assert brokers.clock.slept_s == [0.02, 0.04]
     assert [it.coordinator_keys for it in brokers.requests(FindCoordinatorRequest)] == [["g"]] * 3
 
@@ -260,13 +260,13 @@ def test_a_coordinator_that_is_none_any_more_is_looked_up_again() -> None:
     brokers = FakeBrokers()
     brokers.answers[FindCoordinatorRequest] = in_turn(found(0, 1), found(0, 2))
 
-    def ask(connection: BrokerConnection) -> str:
+    def call(connection: BrokerConnection) -> str:
         if connection.name == "node:1":
             raise Refused("not here", ErrorCode.NOT_COORDINATOR)
         return connection.name
 
     with brokers.cluster() as cluster:
-        assert cluster.ask_coordinator(CoordinatorKind.GROUP, "g", ask) == "node:2"
+        assert cluster.call_coordinator(CoordinatorKind.GROUP, "g", call) == "node:2"
 
 
 def test_what_does_not_pass_is_not_asked_again() -> None:
@@ -276,7 +276,7 @@ def test_what_does_not_pass_is_not_asked_again() -> None:
         brokers.cluster() as cluster,
         pytest.raises(Refused, match="no coordinator of group 'g': GROUP_AUTHORIZATION_FAILED"),
     ):
-        cluster.ask_coordinator(CoordinatorKind.GROUP, "g", ask_for_metadata)
+        cluster.call_coordinator(CoordinatorKind.GROUP, "g", request_metadata)
     assert brokers.clock.slept_s == []
 
 
@@ -287,5 +287,5 @@ def test_what_does_not_pass_in_time_is_told() -> None:
         brokers.cluster(timeout_s=3) as cluster,
         pytest.raises(Refused, match="COORDINATOR_NOT_AVAILABLE"),
     ):
-        cluster.ask_coordinator(CoordinatorKind.GROUP, "g", ask_for_metadata)
+        cluster.call_coordinator(CoordinatorKind.GROUP, "g", request_metadata)
     assert 2 < sum(brokers.clock.slept_s) <= 3
