@@ -95,7 +95,7 @@ class Warehouse:
             except (ImportError, ValueError) as error:
                 raise NotReadable(f"{self} cannot be opened without Spark: {first_line(error)}") from None
 
-        return asked(load, str(self))
+        return call_catalog(load, str(self))
 
     def check(self) -> None:
         """Raises PipelineError if the folder cannot hold tables, as far as a check without creating it shows."""
@@ -121,7 +121,7 @@ class Warehouse:
                 f"the warehouse {folder} cannot be written: {error.strerror}. Name another folder (--to), or "
                 "make this one yours"
             ) from None
-        asked(lambda: _create_tables(_uri(folder)), str(self))
+        call_catalog(lambda: _create_tables(_uri(folder)), str(self))
 
     def exists(self) -> bool:
         """Returns True if anything was ever written. A configured catalog counts as existing."""
@@ -174,30 +174,30 @@ def index_table_name(table: str) -> str:
     return f"{table}{INDEX_SUFFIX}"
 
 
-def asked(question: Callable[[], T], whom: str) -> T:
+def call_catalog(call: Callable[[], T], name: str) -> T:
     """Returns the result of a call to a catalog's library. Raises PipelineError on errors, and if no result comes.
 
     These libraries have no timeout of their own. A call without a result is left in its thread.
     """
-    answers: list[T] = []
+    results: list[T] = []
     errors: list[Exception] = []
 
-    def ask() -> None:
+    def run() -> None:
         try:
-            answers.append(question())
+            results.append(call())
         except Exception as error:  # whatever a catalog's own library raises
             errors.append(error)
 
-    thread = threading.Thread(target=ask, name="kwire-catalog", daemon=True)
+    thread = threading.Thread(target=run, name="kwire-catalog", daemon=True)
     thread.start()
     thread.join(_ANSWERS_WITHIN_S)
-    if answers:
-        return answers[0]
+    if results:
+        return results[0]
     if not errors:
-        raise PipelineError(f"{whom}: no answer within {_ANSWERS_WITHIN_S:g} s. Is its uri right, and its service up?")
+        raise PipelineError(f"{name}: no answer within {_ANSWERS_WITHIN_S:g} s. Is its uri right, and its service up?")
     if isinstance(errors[0], PipelineError):
         raise errors[0]
-    raise PipelineError(f"{whom} cannot be read: {first_line(errors[0])}")
+    raise PipelineError(f"{name} cannot be read: {first_line(errors[0])}")
 
 
 def _uri(folder: Path) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.index.fields import NotIndexed, read_fields, with_columns
-from kwire.pipeline.index.query import Freshness, Query, ask
+from kwire.pipeline.index.query import Freshness, Query, execute
 from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.maintain import Upkeep, maintain
 from kwire.pipeline.tables.plan import table_of
@@ -199,7 +199,7 @@ def test_queries_find_what_a_scan_finds_while_the_job_goes_on(jobs: Jobs, new_to
             where=where,
             **{"limit": 1000, **options},
         )
-        answer = ask(query, now_ms=at)
+        answer = execute(query, now_ms=at)
         return [int(it.key or b"-1") for it in answer.records], answer.freshness
 
     for until in (50, 90, 120):
@@ -231,5 +231,5 @@ def test_values_of_a_megabyte_come_back_whole(jobs: Jobs, new_topic: NewTopic, s
     query = Query(
         topic=topic, bootstrap=jobs.bootstrap, warehouse=jobs.warehouse, table=index_of(topic), where="n >= 6"
     )
-    found = [it.value for it in ask(query, now_ms=0).records]
+    found = [it.value for it in execute(query, now_ms=0).records]
     assert found == [json.dumps({"n": n, "rest": str(n) * (1 << 20)}).encode() for n in (6, 7)]

@@ -18,8 +18,10 @@ def elect_leaders(reach: Reach, topic: str | None, *, unclean: bool, confirm: bo
         partitions = electable(cluster, topic, unclean=unclean)
         if not partitions:
             if not as_json:
-                told = "every partition has a leader" if unclean else "every partition is led by its preferred leader"
-                click.echo(told + ("" if topic is None else printable(f" in topic {topic}")))
+                message = (
+                    "every partition has a leader" if unclean else "every partition is led by its preferred leader"
+                )
+                click.echo(message + ("" if topic is None else printable(f" in topic {topic}")))
             return
         if unclean and confirm:
             names = names_text([printable(str(it.at)) for it in partitions])

@@ -175,7 +175,7 @@ def repair(folder: Path, yes: bool, dry_run: bool, drop_corrupt_ranges: bool) ->
 
 
 for _command in (dump, check, repair):
-    told = DIR_HELP
+    text = DIR_HELP
     if _command is repair:
-        told = told.replace("folder, a partition", "folder or a partition").replace(", or one file in either", "")
-    _command.help = f"{cleandoc(_command.help or '')}\n\n{told}"
+        text = text.replace("folder, a partition", "folder or a partition").replace(", or one file in either", "")
+    _command.help = f"{cleandoc(_command.help or '')}\n\n{text}"

@@ -99,14 +99,14 @@ def abort(reach: Reach, which: Which, *, force: bool, confirm: bool) -> None:
         admin = TransactionAdmin(cluster)
         transaction = find_one(admin, which)
         check_forgotten(admin, transaction, force=force)
-        told = printable(
+        text = printable(
             f"the transaction of producer {transaction.producer_id}, epoch {transaction.producer_epoch}, "
             f"in {transaction.name} from offset {transaction.start_offset} on"
         )
         if confirm:
-            click.confirm(f"abort {told}?", abort=True)
+            click.confirm(f"abort {text}?", abort=True)
         admin.write_abort_marker(transaction)
-        click.echo(f"aborted {told}")
+        click.echo(f"aborted {text}")
 
 
 def find_one(admin: TransactionAdmin, which: Which) -> OpenTransaction:

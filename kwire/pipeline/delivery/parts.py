@@ -160,10 +160,10 @@ def abort_orphans(cluster: Cluster, prefix: str) -> list[str]:
     for answer in answers.values():
         if isinstance(answer, ClientError):
             raise answer
-        told: ListTransactionsResponse = answer
-        if told.error_code:
-            raise refused("the open transactions cannot be listed", told.error_code)
-        found += [it.transactional_id for it in told.transaction_states if it.transactional_id.startswith(prefix)]
+        listed: ListTransactionsResponse = answer
+        if listed.error_code:
+            raise refused("the open transactions cannot be listed", listed.error_code)
+        found += [it.transactional_id for it in listed.transaction_states if it.transactional_id.startswith(prefix)]
     for transactional_id in sorted(found):
         Producer(cluster, transactional_id=transactional_id).init()
     return sorted(found)

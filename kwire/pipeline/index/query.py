@@ -92,7 +92,7 @@ class Answer:
     freshness: Freshness
 
 
-def ask(query: Query, *, now_ms: int) -> Answer:
+def execute(query: Query, *, now_ms: int) -> Answer:
     """Raises PipelineError."""
     index = open_index(query.warehouse, query.table)
     if index.topic != query.topic:

@@ -32,7 +32,7 @@ from kwire.pipeline.mirror.start import (
     target_ids,
 )
 from kwire.pipeline.mirror.state import TOPIC_PREFIX, State, gap_values
-from kwire.pipeline.mirror.task import MirrorTask, read_told
+from kwire.pipeline.mirror.task import MirrorTask, parse_result
 from kwire.pipeline.mirror.topic import MirroredPartition, MirroredTopic, Terms
 from kwire.pipeline.mirror.topics import batch_bytes
 from kwire.pipeline.mirror.writing import Copied, OffsetRange, Writing, copy_range, declare
@@ -193,7 +193,7 @@ class Driver:
         problem: PipelineError | None = None
         for text in copy(task):
             try:
-                copied = read_told(text)
+                copied = parse_result(text)
             except PipelineError as error:  # the other tasks' results count nevertheless
                 problem = problem or error
             else:

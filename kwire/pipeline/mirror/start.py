@@ -66,10 +66,10 @@ class JobStart:
 
     def describe_topics(self) -> dict[str, dict[str, object]]:
         """Returns the same for each topic."""
-        told: dict[str, dict[str, object]] = {}
+        described: dict[str, dict[str, object]] = {}
         for topic, it in self.topics.items():
             offsets = it.begun.position.offsets
-            told[topic] = {
+            described[topic] = {
                 "target": it.target,
                 "start": {str(number): at for number, at in sorted(offsets.items())},
                 "unread": {str(number): it.state.ends[number] - at for number, at in sorted(offsets.items())},
@@ -80,7 +80,7 @@ class JobStart:
                 "reset": sorted(it.changes.removed),
                 "origins": [f"{found.cluster_id}/{found.topic}" for found in sorted(it.origins)],
             }
-        return told
+        return described
 
 
 def job_start(plan: MirrorPlan, source: Cluster, target: Cluster) -> JobStart:

@@ -93,8 +93,8 @@ class Pinned:
             was, now = self.command.get(flag), command.get(flag)
             if was != now:
                 raise PipelineError(
-                    f"replay {name} was begun with {_told(flag, was)}, not {_told(flag, now)}: give the new one a name "
-                    "of its own (--name)"
+                    f"replay {name} was begun with {_option_text(flag, was)}, not {_option_text(flag, now)}: give the "
+                    "new one a name of its own (--name)"
                 )
 
     def check_target(self, topic: str, topic_id: str, partitions: int) -> None:
@@ -154,7 +154,7 @@ def check_source(pinned: PinnedTopic, topic: TopicState, reached: Mapping[int, i
         )
 
 
-def _told(flag: str, value: str | None) -> str:
+def _option_text(flag: str, value: str | None) -> str:
     if flag.startswith("--"):
         return f"no {flag}" if value is None else f"{flag} {value}"
     return f"another source than a {flag}" if value is None else f"{flag} {value}"

@@ -63,7 +63,7 @@ class ReplayRun:
     """The stored decision of the replay, after this run has taken it over."""
     _cluster: Cluster | None = None
     _clock: SystemClock = attrs.field(factory=SystemClock)
-    _told_s: float = 0.0
+    _reported_s: float = 0.0
     """The time of the last reported step, or of the beginning of the work, on the monotonic clock."""
 
     @property
@@ -211,16 +211,16 @@ class ReplayRun:
             rate_per_s=None if plan.rate_per_s is None else plan.rate_per_s / tasks,
             timeout_s=TIMEOUT_S,
         )
-        with self._telling(progress):
+        with self._reporting(progress):
             write(in_order(rows, partitions=pinned.partitions, tasks=tasks), assignment)
 
     @contextmanager
-    def _telling(self, progress: Progress) -> Iterator[None]:
+    def _reporting(self, progress: Progress) -> Iterator[None]:
         """Reports the progress of the tasks each second."""
         over = threading.Event()
         progress.begin()
 
-        def tell() -> None:
+        def report() -> None:
             since = 0
             while not over.wait(_TICK_S):
                 # A failed request is repeated a second later.
@@ -229,9 +229,9 @@ class ReplayRun:
                     progress.take(found)
                     if progress.has_news:
                         self.report.step(progress.step(self._took_s()))
-                        self.advanced_s = self._told_s
+                        self.advanced_s = self._reported_s
 
-        thread = threading.Thread(target=tell, name="kwire-replay-progress", daemon=True)
+        thread = threading.Thread(target=report, name="kwire-replay-progress", daemon=True)
         thread.start()
         try:
             yield
@@ -242,7 +242,7 @@ class ReplayRun:
     def _took_s(self) -> float:
         """The time since the last step, or since the work began. Notes a new step."""
         now_s = self._clock.monotonic()
-        before_s, self._told_s = self._told_s, now_s
+        before_s, self._reported_s = self._reported_s, now_s
         return now_s - before_s
 
 
@@ -276,10 +276,10 @@ class _Work(threading.Thread):
             self._work()
         except Exception as error:
             self._error = error
-            self._run.failure = _told(error)
+            self._run.failure = _converted(error)
 
 
-def _told(error: Exception) -> Exception:
+def _converted(error: Exception) -> Exception:
     """Converts the error that ended the work to one whose type shows if another start is useful."""
     if isinstance(error, ClientError):
         return explained(error)

@@ -58,13 +58,15 @@ def bad(rows: DataFrame, *, since: Mapping[int, int]) -> DataFrame:
 
 def dead_letters(rows: DataFrame, *, since: Mapping[int, int], topic: str) -> DataFrame:
     """Returns these rows as records for the sink: key, value and headers as they came, the origin and the reason."""
-    told = {
+    added = {
         "kwire.topic": F.lit(topic),
         "kwire.replicas.partition": F.col("kafka.partition").cast("string"),
         "kwire.offset": F.col("kafka.offset").cast("string"),
         "kwire.reason": F.col("reason"),
     }
-    more = F.array(*(F.struct(F.lit(name).alias("key"), it.cast("binary").alias("value")) for name, it in told.items()))
+    more = F.array(
+        *(F.struct(F.lit(name).alias("key"), it.cast("binary").alias("value")) for name, it in added.items())
+    )
     headers = F.when(F.col("kafka.headers").isNull(), more).otherwise(F.concat("kafka.headers", more))
     return bad(rows, since=since).select(F.col("kafka.key").alias("key"), "value", headers.alias("headers"))
 
