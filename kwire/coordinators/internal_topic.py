@@ -100,8 +100,8 @@ class InternalTopic:
 
     def role(self, index: int) -> Role:
         """This node's role for partition `index`."""
-        place = self.partitions.by_name[self.name][index]
-        return place if isinstance(place, Absent) else place.role
+        partition = self.partitions.by_name[self.name][index]
+        return partition if isinstance(partition, Absent) else partition.role
 
     def leader_epoch(self, index: int) -> int | None:
         """The epoch in which this node leads partition `index`; None if it does not lead."""

@@ -59,7 +59,7 @@ class StatesToInitialize:
 class Initialize(Effect):
     """Ask the share coordinators to initialize states, then call `GroupShard.share_states_initialized`."""
 
-    asked: StatesToInitialize
+    states: StatesToInitialize
 
 
 @attrs.frozen
@@ -67,7 +67,7 @@ class AlterationBegun:
     """`answers` are right if the states can be initialized."""
 
     answers: list[AlterShareGroupOffsetsResponseTopic]
-    asked: StatesToInitialize
+    states: StatesToInitialize
 
 
 @attrs.frozen

@@ -77,10 +77,10 @@ class InternalTopicCreation:
     def begin(self, topics: Iterable[InternalTopic], *, retry_after_ms: int) -> None:
         """Creates the topics, except those that are being created, or recently could not be created."""
         now_ms = self.now_ms()
-        asked = [it for it in topics if it.name not in self._under_way and self._failure(it.name, now_ms) is None]
-        if asked:
-            self._under_way.update(it.name for it in asked)
-            drive(self._create(asked, retry_after_ms))
+        to_create = [it for it in topics if it.name not in self._under_way and self._failure(it.name, now_ms) is None]
+        if to_create:
+            self._under_way.update(it.name for it in to_create)
+            drive(self._create(to_create, retry_after_ms))
 
     def failures(self, names: Collection[str]) -> Mapping[str, str]:
         """Returns the reasons of recent failures by topic name."""

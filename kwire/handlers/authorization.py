@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kwire.replicas.table import PartitionTable, TopicRef
     from kwire.security.audit import AuditLog
 
-NOT_ASKED: Final = -(1 << 31)
+NOT_REQUESTED: Final = -(1 << 31)
 """The value of authorized operations if the request does not include them."""
 
 MAY_NOT_READ: Final = "The client is not authorized to read the topic."
@@ -122,7 +122,7 @@ class Authorization:
     ) -> int:
         """Returns the client's operations on the resource, as a bit field of operation codes."""
         if not wanted:
-            return NOT_ASKED
+            return NOT_REQUESTED
         return sum(
             1 << operation
             for operation in SUPPORTED[resource_type]

@@ -171,8 +171,8 @@ class ShardDriver:
                     if isinstance(response, (JoinGroupResponse, SyncGroupResponse)):
                         response.write(Writer(), response.versions[-1])
                     self.replies[token] = response
-                case Initialize(asked):
-                    self.to_initialize.append(asked)
+                case Initialize(states):
+                    self.to_initialize.append(states)
 
     def advance_to(self, now_ms: int) -> None:
         """Moves the time, stopping at every deadline on the way as a real driver does."""

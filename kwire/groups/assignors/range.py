@@ -40,11 +40,11 @@ class RangeAssignor:
 
 
 def _in_order(group: GroupSpec) -> list[str]:
-    def place(member_id: str) -> tuple[bool, str, str]:
+    def sort_key(member_id: str) -> tuple[bool, str, str]:
         instance_id = group.members[member_id].instance_id
         return (instance_id is None, instance_id or "", member_id)
 
-    return sorted(group.members, key=place)
+    return sorted(group.members, key=sort_key)
 
 
 def _cut(partition_count: int, ways: int) -> list[Partitions]:

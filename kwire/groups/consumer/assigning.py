@@ -67,9 +67,9 @@ class Assigning:
         return interval_ms
 
     def assignor_of(self, group: ConsumerGroup) -> Assignor:
-        asked = Counter(it.server_assignor for it in group.members.values() if it.server_assignor is not None)
+        votes = Counter(it.server_assignor for it in group.members.values() if it.server_assignor is not None)
         names = self.config.consumer_assignors
-        return ASSIGNORS[max(names, key=lambda name: asked[name])]
+        return ASSIGNORS[max(names, key=lambda name: votes[name])]
 
     def _spec(self, group: ConsumerGroup) -> GroupSpec:
         topics: dict[Uuid, TopicSpec] = {}

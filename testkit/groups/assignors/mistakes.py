@@ -42,18 +42,18 @@ def last_to_first(cut: Function) -> Function:
     return mistaken
 
 
-def whatever_it_subscribes_to(kept: Function) -> Function:
+def whatever_it_subscribes_to(_retained: Function) -> Function:
     def mistaken(member: Any, group: GroupSpec, owned: Any) -> Mapping[bytes, frozenset[int]]:
         topics = member.topics | {it for it in member.assigned if it in group.topics}
-        found: Mapping[bytes, frozenset[int]] = kept(attrs.evolve(member, topics=topics), group, owned)
+        found: Mapping[bytes, frozenset[int]] = _retained(attrs.evolve(member, topics=topics), group, owned)
         return found
 
     return mistaken
 
 
-def nothing_of_others(kept: Function) -> Function:
+def nothing_of_others(_retained: Function) -> Function:
     """Each member's partitions are looked at by themselves."""
-    return lambda member, group, _owned: kept(member, group, {})
+    return lambda member, group, _owned: _retained(member, group, {})
 
 
 def with_loads_left_alone(move: Function) -> Function:
@@ -101,8 +101,8 @@ def with_racks_for_load(loads_first: Function) -> Function:
 
 def nearest_first(_least_wanted: Function) -> Function:
     def mistaken(deal: Any, member: int, audience: int, count: int, _wanted: Any) -> list[tuple[bytes, int]]:
-        kept = deal.kept[member]
-        partitions = sorted((topic, it) for topic in kept if deal.audience_of[topic] == audience for it in kept[topic])
+        own = deal.own[member]
+        partitions = sorted((topic, it) for topic in own if deal.audience_of[topic] == audience for it in own[topic])
         here = deal.members[member].rack_id
         return sorted(partitions, key=lambda it: here not in deal._racks(it))[:count]
 

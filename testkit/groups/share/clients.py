@@ -158,8 +158,8 @@ class Keeper:
         if isinstance(begun, KafkaError):
             return begun
         assert isinstance(begun, AlterationBegun)
-        if begun.asked.start_offsets:
-            self.driver.to_initialize.append(begun.asked)
+        if begun.states.start_offsets:
+            self.driver.to_initialize.append(begun.states)
         return begun
 
     def delete_offsets(

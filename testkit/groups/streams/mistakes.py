@@ -75,9 +75,9 @@ def never_waiting(toward: Function) -> Function:
     return mistaken
 
 
-def without_pending(places: Function) -> Function:
+def without_pending(_task_holders: Function) -> Function:
     def mistaken(group: Any, current: Any) -> Any:
-        return list(places(group, current))[:2]
+        return list(_task_holders(group, current))[:2]
 
     return mistaken
 
@@ -91,7 +91,7 @@ def where_topics_are_missing(assign: Function) -> Function:
     return mistaken
 
 
-def everybody(_ask: Function) -> Function:
+def everybody(_solicit: Function) -> Function:
     """Each member is asked to describe the topology."""
 
     def mistaken(_descriptions: Any, _step: Any, _group: Any, response: Any) -> None:
@@ -150,7 +150,7 @@ MISTAKES = [
         ("tasks are assigned while topics are missing", instead(f"{ASSIGNING}.assign", where_topics_are_missing)),
         ("an active task is given to two members", instead(f"{GROUP}.is_active", always(False))),
         ("a task is in a process twice", instead(f"{GROUP}.is_in_process", always(False))),
-        ("what is not given up yet counts as free", instead(f"{GROUP}._places", without_pending)),
+        ("what is not given up yet counts as free", instead(f"{GROUP}._task_holders", without_pending)),
         ("nobody has to give up anything", instead(f"{RECONCILIATION}._toward_target", to_the_target_at_once)),
         ("what is reported does not count", instead(f"{TASKS}.have_any_of", always(False))),
         ("a member that waits counts as settled", instead(f"{RECONCILIATION}._toward_target", never_waiting)),
@@ -179,7 +179,7 @@ MISTAKES = [
         ("who says nothing of its progress is waited for", instead(REFINE, of_everybody)),
         ("a task goes to the member where it warms up at once", instead(REFINE, with_targets("active"))),
         ("a task is a standby where it is active", instead(REFINE, with_targets("standby"))),
-        ("everybody is asked to describe the topology", instead(f"{DESCRIPTIONS}.ask", everybody)),
+        ("everybody is asked to describe the topology", instead(f"{DESCRIPTIONS}.solicit", everybody)),
         ("nobody is asked to describe the topology", instead(f"{DESCRIPTIONS}.are_wanted", always(False))),
         ("a description outlives its group", without(f"{MEMBERSHIP}.stop_all", f"{DESCRIPTIONS}.forget")),
         (

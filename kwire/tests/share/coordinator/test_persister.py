@@ -351,7 +351,7 @@ def test_a_partition_is_named_once_in_a_request() -> None:
     machine = RemoteStates()
     twice = [question(3), question(3)]
     for each in twice:
-        machine.ask(each, 1)
+        machine.add(each, 1)
     first = machine.next_request(1)
     assert first is not None
     assert first.questions == twice[:1]
@@ -365,18 +365,18 @@ def test_a_partition_is_named_once_in_a_request() -> None:
 def test_requests_and_what_waits_for_them_are_limited() -> None:
     machine = RemoteStates()
     for number in range(MAX_WAITING):
-        machine.ask(question(number), 1)
+        machine.add(question(number), 1)
     with pytest.raises(KafkaError) as raised:
-        machine.ask(question(0), 1)
+        machine.add(question(0), 1)
     assert raised.value.code is E.COORDINATOR_NOT_AVAILABLE
-    machine.ask(question(0), 2)
+    machine.add(question(0), 2)
     sent = machine.next_request(1)
     assert sent is not None
     assert len(sent.questions) == MAX_PARTITIONS
-    machine.ask(question(0), 1)
+    machine.add(question(0), 1)
     busy = [sent]
     for number in range(MAX_REQUESTS):
-        machine.ask(question(0, f"h{number}"), 1)
+        machine.add(question(0, f"h{number}"), 1)
     while (sent := machine.next_request(1)) is not None:
         busy.append(sent)
     assert len(busy) == MAX_REQUESTS

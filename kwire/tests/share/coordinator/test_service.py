@@ -31,7 +31,7 @@ from kwire.replicas.partition import Partition
 from kwire.runtime.futures import begun
 from kwire.runtime.loop import Host
 from kwire.share.coordinator.kinds import INITIALIZE, READ, WRITE, Kind
-from kwire.share.coordinator.service import PARTITIONS_PER_TURN
+from kwire.share.coordinator.service import PARTITIONS_PER_SLICE
 from kwire.share.coordinator.state import SharePartitionKey
 from testkit.basics.futures import at_once
 from testkit.cluster.asking_each_other import AskingCluster, handled
@@ -265,7 +265,7 @@ def test_other_work_has_its_turn_during_a_large_request(scene: Scene) -> None:
     def no_task(_: object) -> None:
         raise AssertionError("it starts no task")
 
-    asked = [ReadData(partition, -1) for partition in range(3 * PARTITIONS_PER_TURN)]
+    asked = [ReadData(partition, -1) for partition in range(3 * PARTITIONS_PER_SLICE)]
     scene.broker.loop.host = Host(turns.append, no_task)
     future = begun(scene.broker.share_state.answer(READ, READ.request("g", {scene.topic_id: asked})))
     taken = 0
