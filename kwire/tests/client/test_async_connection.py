@@ -1,4 +1,4 @@
-"""A connection that many tasks ask over: whose answer is whose, and what cancelling, silence and garbage leave."""
+"""A connection that many tasks use: whose answer is whose, and what cancelling, silence and garbage leave."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def brokers() -> FakeBrokers:
 
 
 async def beat(connection: AsyncBrokerConnection, number: int, **more: Any) -> None:
-    answer = await connection.ask(HeartbeatRequest("g", number), **more)
+    answer = await connection.call(HeartbeatRequest("g", number), **more)
     assert answer.error_code == number
 
 
@@ -101,7 +101,7 @@ def test_the_version_is_within_what_is_asked_for(brokers: FakeBrokers) -> None:
             with pytest.raises(VersionNotServed, match="node:1 does not serve Heartbeat 4 to 4"):
                 await beat(connection, 1, at_least=4)
             with pytest.raises(UnsupportedField):
-                await connection.ask(HeartbeatRequest("g", 1, group_instance_id="static"), at_most=1)
+                await connection.call(HeartbeatRequest("g", 1, group_instance_id="static"), at_most=1)
             assert connection.features == {"transaction.version": 2}
             await beat(connection, 2)
 
@@ -113,8 +113,8 @@ def test_a_request_without_an_answer_is_not_waited_for(brokers: FakeBrokers) -> 
 
     async def scenario(scene: AsyncScene) -> None:
         async with await scene.open() as connection:
-            assert await connection.ask(ProduceRequest(acks=0)) is None
-            assert await connection.ask(ProduceRequest(acks=1)) == ProduceResponse()
+            assert await connection.call(ProduceRequest(acks=0)) is None
+            assert await connection.call(ProduceRequest(acks=1)) == ProduceResponse()
 
     with_brokers(brokers, scenario)
     assert len(brokers.requests(ProduceRequest)) == 2
@@ -127,7 +127,7 @@ def test_a_large_request_goes_out_in_pieces(brokers: FakeBrokers) -> None:
 
     async def scenario(scene: AsyncScene) -> None:
         async with await scene.open() as connection:
-            await connection.ask(
+            await connection.call(
                 ProduceRequest(acks=1, topic_data=[TopicProduceData("t", partition_data=data)]), at_most=12
             )
 
@@ -207,7 +207,7 @@ def test_an_asker_that_is_cancelled_already_sends_nothing(brokers: FakeBrokers) 
 
 
 def test_an_asker_that_is_cancelled_as_its_turn_comes_sends_nothing(brokers: FakeBrokers) -> None:
-    async def ask(connection: AsyncBrokerConnection, scope: trio.CancelScope) -> None:
+    async def call(connection: AsyncBrokerConnection, scope: trio.CancelScope) -> None:
         with scope:
             await beat(connection, 1)
 
@@ -216,7 +216,7 @@ def test_an_asker_that_is_cancelled_as_its_turn_comes_sends_nothing(brokers: Fak
         for _ in range(20):  # trio runs the two in either order
             scope = trio.CancelScope()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(ask, connection, scope)
+                nursery.start_soon(call, connection, scope)
                 await trio.lowlevel.checkpoint()
                 scope.cancel()
             assert scope.cancelled_caught
@@ -231,7 +231,7 @@ def test_whenever_askers_are_cancelled_the_others_get_their_own_answers(*, locks
     outcomes = {"sound": 0, "closed": 0}
 
     def run(chance: random.Random) -> None:
-        async def ask(connection: AsyncBrokerConnection, number: int) -> None:
+        async def call(connection: AsyncBrokerConnection, number: int) -> None:
             await trio.sleep(chance.uniform(0, 3))
             with trio.move_on_after(chance.choice([0.0, chance.uniform(0, 2), 100.0])):
                 try:
@@ -244,7 +244,7 @@ def test_whenever_askers_are_cancelled_the_others_get_their_own_answers(*, locks
             scene.delay = lambda: chance.uniform(0, 0.3)
             async with trio.open_nursery() as askers:
                 for number in range(12):
-                    askers.start_soon(ask, connection, number)
+                    askers.start_soon(call, connection, number)
             outcomes["closed" if connection.is_closed else "sound"] += 1
             if not connection.is_closed:
                 await beat(connection, 99)
@@ -269,7 +269,7 @@ def test_no_answer_in_time_closes_the_connection_for_all(brokers: FakeBrokers) -
         scene.delay = lambda: 100.0
         with takes(2.0):
             async with trio.open_nursery() as askers:
-                asks = partial(connection.ask, ListGroupsRequest(), timeout_s=2)
+                asks = partial(connection.call, ListGroupsRequest(), timeout_s=2)
                 askers.start_soon(partial(fails, asks, kind=ConnectionFailed, told=told))
                 await wait_all_tasks_blocked()
                 # Its answer would come behind the other.
@@ -297,7 +297,7 @@ def test_cancelled_requests_that_are_never_answered_end_the_connection_in_time(b
         connection = await scene.open()
         for _ in range(3):
             with trio.move_on_after(0.5):
-                await connection.ask(ListGroupsRequest())
+                await connection.call(ListGroupsRequest())
         with takes(TIMEOUT_S):
             await fails(beat, connection, 1, kind=ConnectionFailed, told="did not answer Heartbeat: it timed out")
 
@@ -393,7 +393,7 @@ def test_garbage_is_an_error_or_waited_for_in_vain(brokers: FakeBrokers, seed: i
             connection = await scene.open()
             scene.spoils = spoil
             try:
-                await connection.ask(HeartbeatRequest("g", 7))
+                await connection.call(HeartbeatRequest("g", 7))
             except ClientError as error:
                 assert isinstance(error, NotABroker | ConnectionFailed)  # noqa: PT017
                 assert connection.is_closed
@@ -451,12 +451,12 @@ def test_a_broker_answers_a_waiting_fetch_and_the_requests_behind_it() -> None:
         ):
 
             async def wait_for(value: bytes) -> None:
-                answer = await consumer.ask(fetch(0, max_wait_ms=20_000), at_most=12)
+                answer = await consumer.call(fetch(0, max_wait_ms=20_000), at_most=12)
                 assert value in bytes(answer.responses[0].partitions[0].records)
 
             nursery.start_soon(wait_for, b"a value")
             await wait_all_tasks_blocked()
-            answer = await producer.ask(produce(b"a value", acks=-1), at_most=12)
+            answer = await producer.call(produce(b"a value", acks=-1), at_most=12)
             assert answer.responses[0].partition_responses[0].error_code == 0
 
     with_server(scenario)
@@ -467,8 +467,8 @@ def test_a_fetch_that_is_cancelled_leaves_the_connection_sound() -> None:
         async with await open_to(server) as connection:
             with takes(2.0):
                 with trio.move_on_after(0.5):
-                    await connection.ask(fetch(0, max_wait_ms=2_000), at_most=12)
-                answer = await connection.ask(produce(b"a value"), at_most=12)
+                    await connection.call(fetch(0, max_wait_ms=2_000), at_most=12)
+                answer = await connection.call(produce(b"a value"), at_most=12)
             assert answer.responses[0].partition_responses[0].error_code == 0
 
     with_server(scenario)
@@ -480,8 +480,8 @@ def test_large_answers_arrive_whole() -> None:
     async def scenario(server: ServerInTrio) -> None:
         async with await open_to(server) as connection:
             for value in values:
-                await connection.ask(produce(value, acks=0), at_most=12)
-            answer = await connection.ask(fetch(0, max_bytes=1 << 23), at_most=12)
+                await connection.call(produce(value, acks=0), at_most=12)
+            answer = await connection.call(fetch(0, max_bytes=1 << 23), at_most=12)
             records = bytes(answer.responses[0].partitions[0].records)
         assert [value in records for value in values] == [True] * 4
 
@@ -496,7 +496,7 @@ def test_a_server_that_stops_is_told() -> None:
             for held in [*server.server.connections]:
                 held.close()
             told = "did not answer Fetch: (it closed the connection|Connection reset by peer)"
-            await fails(connection.ask, fetch(0), at_most=12, kind=ConnectionFailed, told=told)
+            await fails(connection.call, fetch(0), at_most=12, kind=ConnectionFailed, told=told)
 
     with_server(scenario)
 
@@ -505,7 +505,7 @@ def test_closing_ends_a_fetch_that_waits() -> None:
     async def scenario(server: ServerInTrio) -> None:
         connection = await open_to(server)
         async with trio.open_nursery() as nursery:
-            asks = partial(connection.ask, fetch(0, max_wait_ms=20_000), at_most=12)
+            asks = partial(connection.call, fetch(0, max_wait_ms=20_000), at_most=12)
             nursery.start_soon(partial(fails, asks, kind=ConnectionFailed, told="the connection to .* is closed"))
             await wait_all_tasks_blocked()
             with takes(0):

@@ -73,7 +73,7 @@ class Cluster:
     epochs: dict[int, int] = attrs.field(factory=dict)
     _connections: dict[Address, AsyncBrokerConnection] = attrs.field(factory=dict)
 
-    async def ask(self, address: Address, request: ApiMessage, **versions: int) -> Any:
+    async def call(self, address: Address, request: ApiMessage, **versions: int) -> Any:
         """Raises Again."""
         try:
             found = self._connections.get(address)
@@ -81,7 +81,7 @@ class Cluster:
                 found = self._connections[address] = await AsyncBrokerConnection.open(
                     address, REQUEST_TIMEOUT_S, client_id=self.name, connect=self._connect
                 )
-            return await found.ask(request, **versions)
+            return await found.call(request, **versions)
         except ClientError as error:
             raise Again(str(error)) from error
 
@@ -100,7 +100,7 @@ class Cluster:
     async def look(self) -> None:
         """Raises Again."""
         address = self.random.choice([*self.brokers.values(), *self.bootstrap])
-        found = await self.ask(
+        found = await self.call(
             address, MetadataRequest([MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
         )
         topic = found.topics[0]
@@ -110,17 +110,17 @@ class Cluster:
             self.leaders = {it.partition_index: it.leader_id for it in topic.partitions}
             self.epochs = {it.partition_index: it.leader_epoch for it in topic.partitions}
 
-    async def ask_leader(self, index: int, request: ApiMessage, **versions: int) -> Any:
+    async def call_leader(self, index: int, request: ApiMessage, **versions: int) -> Any:
         """Raises Again."""
         address = self.brokers.get(self.leaders.get(index, -1))
         if address is None:
             await self.look()
             raise Again("no leader is known")
-        return await self.ask(address, request, **versions)
+        return await self.call(address, request, **versions)
 
     async def find_coordinator(self, kind: int, key: str) -> Coordinator:
         """Raises Again."""
-        answer = await self.ask(
+        answer = await self.call(
             self.random.choice(self.bootstrap), FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         )
         found: Coordinator = answer.coordinators[0]
@@ -128,10 +128,10 @@ class Cluster:
             raise Again(f"no coordinator: {found.error_code}")
         return found
 
-    async def ask_coordinator(self, kind: int, key: str, request: ApiMessage, **versions: int) -> Any:
+    async def call_coordinator(self, kind: int, key: str, request: ApiMessage, **versions: int) -> Any:
         """Raises Again."""
         found = await self.find_coordinator(kind, key)
-        return await self.ask((found.host, found.port), request, **versions)
+        return await self.call((found.host, found.port), request, **versions)
 
     async def persist(self, step: Callable[[], Any]) -> Any:
         """Until it succeeds."""
@@ -149,7 +149,7 @@ class Cluster:
 
 def _produce(cluster: Cluster, index: int, batch: bytes, *, acks: int, transactional_id: str | None = None) -> Any:
     data = [TopicProduceData(topic_id=cluster.topic_id, partition_data=[PartitionProduceData(index, batch)])]
-    return cluster.ask_leader(index, ProduceRequest(transactional_id, acks, 1500, data), at_least=13)
+    return cluster.call_leader(index, ProduceRequest(transactional_id, acks, 1500, data), at_least=13)
 
 
 async def _produced(
@@ -182,7 +182,7 @@ class Producer:
 
     async def _begin(self) -> None:
         address = self.cluster.random.choice(self.cluster.bootstrap)
-        found = await self.cluster.ask(address, InitProducerIdRequest(transactional_id=None))
+        found = await self.cluster.call(address, InitProducerIdRequest(transactional_id=None))
         if found.error_code:
             raise Again(str(found.error_code))
         self.producer_id, self.epoch = found.producer_id, found.producer_epoch
@@ -273,7 +273,7 @@ class TransactionalProducer:
 
     async def _begin(self) -> None:
         request = InitProducerIdRequest(self._id, 60_000, self.producer_id, self.epoch)
-        found = await self.cluster.ask_coordinator(TRANSACTION, self._id, request)
+        found = await self.cluster.call_coordinator(TRANSACTION, self._id, request)
         is_fenced = found.error_code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
         if is_fenced or (found.error_code and self.ledger.losses):
             self.producer_id = self.epoch = -1
@@ -301,7 +301,7 @@ class TransactionalProducer:
         while True:
             try:
                 request = EndTxnRequest(self._id, self.producer_id, self.epoch, committed)
-                ended = await self.cluster.ask_coordinator(TRANSACTION, self._id, request, at_least=5)
+                ended = await self.cluster.call_coordinator(TRANSACTION, self._id, request, at_least=5)
             except Again:
                 # It may have been carried out, which the next one is told.
                 await self.cluster.rest()
@@ -440,7 +440,7 @@ class Reader:
             session_epoch=session.epoch,
             topics=[FetchTopic(topic_id=self.cluster.topic_id, partitions=wanted)] if wanted else [],
         )
-        answer = await self.cluster.ask(address, request, at_least=13)
+        answer = await self.cluster.call(address, request, at_least=13)
         self._check_not_lost()
         if answer.error_code:
             raise Again(str(answer.error_code))
@@ -498,7 +498,7 @@ class Reader:
 
     async def _end_in_epoch(self, index: int, epoch: int) -> Any:
         wanted = [ListOffsetsTopic(self.cluster.topic, [ListOffsetsPartition(index, epoch, timestamp=-1)])]
-        answer = await self.cluster.ask_leader(index, ListOffsetsRequest(-1, self.isolation_level, wanted))
+        answer = await self.cluster.call_leader(index, ListOffsetsRequest(-1, self.isolation_level, wanted))
         return answer.topics[0].partitions[0]
 
     async def read_all(self) -> dict[PartitionId, list[Record]]:
@@ -539,4 +539,4 @@ class Operator:
             raise Again(str(errors))
 
     async def _ask(self, request: ApiMessage) -> Any:
-        return await self.cluster.ask(self.cluster.random.choice(self.cluster.bootstrap), request)
+        return await self.cluster.call(self.cluster.random.choice(self.cluster.bootstrap), request)

@@ -196,7 +196,7 @@ class SharingGroup(SimGroup):
         resource = AlterConfigsResource(
             ConfigResourceType.GROUP, GROUP, [AlterableConfig(name, value=value) for name, value in configs.items()]
         )
-        answer = await cluster.ask(cluster.bootstrap[0], IncrementalAlterConfigsRequest([resource]))
+        answer = await cluster.call(cluster.bootstrap[0], IncrementalAlterConfigsRequest([resource]))
         if answer.responses[0].error_code:
             raise Again(answer.responses[0].error_message)
 
@@ -252,7 +252,7 @@ class SharingGroup(SimGroup):
     async def _state(self, cluster: Cluster, index: int) -> PartitionResult:
         key = SharePartitionKey(GROUP, cluster.topic_id, index)
         wanted = [ReadStateData(cluster.topic_id, [PartitionData(index, NO_EPOCH)])]
-        answer = await cluster.ask_coordinator(SHARE, key.text, ReadShareGroupStateRequest(GROUP, wanted))
+        answer = await cluster.call_coordinator(SHARE, key.text, ReadShareGroupStateRequest(GROUP, wanted))
         found: PartitionResult = answer.results[0].partitions[0]
         if found.error_code in RETRIABLE:
             raise Again(str(found.error_code))

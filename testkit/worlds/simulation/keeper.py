@@ -207,7 +207,7 @@ class SimMembership:
         if self.is_over:
             return
         sent_at = self.keeper.calendar.now
-        future = self.ask(lambda: self.keeper.heard(self))
+        future = self.call(lambda: self.keeper.heard(self))
 
         def answered() -> None:
             if not isinstance(future.value, Error):
@@ -255,7 +255,7 @@ class SimMembership:
 
     # Asking the keeper
 
-    def ask(self, work: Callable[[], T]) -> Future[Outcome[T]]:
+    def call(self, work: Callable[[], T]) -> Future[Outcome[T]]:
         """It is done when the question has arrived, and answered later. Before the server runs, both at once."""
         future: Future[Outcome[T]] = Future()
         if self.loop.host is None:
@@ -307,23 +307,23 @@ class SimMetadataLog:
     async def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
         keeper = self.member.keeper
         try:
-            end_offset = (await self.member.ask(lambda: keeper.append(values, expected_end_offset))).unwrap()
+            end_offset = (await self.member.call(lambda: keeper.append(values, expected_end_offset))).unwrap()
         except AppendConflict:
             # The news of the other append may still be on its way.
-            self.ends_at((await self.member.ask(lambda: keeper.end_offset)).unwrap())
+            self.ends_at((await self.member.call(lambda: keeper.end_offset)).unwrap())
             raise
         self.ends_at(end_offset)
 
     async def read(self, offset: int) -> ReadRecords:
-        found = (await self.member.ask(lambda: self.member.keeper.read(offset))).unwrap()
+        found = (await self.member.call(lambda: self.member.keeper.read(offset))).unwrap()
         self.ends_at(found.next_offset)
         return found
 
     async def read_snapshot(self) -> Snapshot | None:
-        return (await self.member.ask(lambda: self.member.keeper.snapshot)).unwrap()
+        return (await self.member.call(lambda: self.member.keeper.snapshot)).unwrap()
 
     async def write_snapshot(self, values: Sequence[bytes], *, end_offset: int) -> None:
-        (await self.member.ask(lambda: self.member.keeper.write_snapshot(values, end_offset))).unwrap()
+        (await self.member.call(lambda: self.member.keeper.write_snapshot(values, end_offset))).unwrap()
 
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)

@@ -88,7 +88,7 @@ class Life:
     known_until: float = 0.0
     """When its session ends, if nothing more is heard of it."""
 
-    async def ask(self, request: ApiMessage, **versions: int) -> tuple[Any, float | None]:
+    async def call(self, request: ApiMessage, **versions: int) -> tuple[Any, float | None]:
         """The answer, and when the request was sent; None if what it says about partitions may be outdated.
 
         Raises Again.
@@ -97,15 +97,15 @@ class Life:
         losses = len(self.ledger.losses)
         # Whoever coordinates after this moment gives each member its whole session.
         is_coordinator, sent_at = self.coordinates(found.node_id), trio.current_time()
-        answer = await self.cluster.ask((found.host, found.port), request, **versions)
+        answer = await self.cluster.call((found.host, found.port), request, **versions)
         if len(self.ledger.losses) > losses:
             raise Again("something is lost")
         return answer, sent_at if is_coordinator else None
 
     async def ask_remembering(self, request: ApiMessage) -> tuple[Any, float | None]:
-        """Like `ask`, for a heartbeat. Raises BrokenPromise if the coordinator has forgotten what it told."""
+        """Like `call`, for a heartbeat. Raises BrokenPromise if the coordinator has forgotten what it told."""
         highest = self.ledger.highest_epoch
-        answer, sent_at = await self.ask(request)
+        answer, sent_at = await self.call(request)
         if sent_at is not None:
             self.check_remembered(answer, sent_at, highest)
         return answer, sent_at
@@ -155,7 +155,7 @@ class OwningLife(Life, ABC):
         self.give_up(self.positions)
         if self.member_id:
             with suppress(Again):
-                await self.cluster.ask_coordinator(GROUP, self.group, self.leaving())
+                await self.cluster.call_coordinator(GROUP, self.group, self.leaving())
 
     # What it owns
 
@@ -199,7 +199,7 @@ class OwningLife(Life, ABC):
         # Without an answer it may still be under way, and must not come after others of this member in this epoch.
         self.has_failed = True
         commit = OffsetCommitRequest(self.group, self.epoch, self.member_id, topics=[topic])
-        answer, _ = await self.ask(commit, at_least=10)
+        answer, _ = await self.call(commit, at_least=10)
         self.has_failed = False
         error = answer.topics[0].partitions[0].error_code
         if error:
@@ -213,7 +213,7 @@ class OwningLife(Life, ABC):
     async def _committed(self, index: int) -> int:
         key = self._key(index)
         before = self.ledger.commits.get(key)
-        answer, is_up_to_date = await self.ask(
+        answer, is_up_to_date = await self.call(
             OffsetFetchRequest(groups=[self.wanted(index)], require_stable=True), at_least=10
         )
         found = answer.groups[0]
@@ -240,7 +240,7 @@ class ClassicLife(OwningLife):
         if not self.is_joined:
             await self._join()
         try:
-            answer, sent_at = await self.ask(HeartbeatRequest(self.group, self.epoch, self.member_id))
+            answer, sent_at = await self.call(HeartbeatRequest(self.group, self.epoch, self.member_id))
             if answer.error_code:
                 raise Again(str(answer.error_code))
             if sent_at is not None:
@@ -256,7 +256,7 @@ class ClassicLife(OwningLife):
         request = JoinGroupRequest(
             self.group, SESSION_TIMEOUT_MS, SESSION_TIMEOUT_MS, self.member_id, None, PROTOCOL_TYPE, protocols
         )
-        joined = await self.cluster.ask_coordinator(GROUP, self.group, request)
+        joined = await self.cluster.call_coordinator(GROUP, self.group, request)
         if joined.error_code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID):
             self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
             raise Again("another member id")
@@ -271,7 +271,7 @@ class ClassicLife(OwningLife):
                 for number, it in enumerate(ids)
             ]
         sync = SyncGroupRequest(self.group, self.epoch, self.member_id, None, PROTOCOL_TYPE, ASSIGNOR, assignments)
-        synced, sent_at = await self.ask(sync)
+        synced, sent_at = await self.call(sync)
         if synced.error_code:
             raise Again(str(synced.error_code))
         if sent_at is None:

@@ -169,14 +169,14 @@ class ShareLife(Life):
         known = {it: self.leaders.share_partition(it, node_id) for it in asked}
         return _Asked(trio.current_time(), current, known, plan, holds)
 
-    async def _ask_leader(self, node_id: int, session: ShareSession, request: ApiMessage) -> Any:
+    async def _call_leader(self, node_id: int, session: ShareSession, request: ApiMessage) -> Any:
         """Raises Again, with the session ended for this side."""
         losses = len(self.ledger.losses)
         self._sessions.pop(node_id, None)
         address = self.cluster.brokers.get(node_id)
         if address is None:
             raise Again(f"node {node_id} is not there")
-        answer = await self.cluster.ask(address, request)
+        answer = await self.cluster.call(address, request)
         connection = self.cluster.connection(node_id)
         if len(self.ledger.losses) > losses:
             raise Again("something is lost")
@@ -218,7 +218,7 @@ class ShareLife(Life):
         )
         asked = self._begin(node_id, session.partitions, plan)
         try:
-            answer = await self._ask_leader(node_id, session, request)
+            answer = await self._call_leader(node_id, session, request)
         except Again:
             self.deliveries.unanswered.update(map(self._key, session.partitions))
             raise
@@ -318,7 +318,7 @@ class ShareLife(Life):
         asked = self._begin(node_id, (), plan)
         if is_last:
             self._drop_all(node_id)
-        answer = await self._ask_leader(node_id, session, request)
+        answer = await self._call_leader(node_id, session, request)
         errors = set()
         for data in (it for topic in answer.responses for it in topic.partitions):
             self._acknowledged(node_id, data.partition_index, asked, data.error_code)
@@ -357,7 +357,7 @@ class ShareLife(Life):
                 if self._session(node_id).epoch:
                     await self._acknowledge(node_id, is_last=True)
             leaving = ShareGroupHeartbeatRequest(self.group, self.member_id, LEAVING_EPOCH)
-            await self.cluster.ask_coordinator(GROUP, self.group, leaving)
+            await self.cluster.call_coordinator(GROUP, self.group, leaving)
 
     def fall_silent(self) -> None:
         """Its sessions last as long as their connections, or until another life begins one there."""

@@ -291,7 +291,7 @@ class Simulation:
             if len(self._processes) < self.node_count:
                 raise Again("not all nodes are up")
             topics = [CreatableTopic(TOPIC, PARTITIONS, self.node_count), *self._group.topics()]
-            answer = await cluster.ask(cluster.bootstrap[0], CreateTopicsRequest(topics))
+            answer = await cluster.call(cluster.bootstrap[0], CreateTopicsRequest(topics))
             if any(it.error_code not in (0, 36) for it in answer.topics):
                 raise Again(str(answer.topics))
 

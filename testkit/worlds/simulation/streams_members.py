@@ -144,7 +144,7 @@ class StreamsWatcher(Life):
 
     async def _look(self) -> None:
         highest = self.ledger.highest_epoch
-        answer, sent_at = await self.ask(StreamsGroupDescribeRequest([self.group]))
+        answer, sent_at = await self.call(StreamsGroupDescribeRequest([self.group]))
         group: DescribedGroup = answer.groups[0]
         if group.error_code:
             raise Again(str(group.error_code))
