@@ -166,9 +166,9 @@ class Cluster:
 
     def metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
         """Returns the brokers, and these topics, or all topics including internal ones. Creates no topics."""
-        asked = None if topics is None else [MetadataRequestTopic(NULL_UUID, topic) for topic in topics]
+        requested = None if topics is None else [MetadataRequestTopic(NULL_UUID, topic) for topic in topics]
         # Version 4 is the first in which a request for a topic does not create it.
-        response: MetadataResponse = self.any_connection().call(MetadataRequest(asked, False), at_least=4)
+        response: MetadataResponse = self.any_connection().call(MetadataRequest(requested, False), at_least=4)
         if response.error_code:
             raise refused("the cluster does not tell its metadata", response.error_code)
         self._addresses = {it.node_id: (it.host, it.port) for it in response.brokers}

@@ -51,9 +51,9 @@ class PositionLost(PipelineError):
     """The mirror's position is not the one that it has written."""
 
     def __init__(self, at: TopicPartition, found: int | None, wanted: int, state_topic: str) -> None:
-        place = "gone" if found is None else f"offset {found}"
+        position = "gone" if found is None else f"offset {found}"
         super().__init__(
-            f"the mirror's position of {at} is {place}, and was offset {wanted}: topic {state_topic} at --to lost its "
+            f"the mirror's position of {at} is {position}, and was offset {wanted}: topic {state_topic} at --to lost its "
             "newest records, or was deleted. Start the mirror again; records may be there twice then"
         )
 
