@@ -60,7 +60,7 @@ P = TypeVar("P", ConsumerProtocolAssignment, ConsumerProtocolSubscription)
 
 
 class GroupNotFound(Refused):
-    """No coordinator knows the group."""
+    """No coordinator has the group."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(f"group {quoted(group_id)} not found", ErrorCode.GROUP_ID_NOT_FOUND)

@@ -137,7 +137,7 @@ def delete_offsets(
 
 
 def delete_share_offsets(cluster: Cluster, group_id: str, topics: Collection[str]) -> dict[str, str | None]:
-    """Like `delete_offsets`, but deletes the offsets of a share group in whole topics (KIP-932)."""
+    """Deletes the offsets of a share group in whole topics (KIP-932). Returns a problem for each topic, or None."""
     requested = [DeleteShareGroupOffsetsRequestTopic(name) for name in sorted(topics)]
 
     def call(coordinator: BrokerConnection) -> dict[str, str | None]:

@@ -34,7 +34,7 @@ SETTLING_S: Final = 5.0
 
 
 class Outcome(StrEnum):
-    """How a reassignment has ended."""
+    """The outcome of a reassignment."""
 
     COMPLETE = "complete"
     CANCELLED = "cancelled"
@@ -151,7 +151,7 @@ def measure(cluster: Cluster, reassignments: Collection[Reassignment]) -> dict[T
 
 
 def outcome(cluster: Cluster, ended: Reassignment) -> Outcome:
-    """How a reassignment has ended that is not in progress any more. Raises ClientError."""
+    """Returns the outcome of a reassignment that is not in progress any more. Raises ClientError."""
 
     def attempt(*, is_last: bool = False) -> Outcome:
         try:

@@ -54,7 +54,7 @@ class Listed:
 
 @attrs.frozen
 class Described:
-    """Like `Listed`, but with the transaction and the partitions that the coordinator will write markers to."""
+    """The state of a transactional id, with its transaction and the partitions in which the markers will be written."""
 
     transactional_id: str
     coordinator_id: int
@@ -112,7 +112,7 @@ class TransactionAdmin:
         return sorted(found, key=lambda it: (it.coordinator_id, it.transactional_id))
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, Described]:
-        """Returns descriptions by transactional id, without the ids that their coordinator does not know."""
+        """Returns descriptions by transactional id, without the ids that their coordinator does not have."""
         return {name: found for name in sorted(set(transactional_ids)) if (found := self._describe(name)) is not None}
 
     def open_transactions(self, topic: str | None = None, partition: int | None = None) -> OpenTransactions:
@@ -131,7 +131,7 @@ class TransactionAdmin:
         return transactions
 
     def write_abort_marker(self, transaction: OpenTransaction) -> None:
-        """Ends a transaction in one partition, whatever its state at the coordinator is."""
+        """Ends a transaction in one partition, regardless of its state at the coordinator."""
         marker = WritableTxnMarker(
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,

@@ -1,4 +1,4 @@
-"""The users of a cluster who log in with SCRAM: added, listed, deleted (KIP-554)."""
+"""Adds, lists and deletes the SCRAM users of a cluster (KIP-554)."""
 
 from __future__ import annotations
 

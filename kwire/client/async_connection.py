@@ -14,7 +14,7 @@ Callers may rely on this:
   later requests would be answered later still. So use a separate connection for requests that may take long, such as a
   Fetch that waits.
 * A connection that fails is closed. All pending and later calls raise. It does not reconnect, and never sends a request
-  twice: only the caller knows whether that is safe.
+  twice: only the caller can decide if that is safe.
 * Memory: one request at a time is encoded, and one response received, of at most `max_reply_bytes`. Responses that no
   caller waits for are not read ahead.
 

@@ -152,7 +152,7 @@ class InternalTopic:
             raise error
 
     def when_committed(self, index: int) -> Acknowledgement | None:
-        """Like `committed`, but returns None if there is nothing to wait for, else a future for None or the error."""
+        """Returns a future for None or the error that `committed` would raise; None if there is nothing to wait for."""
         partition = self.partitions.find(self.name, index)
         return partition.when_committed(partition.log_end_offset - 1, ALL_IN_SYNC)
 

@@ -231,7 +231,7 @@ class GroupService(CoordinatorService[GroupShard]):
         return self.runtime.topic.name, await self.runtime.partition_of(group_id)
 
     def find_partition(self, group_id: str) -> tuple[str, int]:
-        """Like `partition_of`, but the topic must exist.
+        """Topic and index of the group's partition, if the topic exists.
 
         Raises KafkaError: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
         """
@@ -413,7 +413,7 @@ class GroupService(CoordinatorService[GroupShard]):
         return outcome
 
     def _find_named(self, group_id: str) -> tuple[int, GroupShard, Now]:
-        """Like `CoordinatorRuntime.find`, for requests that need a group id: INVALID_GROUP_ID without one."""
+        """Calls `CoordinatorRuntime.find` for requests that need a group id: INVALID_GROUP_ID without one."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
         return self.runtime.find(group_id)

@@ -57,7 +57,7 @@ class StatesToInitialize:
 
 @attrs.define(eq=False)
 class Initialize(Effect):
-    """Ask the share coordinators to initialize states, then call `GroupShard.share_states_initialized`."""
+    """Requests initialized states from the share coordinators, then calls `GroupShard.share_states_initialized`."""
 
     states: StatesToInitialize
 

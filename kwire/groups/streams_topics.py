@@ -1,4 +1,4 @@
-"""The internal topics of streams groups, which the broker creates beside the heartbeat that finds them missing.
+"""The internal topics of streams groups, which the broker creates in parallel to the heartbeat that misses them.
 
 Each of a group's members finds the same topics missing. There is one request at a time to create a topic, and none for
 a while after a failure; meanwhile members get the error. Kafka's

@@ -93,7 +93,7 @@ class Authorization:
         return allowed, refused
 
     def finder(self, context: Context, operation: Operation) -> Callable[[TopicRef, int], Partition]:
-        """Like `PartitionTable.find`, with the client's authorization: raises TOPIC_AUTHORIZATION_FAILED as well."""
+        """Returns `PartitionTable.find` with the client's authorization: it also raises TOPIC_AUTHORIZATION_FAILED."""
         if self.authorizer.allows_all:
             return self._partitions.find
         # If every decision is in the audit log, none is cached.

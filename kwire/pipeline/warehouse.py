@@ -1,4 +1,4 @@
-"""The place of tables: a folder, or a catalog that Spark's configuration describes.
+"""The location of tables: a folder, or a catalog that Spark's configuration describes.
 
 A folder needs no service: its catalog is one SQLite file beside the tables, `catalog.db`. Spark opens it with Iceberg's
 JDBC catalog, pyiceberg with its SqlCatalog; both see the same tables. Any other catalog (REST, Glue, Hive, ...) is
@@ -170,7 +170,7 @@ def errors_table_name(table: str) -> str:
 
 
 def index_table_name(table: str) -> str:
-    """The index by field beside a topic's table."""
+    """The name of the index by field of a topic's table."""
     return f"{table}{INDEX_SUFFIX}"
 
 
@@ -185,7 +185,7 @@ def call_catalog(call: Callable[[], T], name: str) -> T:
     def run() -> None:
         try:
             results.append(call())
-        except Exception as error:  # whatever a catalog's own library raises
+        except Exception as error:  # a catalog's own library may raise anything
             errors.append(error)
 
     thread = threading.Thread(target=run, name="kwire-catalog", daemon=True)

@@ -69,7 +69,7 @@ class Counted:
 
 
 def find_topics(cluster: Cluster, named: Iterable[str] = ()) -> list[DeadLetterTopic]:
-    """The dead-letter topics by name; with `named`, only these, whatever they are. Raises ClientError."""
+    """The dead-letter topics by name; with `named`, only these, without a check. Raises ClientError."""
     groups: dict[str, list[str]] = defaultdict(list)
     for group_id, topic in _configured(cluster, _GROUP, _share_groups(cluster), NAMED_BY_GROUP).items():
         if topic:

@@ -13,7 +13,7 @@ counts are its costs: of each member's load, and of each member's share of an au
 never costs less than the one before. Such a flow is best exactly when no circle of moves makes it cheaper:
 
     giver -> audience -> taker -> audience -> ... -> taker     and back to the first giver, whose load falls by one
-                                                               as the last taker's rises, or who is the last taker
+                                                               as the last taker's rises, or which is the last taker
 
 So the search starts with the present assignment, deals out the partitions without an owner, levels loads within each
 audience, and then makes circles of moves until no cheaper one is left. The first steps are there for speed. With a

@@ -114,7 +114,7 @@ class _Deal:
     def _deal_out(self, pool: Sequence[Partition], more: dict[int, int]) -> None:
         """Deals out the pool. `more`: the number of partitions that each member takes; their sum is the whole pool."""
         left = self._deal_out_by_racks(pool, more)
-        # In turn, so that many members share each topic.
+        # One at a time, so that many members share each topic.
         queue = deque(sorted(it for it, count in more.items() if count))
         for partition in left:
             member = queue.popleft()

@@ -1,4 +1,4 @@
-"""From a change to what each member gets: a new group epoch, a new target assignment, and a step towards it.
+"""The consequences of a change to a group: a new group epoch, a new target assignment, and a step towards it.
 
 The target is computed by an assignor of `kwire.groups.assignors`: the one that most members request, else the first of
 group.consumer.assignors. It is computed at most once per assignment interval (KIP-1263); the next heartbeat of any

@@ -4,13 +4,12 @@ The rules are those of Kafka's OffsetMetadataManager:
 
 * pending offsets are invisible; a client that needs offsets without pending ones sets `require_stable` (KIP-447);
 * a marker commits the pending offsets of its producer, or drops them;
-* of several offsets for one partition, the one that was written last wins, inside or outside of a transaction and
-  whichever marker came first: otherwise a compaction, which keeps the last record of a key, would bring back another
-  one;
+* of several offsets for one partition, the one that was written last wins, inside or outside of a transaction and in
+  any order of the markers: otherwise a compaction, which keeps the last record of a key, would bring back another one;
 * a removal also removes the pending offsets before it.
 
-For the third rule Kafka compares the offsets of the records. Here records are applied in order, so it is enough to know
-for each pending offset whether a later one has already been committed: then it is outdated.
+For the third rule Kafka compares the offsets of the records. Here records are applied in order, so each pending offset
+only needs a mark if a later one has already been committed: then it is outdated.
 """
 
 from __future__ import annotations

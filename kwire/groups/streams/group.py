@@ -156,7 +156,7 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
         return bool(self.members) and self.topology is not None and topic in self.topology.readers
 
     def check_commit(self, committer: Committer) -> CheckPartition:
-        """With an earlier epoch a member may commit for the tasks that it already had then (KIP-1251)."""
+        """Returns the check of a commit. With an earlier epoch a member may commit for its tasks of then (KIP-1251)."""
         if committer.generation_or_epoch < 0 and not self.members:
             return accept_all
         self.member(committer.member_id)

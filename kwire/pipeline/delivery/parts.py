@@ -93,7 +93,7 @@ def end(cluster: Cluster, transaction: OpenTransaction, *, committed: bool) -> O
 class PartWriter:
     """Writes a task's part. A context manager, which aborts the part unless `finish` was called. Raises ClientError.
 
-    transactional_id: the task's own. Whatever is open under it is aborted.
+    transactional_id: the task's own. A transaction that is open under it is aborted.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ writer, with a name that it keeps across restarts. A writer
     2. reads its position, which only this writer can move from now on
     3. writes records and the position behind them, in one transaction, again and again
 
-So each record is written once, whatever is killed, and however often the work starts again. Without transactions the
+So each record is written once, even if processes are killed and the work starts again. Without transactions the
 records are written first and the position after them. Then nothing is lost, but records after the last position are
 written again.
 """

@@ -1,7 +1,7 @@
 """Runs a mirror on Spark: one streaming query reads all of its topics, and tasks write each batch.
 
-`Driver` decides and keeps; Spark calls it in a thread of its own, one batch after the other. `Upkeep` works beside it
-in a second thread.
+`Driver` decides, and stores the state; Spark calls it in a thread of its own, one batch after the other. `Upkeep`
+works in a second thread, parallel to it.
 """
 
 from __future__ import annotations

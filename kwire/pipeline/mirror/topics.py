@@ -86,7 +86,7 @@ def planned_changes(
     mirrored: Mapping[str, Mapping[str, str]],
     excluded: Collection[str],
 ) -> dict[str, tuple[Changes, dict[str, str]]]:
-    """For each topic of the source, the changes at the target, and its configurations. Raises ClientError."""
+    """Returns the changes at the target and the configurations, by topic of the source. Raises ClientError."""
     found = {}
     overrides = topic_overrides(source, [*pairs])
     for topic, name in pairs.items():
@@ -101,7 +101,7 @@ def planned_changes(
 def carry_out(target: Cluster, name: str, it: Changes) -> None:
     """Makes the changes. Raises ClientError; some changes may be made then. It may be repeated."""
     if it.create:
-        # Records keep their timestamps, whatever the default of the target's brokers is.
+        # Records keep their timestamps, independent of the default of the target's brokers.
         configs = {"message.timestamp.type": "CreateTime", **it.values}
         try:
             create_topics(target, [NewTopic(name, it.partitions, configs=configs)])

@@ -1,4 +1,4 @@
-"""The work beside the batches, which is due even without new records.
+"""The work of a mirror that is due even without new records, parallel to the batches.
 
 It commits groups' offsets, follows partitions and configurations, and looks for a loop of mirrors. `Upkeep` is that
 work, `Duties` decides when, and `UpkeepThread` waits for it.

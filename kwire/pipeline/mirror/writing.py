@@ -53,8 +53,8 @@ class PositionLost(PipelineError):
     def __init__(self, at: TopicPartition, found: int | None, wanted: int, state_topic: str) -> None:
         position = "gone" if found is None else f"offset {found}"
         super().__init__(
-            f"the mirror's position of {at} is {position}, and was offset {wanted}: topic {state_topic} at --to lost its "
-            "newest records, or was deleted. Start the mirror again; records may be there twice then"
+            f"the mirror's position of {at} is {position}, and was offset {wanted}: topic {state_topic} at --to lost "
+            "its newest records, or was deleted. Start the mirror again; records may be there twice then"
         )
 
 

@@ -1,4 +1,4 @@
-"""A stream: `spark.readStream.format("kwire")`. The reader lives in one process beside the driver.
+"""A stream: `spark.readStream.format("kwire")`. The reader lives in one process on the driver's machine.
 
 The calls of Spark 4.0, as measured:
 

@@ -37,7 +37,7 @@ _MESSAGES: Final = {
 }
 _RECORD_BYTES: Final = 32
 _HEADER_BYTES: Final = 10
-"""The maximum overhead of a record, and of a header, beside their contents."""
+"""The maximum overhead of a record, and of a header, in addition to their contents."""
 
 
 async def read_originals(partition: Partition, first: int, last: int) -> tuple[dict[int, Record], int]:
