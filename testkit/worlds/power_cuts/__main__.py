@@ -18,7 +18,7 @@ def show(trace: Trace, state_name: str) -> bool:
     """Whether the state holds."""
     trace, state, journal = find(trace, state_name)
     print(*(f"{number:4} {entry.what}" for number, entry in enumerate(journal, 1)), sep="\n")
-    print(state_name, *state.told, sep="\n  ")
+    print(state_name, *state.description, sep="\n  ")
     print("what is left:", *_listing(state.medium, ROOT, "  "), sep="\n")
     try:
         trace.check(state.disk(), state.moment)

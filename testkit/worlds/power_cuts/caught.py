@@ -11,7 +11,7 @@ from testkit.mutants.changes import Mutant, at_large
 from testkit.worlds.power_cuts.sweep import Bounds, BrokenPromise, Tally, Trace, sweep
 
 NO_LIVES = 10**9
-LOOKS = (Bounds(states=2, lives=NO_LIVES, every=10), Bounds(states=8, lives=NO_LIVES))
+SWEEPS = (Bounds(states=2, lives=NO_LIVES, every=10), Bounds(states=8, lives=NO_LIVES))
 """One after the other. The second is enough for every mistake of today to be made, the first for most of them."""
 QUICK = (
     Bounds(states=8, lives=NO_LIVES),
@@ -24,7 +24,7 @@ QUICK = (
 def expect_made(trace: Callable[[str], Trace], mutant: Mutant) -> None:
     """Fails if the mistake is not made in the first states of its trace, caught or not."""
     with at_large(mutant.change) as made:
-        for bounds in LOOKS:
+        for bounds in SWEEPS:
             with suppress(BrokenPromise):
                 sweep(trace(mutant.trace), bounds, tally=Tally(), until=lambda: made.times > 0)
             if made.times:

@@ -93,32 +93,32 @@ def check_derived(log: Log, timeline: list[Batch], found: list[Batch], cleaned_e
     _check_indexes(log)
     check_epochs(log, headers)
     aborted = check_producers(log, timeline, headers)
-    told = [entry for segment in log.segments for entry in segment.aborted]
-    assert len(set(told)) == len(told), f"aborted transactions are told twice: {told}"
+    listed = [entry for segment in log.segments for entry in segment.aborted]
+    assert len(set(listed)) == len(listed), f"aborted transactions are told twice: {listed}"
     expected = [entry for entry in aborted if entry.last_offset >= log.log_start_offset]
     if cleaned_end:
         compacted.check_aborted(
-            [it for it in told if it.last_offset >= log.log_start_offset], expected, found, cleaned_end
+            [it for it in listed if it.last_offset >= log.log_start_offset], expected, found, cleaned_end
         )
         return
-    assert [entry for entry in told if entry.last_offset >= log.log_start_offset] == expected, "aborted transactions"
+    assert [entry for entry in listed if entry.last_offset >= log.log_start_offset] == expected, "aborted transactions"
 
 
 def _check_indexes(log: Log) -> None:
     for segment in log.segments:
-        places: dict[int, int] = {}
+        positions: dict[int, int] = {}
         latest: dict[int, int] = {}
         newest = -1
         for position, header in scan_headers(segment.file, 0, segment.size):
             last = header.last_offset - segment.base_offset
             newest = max(newest, header.newest_record_ms)
-            places[last], latest[last] = position, newest
+            positions[last], latest[last] = position, newest
         index, time_index = segment.index, segment.time_index
         for offset, position in zip(index.offsets, index.positions, strict=True):
-            assert places.get(offset) == position, f"{segment.path}.index: {offset} is not at {position}"
+            assert positions.get(offset) == position, f"{segment.path}.index: {offset} is not at {position}"
         for timestamp, offset in zip(time_index.timestamps, time_index.offsets, strict=True):
             assert latest.get(offset) == timestamp, f"{segment.path}.timeindex: {timestamp} at {offset}"
-        for last, position in places.items():
+        for last, position in positions.items():
             found = segment.locate(last + segment.base_offset)
             assert found is not None, f"{segment.path}: {last} is not found"
             assert found[0] == position, f"{segment.path}: {last} is looked for at {found[0]}, not at {position}"

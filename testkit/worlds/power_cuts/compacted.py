@@ -49,16 +49,16 @@ def check_cleaned(log: Log, found: list[Batch]) -> None:
     assert len(set(keys)) == len(keys), f"below {log.cleaned_offset}, which is said to be clean, are the keys {keys}"
 
 
-def check_aborted(told: list[AbortedTxn], aborted: list[AbortedTxn], found: list[Batch], cleaned_end: int) -> None:
+def check_aborted(listed: list[AbortedTxn], aborted: list[AbortedTxn], found: list[Batch], cleaned_end: int) -> None:
     """Of the aborted transactions those are known of which something is left, and no others than there were."""
-    assert set(told) <= set(aborted), "aborted transactions that there never were"
+    assert set(listed) <= set(aborted), "aborted transactions that there never were"
     for txn in aborted:
         left = [
             batch.base
             for batch in found
             if txn.first_offset <= batch.base < txn.last_offset and _is_of(read_header(batch.data), txn.producer_id)
         ]
-        assert txn in told or not (left or txn.last_offset >= cleaned_end), f"{txn} is forgotten, and has {left}"
+        assert txn in listed or not (left or txn.last_offset >= cleaned_end), f"{txn} is forgotten, and has {left}"
 
 
 def _is_of(header: BatchHeader, producer_id: int) -> bool:

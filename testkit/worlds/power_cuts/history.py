@@ -55,7 +55,7 @@ class StartMoved(Event):
 
 
 @attrs.define(eq=False)
-class StartKept(Event):
+class StartStored(Event):
     """The checkpoint has the log start."""
 
     offset: int
@@ -152,7 +152,7 @@ def _take_in(known: Known, event: Event, *, answered: bool) -> None:
             known.highest_start = max(known.highest_start, event.offset)
         case Cleaned():
             known.cleaned_end = max(known.cleaned_end, event.end_offset)
-        case StartKept() if answered:
+        case StartStored() if answered:
             known.lowest_start = max(known.lowest_start, event.offset)
         case Created():
             if answered:

@@ -99,8 +99,8 @@ def examine_rotten(trace: StorageTrace, state: State) -> bool:
     try:
         _check(trace, state, disk, rotten)
     except Exception as error:
-        told = [f"{type(error).__name__}: {error}", *state.told, str(rotten)]
-        raise BrokenPromise("\n  ".join([state.name, *told])) from error
+        description = [f"{type(error).__name__}: {error}", *state.description, str(rotten)]
+        raise BrokenPromise("\n  ".join([state.name, *description])) from error
     return True
 
 

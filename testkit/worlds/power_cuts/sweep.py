@@ -66,7 +66,7 @@ class State:
     name: str
     moment: Moment
     medium: Medium
-    told: list[str]
+    description: list[str]
 
     def disk(self) -> FaultyDisk:
         return FaultyDisk(medium=self.medium.copy())
@@ -148,15 +148,15 @@ def states(
             left = medium.after_power_cut(choice.fate())
             if (look := left.look()) not in seen:
                 seen.add(look)
-                told = [*last, "the power fails", *choice.told(medium)]
-                yield State(f"{where}/cut{number}of{bound}", Moment(position, True), left, told)
+                description = [*last, "the power fails", *choice.description(medium)]
+                yield State(f"{where}/cut{number}of{bound}", Moment(position, True), left, description)
         yield State(f"{where}/kill", Moment(position, False), medium.copy(), [*last, "the process dies"])
         change = journal[position].change if position < len(journal) else None
         if isinstance(change, Write) and len(change.data) > 1:
             torn = medium.copy()
             torn.apply(change._replace(data=change.data[: len(change.data) * 2 // 3]))
-            told = [*last, f"the process dies within: {journal[position].what}"]
-            yield State(f"{where}/torn", Moment(position, False), torn, told)
+            description = [*last, f"the process dies within: {journal[position].what}"]
+            yield State(f"{where}/torn", Moment(position, False), torn, description)
 
 
 def examine(trace: Trace, state: State) -> None:
@@ -168,7 +168,7 @@ def examine(trace: Trace, state: State) -> None:
 
 
 def _broken(state: State, error: Exception) -> BrokenPromise:
-    lines = [f"{type(error).__name__}: {error}", *state.told]
+    lines = [f"{type(error).__name__}: {error}", *state.description]
     return BrokenPromise(
         "\n  ".join([state.name, *lines, f"again: python -m testkit.worlds.power_cuts '{state.name}'"])
     )

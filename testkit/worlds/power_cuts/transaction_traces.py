@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from testkit.scenes.asking.clients import CLASSIC
+from testkit.scenes.direct.clients import CLASSIC
 from testkit.worlds.power_cuts.transaction_trace import TransactionTrace
 
 

@@ -15,7 +15,7 @@ from kwire_protocol.messages.offset_fetch import (
 )
 from kwire_protocol.records import BatchHeader, Record, iter_headers, iter_records
 
-from testkit.scenes.asking.asked_broker import AskedBroker, Place
+from testkit.scenes.direct.broker_driver import BrokerDriver, TopicPartition
 
 READ_COMMITTED = 1
 WHOLE = 1 << 20
@@ -52,15 +52,15 @@ class Fetched:
         return self.batches[-1].header.next_offset if self.batches else None
 
 
-def fetch(asked: AskedBroker, place: Place, offset: int, *, committed: bool, max_bytes: int = WHOLE) -> Fetched:
-    topic, index = place
+def fetch(driver: BrokerDriver, tp: TopicPartition, offset: int, *, committed: bool, max_bytes: int = WHOLE) -> Fetched:
+    topic, index = tp
     request = FetchRequest(
         isolation_level=READ_COMMITTED if committed else 0,
         topics=[
             FetchTopic(topic, partitions=[FetchPartition(index, fetch_offset=offset, partition_max_bytes=max_bytes)])
         ],
     )
-    answer = asked.answer(request, 12).responses[0].partitions[0]
+    answer = driver.answer(request, 12).responses[0].partitions[0]
     assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
     data = b"" if answer.records == b"" else memoryview(answer.records.read())
     return Fetched(
@@ -76,11 +76,11 @@ def fetch(asked: AskedBroker, place: Place, offset: int, *, committed: bool, max
 
 
 def read_all(
-    asked: AskedBroker, place: Place, offset: int, *, committed: bool, max_bytes: int = WHOLE
+    driver: BrokerDriver, tp: TopicPartition, offset: int, *, committed: bool, max_bytes: int = WHOLE
 ) -> Iterator[Fetched]:
     """Answer by answer, up to the end."""
     while True:
-        fetched = fetch(asked, place, offset, committed=committed, max_bytes=max_bytes)
+        fetched = fetch(driver, tp, offset, committed=committed, max_bytes=max_bytes)
         if fetched.end is None:
             return
         yield fetched
@@ -108,14 +108,14 @@ def visible(fetched: Fetched, offset: int) -> list[Record]:
 
 
 def committed_offsets(
-    asked: AskedBroker, group: str, places: Iterable[Place], *, stable: bool
-) -> dict[Place, int | ErrorCode]:
+    driver: BrokerDriver, group: str, partitions: Iterable[TopicPartition], *, stable: bool
+) -> dict[TopicPartition, int | ErrorCode]:
     """Of each place the offset, -1 for none, or the error."""
     topics: dict[str, OffsetFetchRequestTopics] = {}
-    for topic, index in places:
+    for topic, index in partitions:
         topics.setdefault(topic, OffsetFetchRequestTopics(topic)).partition_indexes.append(index)
     wanted = OffsetFetchRequestGroup(group, topics=list(topics.values()))
-    answer = asked.answer(OffsetFetchRequest(groups=[wanted], require_stable=stable), 8).groups[0]
+    answer = driver.answer(OffsetFetchRequest(groups=[wanted], require_stable=stable), 8).groups[0]
     assert answer.error_code == ErrorCode.NONE
     return {
         (topic.name, it.partition_index): ErrorCode(it.error_code) if it.error_code else it.committed_offset

@@ -13,7 +13,7 @@ from kwire.handlers.apis import APIS
 from kwire.node.broker import Broker
 from testkit.metadata.harness import FakeClock, context
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A partition: topic and index."""
 
 
@@ -21,7 +21,7 @@ def _nothing() -> None: ...
 
 
 @attrs.define(eq=False)
-class AskedBroker:
+class BrokerDriver:
     """`clock` is the broker's own. `on_answered` is called before what is flushed after an answer, `on_flushed` after
     each flush.
     """
@@ -63,9 +63,9 @@ class AskedBroker:
 
     def flush(self) -> None:
         """What the flusher does in its threads."""
-        asked = self.broker.flusher._asked
-        while asked:
-            gate, _ = asked.popitem()
+        driver = self.broker.flusher._asked
+        while driver:
+            gate, _ = driver.popitem()
             flush = gate.begin()
             flush.run()
             gate.finish(flush)
