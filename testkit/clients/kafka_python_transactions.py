@@ -12,8 +12,8 @@ from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedEr
 from kafka.structs import OffsetAndMetadata
 
 from testkit.clients.kafka_python import SEND_TIMEOUT_S, consuming, producing, reading, take, take_until
-from testkit.clients.transactions.asking import end_offset
 from testkit.clients.transactions.client import Producer, Source, Spot, Taken
+from testkit.clients.transactions.queries import end_offset
 
 
 @attrs.define(eq=False)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import attrs
 
-from testkit.clients.transactions.asking import group_offset
+from testkit.clients.transactions.queries import group_offset
 from testkit.everything_at_once.admin import LATEST, Admin
 from testkit.everything_at_once.worker import Reporter
 from testkit.kills.group_ledger import Spot

@@ -23,7 +23,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from testkit.basics.small_tmpfs import NoTmpfs, SmallTmpfs
 from testkit.basics.waiting import eventually
-from testkit.clients.transactions.asking import end_offset, group_offset, is_stable, open_transactions
+from testkit.clients.transactions.queries import end_offset, group_offset, is_stable, open_transactions
 from testkit.everything_at_once import keeper, kept, passers_by, scraper, tinker, transactor, vanishing
 from testkit.everything_at_once.admin import EARLIEST, LATEST, Admin
 from testkit.everything_at_once.reading import read

@@ -17,8 +17,8 @@ import pytest
 from testkit.basics.values import numbered
 from testkit.basics.waiting import eventually
 from testkit.clients import confluent
-from testkit.clients.transactions.asking import end_offset, group_offset, is_stable
 from testkit.clients.transactions.client import Client, Producer, Source
+from testkit.clients.transactions.queries import end_offset, group_offset, is_stable
 from testkit.raw import topics
 from testkit.servers.brokers import RestartableBroker
 

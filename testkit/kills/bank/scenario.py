@@ -11,7 +11,7 @@ import attrs
 
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import Acknowledgements, producing
-from testkit.clients.transactions.asking import end_offset, group_offset, is_stable, open_transactions
+from testkit.clients.transactions.queries import end_offset, group_offset, is_stable, open_transactions
 from testkit.kills import harness
 from testkit.kills.bank.auditor import Auditor, auditing
 from testkit.kills.bank.books import Books, Order

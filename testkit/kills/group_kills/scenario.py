@@ -22,7 +22,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from devtools.places import REPOSITORY
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import producing
-from testkit.clients.transactions.asking import end_offset
+from testkit.clients.transactions.queries import end_offset
 from testkit.kills import harness
 from testkit.kills.complaints import Complaints
 from testkit.kills.group_kills.share_ledger import ShareLedger

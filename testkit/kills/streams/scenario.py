@@ -16,8 +16,8 @@ import attrs
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import Acknowledgements, producing
 from testkit.clients.streams import CLASSIC, WordCount
-from testkit.clients.transactions.asking import end_offset
 from testkit.clients.transactions.librdkafka import Confluent
+from testkit.clients.transactions.queries import end_offset
 from testkit.kills import harness
 from testkit.kills.harness import Lap, Scenario
 from testkit.raw import topics

@@ -17,7 +17,7 @@ from kwire.runtime.futures import Future, begun
 from kwire.share.coordinator.persister import CoordinatorPersister
 from kwire.share.coordinator.state import ShareState, StateBatch
 from testkit.basics.futures import at_once
-from testkit.cluster.asking_each_other import Asked, AskingCluster, FakePeers
+from testkit.cluster.connected_cluster import ConnectedCluster, FakePeers, InFlightRequest
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ BATCH = StateBatch(0, 4, 2, 1)
 class Scene:
     """Node 1 coordinates all share-partitions. Topic `t` has 20 partitions."""
 
-    cluster: AskingCluster
+    cluster: ConnectedCluster
     topic_id: Uuid
 
     def persister(self, node_id: int) -> CoordinatorPersister:
@@ -75,8 +75,8 @@ class Scene:
         assert future.is_set
         return future.value.unwrap()
 
-    def partitions_of(self, asked: Asked) -> list[int]:
-        (topic,) = asked.request.topics
+    def partitions_of(self, sent: InFlightRequest) -> list[int]:
+        (topic,) = sent.request.topics
         return [data.partition for data in topic.partitions]
 
     def pass_pause(self) -> None:
@@ -98,7 +98,7 @@ class Scene:
             runtime._advance(0, Slice(broker.clock, 1_000))
 
 
-def started(cluster: AskingCluster, node_id: int) -> Broker:
+def started(cluster: ConnectedCluster, node_id: int) -> Broker:
     broker = cluster.start(node_id, *SETTINGS)
     assert isinstance(broker.persister, CoordinatorPersister)
     peers: Any = FakePeers(cluster)

@@ -33,7 +33,7 @@ from kwire.replicas.roles import NO_LEADER, Follower, Leader
 from kwire.replication.fetching import Fetcher, FetchSettings
 from kwire.replication.followers import FollowedPartition
 from kwire.runtime.futures import Future, at_once
-from testkit.cluster.told_cluster import ToldCluster, ToldMember, create
+from testkit.cluster.scripted_cluster import ScriptedCluster, ScriptedMember, create
 from testkit.metadata.harness import FakeClock
 
 TOPIC = "t"
@@ -51,12 +51,12 @@ def over_the_wire(message: Any, version: int) -> Any:
 
 
 @attrs.define(eq=False)
-class DeafCluster(ToldCluster):
+class DeafCluster(ScriptedCluster):
     """Nodes in `deaf` are not told of new metadata. They find it when they append to it themselves."""
 
     deaf: set[int] = attrs.field(factory=set)
 
-    def tell(self, sender: int) -> None:
+    def notify(self, sender: int) -> None:
         for node_id in self.brokers:
             if node_id != sender and node_id not in self.deaf:
                 at_once(self.members[node_id].log.look())
@@ -136,9 +136,9 @@ class World:
             settings=[f"node.id={node_id}", f"min.insync.replicas={self.min_insync_replicas}"],
         )
         log = SharedMetadataLog.open(self.cluster.disk, node_id, self.clock.now_ms)
-        log.announce = lambda: self.cluster.tell(node_id)
+        log.announce = lambda: self.cluster.notify(node_id)
         self.cluster.alive.add(node_id)
-        member = self.cluster.members[node_id] = ToldMember(node_id, self.cluster, log)
+        member = self.cluster.members[node_id] = ScriptedMember(node_id, self.cluster, log)
         broker = Broker.open(config, {f"/{node_id}": self.disks[node_id]}, self.clock, membership=member)
         self.cluster.brokers[node_id] = broker
         slow = self.slow[node_id] = SlowMetadata(broker.metadata)
@@ -240,15 +240,15 @@ class World:
         if request is None:
             return None
         if isinstance(request, FetchRequest):
-            asked = over_the_wire(request, 17)
-            answer = bound(fetch.handle, leader)(asked, Context("node", "127.0.0.1", 9092, api_version=17))
+            request = over_the_wire(request, 17)
+            answer = bound(fetch.handle, leader)(request, Context("node", "127.0.0.1", 9092, api_version=17))
             assert isinstance(answer, FetchResponse), "it waits for nothing"
             response: FetchResponse = over_the_wire(answer, 17)
             return response
         assert isinstance(request, ListOffsetsRequest)
-        asked = over_the_wire(request, 10)
+        request = over_the_wire(request, 10)
         offsets: ListOffsetsResponse = over_the_wire(
-            bound(list_offsets.handle, leader)(asked, Context("node", "127.0.0.1", 9092, api_version=10)), 10
+            bound(list_offsets.handle, leader)(request, Context("node", "127.0.0.1", 9092, api_version=10)), 10
         )
         return offsets
 
