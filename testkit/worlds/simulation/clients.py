@@ -97,7 +97,7 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
 
-    async def look(self) -> None:
+    async def refresh_metadata(self) -> None:
         """Raises Again."""
         address = self.random.choice([*self.brokers.values(), *self.bootstrap])
         found = await self.call(
@@ -114,7 +114,7 @@ class Cluster:
         """Raises Again."""
         address = self.brokers.get(self.leaders.get(index, -1))
         if address is None:
-            await self.look()
+            await self.refresh_metadata()
             raise Again("no leader is known")
         return await self.call(address, request, **versions)
 
@@ -144,7 +144,7 @@ class Cluster:
     async def rest(self) -> None:
         await trio.sleep(PAUSE_S * self.random.uniform(0.5, 1.5))
         with suppress(Again):
-            await self.look()
+            await self.refresh_metadata()
 
 
 def _produce(cluster: Cluster, index: int, batch: bytes, *, acks: int, transactional_id: str | None = None) -> Any:
@@ -358,11 +358,11 @@ _NOT_NOW = frozenset(
 
 @attrs.define
 class Session:
-    """Of a reader with a node (KIP-227). `told` are the offset and leader epoch of each partition in it."""
+    """Of a reader with a node (KIP-227). `sent` has the offset and leader epoch of each partition in it."""
 
     session_id: int = 0
     epoch: int = 0
-    told: dict[int, tuple[int, int]] = attrs.field(factory=dict)
+    sent: dict[int, tuple[int, int]] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -386,9 +386,9 @@ class Reader:
             index = self.cluster.random.randrange(self.partitions)
             try:
                 await self.read(index)
-                await self.ask_end(index)
+                await self.fetch_end(index)
                 if self.cluster.random.random() < SHARE_OF_UNKNOWN_EPOCHS:
-                    await self._ask_end_in_an_unknown_epoch(index)
+                    await self._fetch_end_in_an_unknown_epoch(index)
             except Again:
                 await self.cluster.rest()
             await trio.sleep(self.cluster.random.expovariate(12))
@@ -422,15 +422,15 @@ class Reader:
             node_id = self.cluster.random.choice(sorted(self.cluster.brokers))
         address = self.cluster.brokers.get(node_id)
         if address is None:
-            await self.cluster.look()
+            await self.cluster.refresh_metadata()
             raise Again("no leader is known")
         session = self._sessions.pop(node_id, None) or Session()  # it is there again when it was answered well
-        asked = {**session.told, index: (0, 0)}
-        asked = {it: (self.positions.get(it, 0), self.cluster.epochs.get(it, -1)) for it in asked}
+        sent = {**session.sent, index: (0, 0)}
+        sent = {it: (self.positions.get(it, 0), self.cluster.epochs.get(it, -1)) for it in sent}
         wanted = [
             FetchPartition(it, epoch, offset, partition_max_bytes=20_000)
-            for it, (offset, epoch) in asked.items()
-            if session.told.get(it) != (offset, epoch)
+            for it, (offset, epoch) in sent.items()
+            if session.sent.get(it) != (offset, epoch)
         ]
         request = FetchRequest(
             max_wait_ms=20,
@@ -445,11 +445,11 @@ class Reader:
         if answer.error_code:
             raise Again(str(answer.error_code))
         for found in (it for topic in answer.responses for it in topic.partitions):
-            position, _ = asked[found.partition_index]
+            position, _ = sent[found.partition_index]
             key = self.cluster.topic, found.partition_index
             # In the same leader epoch, it is still the leader.
             is_from_leader = self.cluster.leaders.get(found.partition_index) == node_id
-            if self._may_be_lost(found.partition_index, asked[found.partition_index][1], is_from_leader):
+            if self._may_be_lost(found.partition_index, sent[found.partition_index][1], is_from_leader):
                 continue
             if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and is_from_leader:
                 raise BrokenPromise(f"{key}: a reader at {position} is out of range")
@@ -458,7 +458,7 @@ class Reader:
             aborted = {(it.producer_id, it.first_offset) for it in found.aborted_transactions or ()}
             self._take(key, bytes(found.records or b""), position, aborted)
         if answer.session_id:
-            self._sessions[node_id] = Session(answer.session_id, session.epoch + 1, asked)
+            self._sessions[node_id] = Session(answer.session_id, session.epoch + 1, sent)
 
     def _take(self, key: PartitionId, data: bytes, position: int, aborted: set[tuple[int, int]]) -> None:
         skipped: set[int] = set()
@@ -479,7 +479,7 @@ class Reader:
                 )
             self.positions[key[1]] = header.next_offset
 
-    async def ask_end(self, index: int) -> int:
+    async def fetch_end(self, index: int) -> int:
         """The end, as a reader is told. Raises Again."""
         self.forget_lost()
         epoch = self.cluster.epochs.get(index, -1)
@@ -487,10 +487,10 @@ class Reader:
         self._check_not_lost()
         if found.error_code or self._may_be_lost(index, epoch, is_from_leader=True):
             raise Again(str(found.error_code))
-        self.ledger.told_latest((self.cluster.topic, index), self.isolation_level, found.offset)
+        self.ledger.note_end((self.cluster.topic, index), self.isolation_level, found.offset)
         return int(found.offset)
 
-    async def _ask_end_in_an_unknown_epoch(self, index: int) -> None:
+    async def _fetch_end_in_an_unknown_epoch(self, index: int) -> None:
         epoch = self.cluster.epochs.get(index, -1) + 1000
         found = await self._end_in_epoch(index, epoch)
         if found.error_code == ErrorCode.NONE:
@@ -504,7 +504,7 @@ class Reader:
     async def read_all(self) -> dict[PartitionId, list[Record]]:
         """Everything up to the end."""
         for index in range(self.partitions):
-            end = await self.cluster.persist(partial(self.ask_end, index))
+            end = await self.cluster.persist(partial(self.fetch_end, index))
             while self.positions.get(index, 0) < end:
                 await self.cluster.persist(partial(self.read, index))
         return self.records
@@ -527,16 +527,16 @@ class Operator:
             replicas = chance.sample(self.node_ids, chance.choice(FACTORS))
             with suppress(Again):
                 await self._reassign([(topic, index)], replicas)
-                await self._ask(ElectLeadersRequest(0, [TopicPartitions(topic, [index])], 1000))
+                await self._call(ElectLeadersRequest(0, [TopicPartitions(topic, [index])], 1000))
             await trio.sleep(chance.expovariate(3))
         await self.cluster.persist(partial(self._reassign, self.partitions, self.node_ids))
 
     async def _reassign(self, partitions: list[PartitionId], replicas: list[int]) -> None:
         moved = [ReassignableTopic(topic, [ReassignablePartition(index, replicas)]) for topic, index in partitions]
-        answer = await self._ask(AlterPartitionReassignmentsRequest(1000, True, moved))
+        answer = await self._call(AlterPartitionReassignmentsRequest(1000, True, moved))
         errors = {answer.error_code, *(it.error_code for topic in answer.responses for it in topic.partitions)}
         if errors - {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
             raise Again(str(errors))
 
-    async def _ask(self, request: ApiMessage) -> Any:
+    async def _call(self, request: ApiMessage) -> Any:
         return await self.cluster.call(self.cluster.random.choice(self.cluster.bootstrap), request)

@@ -23,7 +23,7 @@ PartitionId = tuple[str, int]
 MIN_INSYNC_REPLICAS = 2
 """Of all topics."""
 
-LOOKS_CLOSELY_S, CLOSE_LOOK_S = 0.1, 0.002
+CHECKS_CLOSELY_FOR_S, CLOSE_CHECK_INTERVAL_S = 0.1, 0.002
 """How long, and how often, after an ISR has grown: its leader commits more before it hears of that."""
 
 
@@ -88,16 +88,16 @@ class Eligibility:
         it = topic.partitions[key[1]]
         return it.leader, it.leader_epoch
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Who is in sync has what is committed, at any time: it may be elected at any time."""
         for topic in self._image.topics.values():
             for index, it in enumerate(topic.partitions):
                 self._check_in_sync((topic.name, index), it)
 
-    def _look_closely(self, key: PartitionId, until: float) -> None:
+    def _check_closely(self, key: PartitionId, until: float) -> None:
         self._check_in_sync(key, self._image.topics[key[0]].partitions[key[1]])
         if self.now() < until:
-            self.after(CLOSE_LOOK_S, lambda: self._look_closely(key, until))
+            self.after(CLOSE_CHECK_INTERVAL_S, lambda: self._check_closely(key, until))
 
     def _check_in_sync(self, key: PartitionId, it: PartitionRegistration) -> None:
         end = self.committed(key)
@@ -123,7 +123,7 @@ class Eligibility:
                 self._elected(key, registration)
             self._commit(key, registration)
             if before is not None and not {*registration.isr} <= {*before[1].isr}:
-                self._look_closely(key, self.now() + LOOKS_CLOSELY_S)
+                self._check_closely(key, self.now() + CHECKS_CLOSELY_FOR_S)
             else:
                 self._check_in_sync(key, registration)
 

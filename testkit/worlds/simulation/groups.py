@@ -87,8 +87,8 @@ class Truth:
 
     def replica(self, index: int, node_id: int) -> Partition | None:
         process = self.process(node_id)
-        place = [] if process is None else process.broker.partitions.by_name.get(self.topic, [])[index : index + 1]
-        return place[0] if place and isinstance(place[0], Partition) else None
+        found = [] if process is None else process.broker.partitions.by_name.get(self.topic, [])[index : index + 1]
+        return found[0] if found and isinstance(found[0], Partition) else None
 
     def leads(self, index: int, node_id: int) -> bool:
         replica = self.replica(index, node_id)

@@ -18,7 +18,7 @@ class BrokenPromise(AssertionError):
 
 @attrs.define(eq=False)
 class History:
-    """`look` often. It reads only what is new."""
+    """Call `check` often. It reads only what is new."""
 
     committed: dict[PartitionId, dict[int, bytes]] = attrs.field(factory=dict)
     """Batches by their base offsets."""
@@ -53,12 +53,12 @@ class History:
         epochs = partition.log.leader_epochs.entries
         return partition.log_end_offset <= loss.offset or bool(epochs and epochs[-1][0] >= loss.leader_epoch)
 
-    def look(self, processes: Iterable[Process]) -> None:
+    def check(self, processes: Iterable[Process]) -> None:
         for process in processes:
             for partition in process.broker.partitions:
-                self._look_at(process, partition)
+                self._check_partition(process, partition)
 
-    def _look_at(self, process: Process, partition: Partition) -> None:
+    def _check_partition(self, process: Process, partition: Partition) -> None:
         node_id, key, role = process.node.node_id, (partition.topic, partition.index), partition.role
         if not self.has_lost(key, partition):
             return
@@ -116,7 +116,7 @@ class History:
         for partition in process.broker.partitions:
             key = partition.topic, partition.index
             self._seen.pop((process, key), None)
-            self._look_at(process, partition)
+            self._check_partition(process, partition)
             if partition.high_watermark < self.ends.get(key, 0):
                 raise BrokenPromise(
                     f"node {process.node.node_id}: {key} is committed up to {partition.high_watermark}, "

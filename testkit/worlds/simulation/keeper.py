@@ -78,7 +78,7 @@ class Keeper:
             self.values += values
             self.ends.append(self.end_offset)
             self.on_append(values)
-            self._tell_all()
+            self._notify_all()
             return self.end_offset
         raise AppendConflict(f"the metadata log ends at {self.end_offset}, not at {expected_end_offset}")
 
@@ -106,30 +106,30 @@ class Keeper:
             raise NodeIdTakenError(f"node {member.node_id} has a session already")
         self.members[member.node_id] = member
         self.heard(member)
-        self._tell_all()
+        self._notify_all()
 
     def heard(self, member: SimMembership) -> None:
         at = self.heard_at[member.node_id] = self.calendar.now
 
-        def look() -> None:
+        def expire_if_silent() -> None:
             if self.members.get(member.node_id) is member and self.heard_at[member.node_id] == at:
                 self.end(member)
 
-        self.calendar.after(SESSION_TIMEOUT_S, look)
+        self.calendar.after(SESSION_TIMEOUT_S, expire_if_silent)
 
     def end(self, member: SimMembership) -> None:
         if self.members.get(member.node_id) is member:
             del self.members[member.node_id]
-            self._tell_all()
+            self._notify_all()
 
-    def knows(self, member: SimMembership) -> bool:
+    def has_session(self, member: SimMembership) -> bool:
         return self.members.get(member.node_id) is member
 
-    def _tell_all(self) -> None:
+    def _notify_all(self) -> None:
         for member in list(self.members.values()):
-            self.tell(member)
+            self.notify(member)
 
-    def tell(self, member: SimMembership) -> None:
+    def notify(self, member: SimMembership) -> None:
         """News travel as they are when they leave."""
         news = self.end_offset, self.controller_id, frozenset(self.members)
         member.seen += 1
@@ -212,7 +212,7 @@ class SimMembership:
         def answered() -> None:
             if not isinstance(future.value, Error):
                 self._lasts_until = sent_at + SESSION_TIMEOUT_S
-                self.keeper.tell(self)
+                self.keeper.notify(self)
                 self.keeper.calendar.after(SESSION_TIMEOUT_S / 4, lambda: self.in_process(self._beat))
 
         if future.is_set:  # the server has stopped, and the node is about to leave
@@ -246,12 +246,12 @@ class SimMembership:
         changed = (controller_id, alive) != (self.controller_id, self._alive)
         self.controller_id, self._alive = controller_id, alive
 
-        def tell() -> None:
+        def notify() -> None:
             self.log.ends_at(end_offset)
             if changed:
                 self._on_change()
 
-        self.in_process(tell)
+        self.in_process(notify)
 
     # Asking the keeper
 
@@ -293,7 +293,7 @@ class SimMembership:
         )
 
     def _done(self, work: Callable[[], T]) -> Outcome[T]:
-        return capture(work) if self.keeper.knows(self) else Error(SessionOver())
+        return capture(work) if self.keeper.has_session(self) else Error(SessionOver())
 
 
 @attrs.define(eq=False)

@@ -138,10 +138,10 @@ class Ledger:
         if owner is not None and owner.member_id == member_id:
             del self.owners[key]
 
-    def told_epoch(self, epoch: int) -> None:
+    def note_epoch(self, epoch: int) -> None:
         self.highest_epoch = max(self.highest_epoch, epoch)
 
-    def told_latest(self, key: PartitionId, isolation_level: int, offset: int) -> None:
+    def note_end(self, key: PartitionId, isolation_level: int, offset: int) -> None:
         """A reader never sees an end go back (KIP-207)."""
         before = self.latest.get((key, isolation_level), 0)
         if offset < before:

@@ -102,7 +102,7 @@ class Life:
             raise Again("something is lost")
         return answer, sent_at if is_coordinator else None
 
-    async def ask_remembering(self, request: ApiMessage) -> tuple[Any, float | None]:
+    async def heartbeat_and_check(self, request: ApiMessage) -> tuple[Any, float | None]:
         """Like `call`, for a heartbeat. Raises BrokenPromise if the coordinator has forgotten what it told."""
         highest = self.ledger.highest_epoch
         answer, sent_at = await self.call(request)
@@ -125,7 +125,7 @@ class Life:
             raise BrokenPromise(f"{self.member_id} was told epoch {self.epoch} of {highest}, and now {answer}")
         if not code:
             self.known_until = sent_at + SESSION_TIMEOUT_MS / 1000
-            self.ledger.told_epoch(answer.member_epoch)
+            self.ledger.note_epoch(answer.member_epoch)
 
     def joins_again(self) -> None:
         """It is not a member any more, for all it knows."""
@@ -162,7 +162,7 @@ class OwningLife(Life, ABC):
     def _key(self, index: int) -> PartitionId:
         return self.group, index
 
-    def told(self, owned: Iterable[int], sent_at: float) -> None:
+    def note_owned(self, owned: Iterable[int], sent_at: float) -> None:
         """These are its partitions, for as long as its session lasts."""
         owned = set(owned)
         until = sent_at + SESSION_TIMEOUT_MS / 1000
@@ -244,7 +244,7 @@ class ClassicLife(OwningLife):
             if answer.error_code:
                 raise Again(str(answer.error_code))
             if sent_at is not None:
-                self.told(self.positions, sent_at)
+                self.note_owned(self.positions, sent_at)
             await self.commit_all()
         except Again:
             self.is_joined = False
@@ -276,7 +276,7 @@ class ClassicLife(OwningLife):
             raise Again(str(synced.error_code))
         if sent_at is None:
             raise Again("another node is the coordinator")
-        self.told(_assigned(bytes(synced.assignment)), sent_at)
+        self.note_owned(_assigned(bytes(synced.assignment)), sent_at)
         self.is_joined = True
 
     def _subscription(self) -> bytes:
@@ -327,7 +327,7 @@ class ConsumerLife(OwningLife):
 
     async def _heartbeat(self) -> None:
         if self.cluster.topic_id == bytes(16):
-            await self.cluster.look()
+            await self.cluster.refresh_metadata()
         owned, topic_id = sorted(self.positions), self.cluster.topic_id
         request = ConsumerGroupHeartbeatRequest(self.group, self.member_id, self.epoch)
         if self.reported is None:
@@ -336,7 +336,7 @@ class ConsumerLife(OwningLife):
         if self.reported != owned:
             request.topic_partitions = [ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, owned)] if owned else []
         self.reported = None
-        answer, sent_at = await self.ask_remembering(request)
+        answer, sent_at = await self.heartbeat_and_check(request)
         if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND and self.epoch > JOINING_EPOCH:
             # It has become a classic group, or is lost. Kafka's consumer fails for good.
             self.has_failed = True
@@ -348,7 +348,7 @@ class ConsumerLife(OwningLife):
         if sent_at is None:
             raise Again("another node is the coordinator")
         self.reported, self.epoch = owned, answer.member_epoch
-        self.told(owned if answer.assignment is None else _given(answer.assignment), sent_at)
+        self.note_owned(owned if answer.assignment is None else _given(answer.assignment), sent_at)
 
     def leaving(self) -> ConsumerGroupHeartbeatRequest:
         return ConsumerGroupHeartbeatRequest(self.group, self.member_id, LEAVING_EPOCH)

@@ -42,17 +42,17 @@ SHARE_WITH_FETCH: Final = 0.5
 SHARE_ALIKE: Final = 0.8
 """Of the records: what becomes of it is what became of the one before."""
 
-KEPT: Final = 0
+UNACKNOWLEDGED: Final = 0
 """The member says nothing of it until its lock has ended, and then perhaps too late."""
 SHARE_TOO_LATE: Final = 0.3
-SHARE_OF_LOOKS: Final = 0.1
+SHARE_OF_REFRESHES: Final = 0.1
 """How often it asks who leads, without need."""
 FATES: Final = {
     AcknowledgeType.ACCEPT: 20,
     AcknowledgeType.RELEASE: 2,
     AcknowledgeType.REJECT: 2,
     AcknowledgeType.RENEW: 1,
-    KEPT: 1,
+    UNACKNOWLEDGED: 1,
 }
 MOST_RECORDS: Final = (1, 5, 50)
 """Of a fetch."""
@@ -81,7 +81,7 @@ class ShareSession:
 
 
 @attrs.define(eq=False)
-class _Asked:
+class _SentRequest:
     """A request to a leader, when it was sent."""
 
     sent_at: float
@@ -100,13 +100,13 @@ class ShareLife(Life):
     """Whether all is to be accepted that is left."""
     is_greedy: bool
     assigned: list[int] = attrs.field(factory=list)
-    is_told: bool = False
+    is_subscribed: bool = False
     """The coordinator knows its subscription."""
     _next_heartbeat_at: float = 0.0
     _sessions: dict[int, ShareSession] = attrs.field(factory=dict)
     _holds: dict[tuple[int, int], tuple[int, Hold]] = attrs.field(factory=dict)
     """By partition and offset, with the node: what it has yet to acknowledge."""
-    _kept: dict[tuple[int, int], tuple[int, Hold]] = attrs.field(factory=dict)
+    _unacknowledged: dict[tuple[int, int], tuple[int, Hold]] = attrs.field(factory=dict)
     """What it does not acknowledge any more."""
 
     async def take_part(self) -> None:
@@ -114,14 +114,14 @@ class ShareLife(Life):
         if trio.current_time() >= self._next_heartbeat_at:
             await self._heartbeat()
         cluster, chance = self.cluster, self.cluster.random
-        if chance.random() < SHARE_OF_LOOKS:
-            await cluster.look()
+        if chance.random() < SHARE_OF_REFRESHES:
+            await cluster.refresh_metadata()
         wanted = sorted(self.deliveries.assigned) if self.is_greedy else self.assigned
         if not wanted:
             return
         node_id = cluster.leaders.get(chance.choice(wanted), -1)
         if node_id not in cluster.brokers:
-            await cluster.look()
+            await cluster.refresh_metadata()
             raise Again("no leader is known")
         await self._fetch(node_id, [it for it in wanted if cluster.leaders.get(it) == node_id])
         if chance.random() > SHARE_WITH_FETCH and self._session(node_id).epoch:
@@ -129,17 +129,17 @@ class ShareLife(Life):
 
     async def _heartbeat(self) -> None:
         if self.cluster.topic_id == bytes(16):
-            await self.cluster.look()
+            await self.cluster.refresh_metadata()
         request = ShareGroupHeartbeatRequest(self.group, self.member_id, self.epoch)
-        if not self.is_told:
+        if not self.is_subscribed:
             request.subscribed_topic_names = [self.cluster.topic]
-        self.is_told = False
-        answer, _ = await self.ask_remembering(request)
+        self.is_subscribed = False
+        answer, _ = await self.heartbeat_and_check(request)
         if answer.error_code in NO_MEMBER:
             self.joins_again()
         if answer.error_code:
             raise Again(str(answer.error_code))
-        self.epoch, self.is_told = answer.member_epoch, True
+        self.epoch, self.is_subscribed = answer.member_epoch, True
         if answer.assignment is not None:
             self.assigned = [it for topic in answer.assignment.topic_partitions for it in topic.partitions]
             self.deliveries.assigned.update(self.assigned)
@@ -157,17 +157,17 @@ class ShareLife(Life):
             return ShareSession()
         return session if session.connection is self.cluster.connection(node_id) else ShareSession()
 
-    def _begin(self, node_id: int, indexes: Iterable[int], plan: Plan) -> _Asked:
+    def _begin(self, node_id: int, indexes: Iterable[int], plan: Plan) -> _SentRequest:
         """Nothing is awaited between this and the request."""
         holds = {(index, offset): self._holds[index, offset][1] for index, of in plan.items() for offset in of}
         for (index, offset), hold in holds.items():
             if plan[index][offset] != AcknowledgeType.RENEW:
                 self.deliveries.given_up(self._key(index), offset, hold)
                 del self._holds[index, offset]
-        asked = {*indexes, *plan}
-        current = {it for it in asked if self.leaders.leads(it, node_id)}
-        known = {it: self.leaders.share_partition(it, node_id) for it in asked}
-        return _Asked(trio.current_time(), current, known, plan, holds)
+        wanted = {*indexes, *plan}
+        current = {it for it in wanted if self.leaders.leads(it, node_id)}
+        known = {it: self.leaders.share_partition(it, node_id) for it in wanted}
+        return _SentRequest(trio.current_time(), current, known, plan, holds)
 
     async def _call_leader(self, node_id: int, session: ShareSession, request: ApiMessage) -> Any:
         """Raises Again, with the session ended for this side."""
@@ -216,7 +216,7 @@ class ShareLife(Life):
             topics=[FetchTopic(topic_id, named)] if named else [],
             forgotten_topics_data=[ForgottenTopic(topic_id, forgotten)] if forgotten else [],
         )
-        asked = self._begin(node_id, session.partitions, plan)
+        sent = self._begin(node_id, session.partitions, plan)
         try:
             answer = await self._call_leader(node_id, session, request)
         except Again:
@@ -226,35 +226,35 @@ class ShareLife(Life):
         for data in (it for topic in answer.responses for it in topic.partitions):
             index = data.partition_index
             if index in plan:
-                self._acknowledged(node_id, index, asked, data.acknowledge_error_code)
+                self._acknowledged(node_id, index, sent, data.acknowledge_error_code)
             if data.error_code:
                 self.deliveries.failed(self._key(index), data.error_code)
                 errors.add(data.error_code)
-            count += self._take(node_id, asked, data)
+            count += self._take(node_id, sent, data)
         if mode is AcquireMode.RECORD_LIMIT and count > request.max_records:
             raise BrokenPromise(f"{self.member_id} wants {request.max_records} records and gets {count}")
         if errors:
             raise Again(str(errors))
 
-    def _take(self, node_id: int, asked: _Asked, data: share_fetch.PartitionData) -> int:
+    def _take(self, node_id: int, sent: _SentRequest, data: share_fetch.PartitionData) -> int:
         """What was acquired. Returns the number of records."""
         index = data.partition_index
         assert isinstance(data.records, bytes | bytearray | memoryview)
         key, found = self._key(index), _records(bytes(data.records))
-        share_partition = self._still(node_id, index, asked)
+        share_partition = self._still(node_id, index, sent)
         connection = self.cluster.connection(node_id)
         count = 0
         for it in data.acquired_records:
             offsets = range(it.first_offset, it.last_offset + 1)
-            hold = Hold.begun(self.member_id, share_partition, connection, asked.sent_at, it.delivery_count)
-            self.deliveries.delivered(key, offsets, found, hold, asked.sent_at, current=index in asked.current)
+            hold = Hold.begun(self.member_id, share_partition, connection, sent.sent_at, it.delivery_count)
+            self.deliveries.delivered(key, offsets, found, hold, sent.sent_at, current=index in sent.current)
             self._holds.update({(index, offset): (node_id, hold) for offset in offsets})
             count += len(offsets)
         return count
 
-    def _still(self, node_id: int, index: int, asked: _Asked) -> LedSharePartition | None:
+    def _still(self, node_id: int, index: int, sent: _SentRequest) -> LedSharePartition | None:
         """The share partition, if it was the same all the time."""
-        before = asked.share_partitions[index]
+        before = sent.share_partitions[index]
         return before if before is self.leaders.share_partition(index, node_id) else None
 
     # Acknowledging
@@ -264,9 +264,9 @@ class ShareLife(Life):
         chance, plan = self.cluster.random, dict[int, dict[int, int]]()
         fates = [it for it in FATES if renews or it != AcknowledgeType.RENEW]
         fate: int | None = None
-        for record, held in [*self._kept.items()]:
+        for record, held in [*self._unacknowledged.items()]:
             if not held[1].is_good:
-                del self._kept[record]
+                del self._unacknowledged[record]
                 if chance.random() < SHARE_TOO_LATE:
                     self._holds.setdefault(record, held)
         for (index, offset), (source, hold) in sorted(self._holds.items(), key=lambda it: it[0]):
@@ -279,8 +279,8 @@ class ShareLife(Life):
                 fate = AcknowledgeType.ACCEPT
             elif fate is None or chance.random() > SHARE_ALIKE:
                 fate = chance.choices(fates, [FATES[it] for it in fates])[0]
-            if fate == KEPT:
-                self._kept[index, offset] = self._holds.pop((index, offset))
+            if fate == UNACKNOWLEDGED:
+                self._unacknowledged[index, offset] = self._holds.pop((index, offset))
             else:
                 plan.setdefault(index, {})[offset] = fate
         return plan
@@ -315,28 +315,28 @@ class ShareLife(Life):
             is_renew_ack=any(AcknowledgeType.RENEW in of.values() for of in plan.values()),
             topics=[AcknowledgeTopic(self.cluster.topic_id, partitions)] if partitions else [],
         )
-        asked = self._begin(node_id, (), plan)
+        sent = self._begin(node_id, (), plan)
         if is_last:
             self._drop_all(node_id)
         answer = await self._call_leader(node_id, session, request)
         errors = set()
         for data in (it for topic in answer.responses for it in topic.partitions):
-            self._acknowledged(node_id, data.partition_index, asked, data.error_code)
+            self._acknowledged(node_id, data.partition_index, sent, data.error_code)
             errors.add(data.error_code)
         if errors - {0}:
             raise Again(str(errors))
 
-    def _acknowledged(self, node_id: int, index: int, asked: _Asked, error: int) -> None:
-        share_partition = self._still(node_id, index, asked)
-        holds = {offset: asked.holds[index, offset] for offset in asked.plan[index]}
+    def _acknowledged(self, node_id: int, index: int, sent: _SentRequest, error: int) -> None:
+        share_partition = self._still(node_id, index, sent)
+        holds = {offset: sent.holds[index, offset] for offset in sent.plan[index]}
         sure = {it for it, hold in holds.items() if hold.is_good and hold.share_partition is share_partition}
         key = self._key(index)
         if error:
             self.deliveries.refused(key, error, is_sure=len(sure) == len(holds))
             return
         for offset, hold in holds.items():
-            kind = asked.plan[index][offset]
-            self.deliveries.acknowledged(key, offset, kind, hold, asked.sent_at, is_sure=offset in sure)
+            kind = sent.plan[index][offset]
+            self.deliveries.acknowledged(key, offset, kind, hold, sent.sent_at, is_sure=offset in sure)
 
     # The end of a life
 
@@ -345,7 +345,7 @@ class ShareLife(Life):
         self.deliveries.given_up(self._key(index), offset, hold)
 
     def _drop_all(self, node_id: int | None = None) -> None:
-        for held in (self._holds, self._kept):
+        for held in (self._holds, self._unacknowledged):
             for (index, offset), (source, hold) in [*held.items()]:
                 if node_id in (None, source):
                     del held[index, offset]

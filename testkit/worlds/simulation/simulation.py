@@ -49,7 +49,7 @@ PARTITIONS_OF_ALL: list[PartitionId] = [
     *((TOPIC, index) for index in range(PARTITIONS)),
     *((topic, index) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE) for index in range(INTERNAL_PARTITIONS)),
 ]
-LOOK_S = 0.02
+CHECK_INTERVAL_S = 0.02
 GOES_ON_WITHIN_S = 10.0
 SHARE_WITH_A_LOSS = 0.25
 """Of the runs, which end with the death of a node; that takes a third of a run."""
@@ -133,8 +133,8 @@ def simulate(
 
 
 def _partition(process: Process, key: PartitionId) -> Partition | None:
-    place = process.broker.partitions.by_name.get(key[0], [])[key[1] : key[1] + 1]
-    return place[0] if place and isinstance(place[0], Partition) else None
+    found = process.broker.partitions.by_name.get(key[0], [])[key[1] : key[1] + 1]
+    return found[0] if found and isinstance(found[0], Partition) else None
 
 
 @attrs.define(eq=False)
@@ -208,7 +208,7 @@ class Simulation:
             self.nodes.append(node)
             assert node.start()
         self._group = self._chosen_group(chance)
-        nursery.start_soon(self._look_all_the_time)
+        nursery.start_soon(self._check_continuously)
         await self._with_clients(chance, network, keeper, nursery)
         await self._write_everywhere(network, chance, "client-after", "the last fault")
         await self._end(network, chance)
@@ -314,13 +314,13 @@ class Simulation:
 
     # Promises
 
-    async def _look_all_the_time(self) -> None:
+    async def _check_continuously(self) -> None:
         while True:
-            self.history.look(self._processes)
-            self._eligibility.look()
+            self.history.check(self._processes)
+            self._eligibility.check()
             if self._eligibility.broken is not None:
                 raise BrokenPromise(self._eligibility.broken)
-            await trio.sleep(LOOK_S)
+            await trio.sleep(CHECK_INTERVAL_S)
 
     @property
     def _processes(self) -> list[Process]:
@@ -334,7 +334,7 @@ class Simulation:
         operator = Operator(cluster, self._all_partitions, [it.node_id for it in self.nodes], lambda: True)
         with trio.move_on_after(SETTLED_WITHIN_S) as scope:
             await self._settle(operator)
-            await cluster.persist(cluster.look)
+            await cluster.persist(cluster.refresh_metadata)
             found.append(await readers[0].read_all())
             found.append(await readers[1].read_all())
             await self._group.end(cluster, found)
@@ -344,7 +344,7 @@ class Simulation:
         if scope.cancelled_caught:
             raise BrokenPromise(f"the replicas are not the same within {SETTLED_WITHIN_S:g} s")
         # Nothing else runs from here on.
-        self.history.look(self._processes)
+        self.history.check(self._processes)
         for process in self._processes:
             self.history.check_whole(process)
         self._check_bytes()
@@ -365,7 +365,7 @@ class Simulation:
     async def _letters(self, network: Network, chance: random.Random) -> list[Record]:
         cluster = self._cluster(network, "client-letters", chance)
         cluster.topic = LETTERS
-        await cluster.persist(cluster.look)
+        await cluster.persist(cluster.refresh_metadata)
         found = await Reader(cluster, self.ledger, self.history, 1, lambda: True, 0).read_all()
         await cluster.close()
         return found.get((LETTERS, 0), [])

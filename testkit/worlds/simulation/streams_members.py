@@ -79,7 +79,7 @@ class StreamsLife(OwningLife):
 
     async def _heartbeat(self) -> None:
         if self.cluster.topic_id == bytes(16):
-            await self.cluster.look()
+            await self.cluster.refresh_metadata()
         tasks, joins = self.tasks, self.epoch == JOINING_EPOCH
         request = StreamsGroupHeartbeatRequest(self.group, self.member_id, self.epoch)
         if joins:
@@ -92,7 +92,7 @@ class StreamsLife(OwningLife):
             request.task_offsets = [TaskOffset(SUBTOPOLOGY, *it) for it in offsets.items()]
             request.task_end_offsets = [TaskOffset(SUBTOPOLOGY, it, END) for it in offsets]
         self.reported = self.progress = None
-        answer, sent_at = await self.ask_remembering(request)
+        answer, sent_at = await self.heartbeat_and_check(request)
         if answer.error_code in NO_MEMBER:
             self.give_up(self.positions)
             self.standbys, self.warmups, self.offsets = [], [], {}
@@ -102,9 +102,9 @@ class StreamsLife(OwningLife):
         if sent_at is None:
             raise Again("another node is the coordinator")
         self.reported, self.progress, self.epoch = tasks, offsets, answer.member_epoch
-        self.told(tasks[0] if answer.active_tasks is None else _told(answer.active_tasks), sent_at)
+        self.note_owned(tasks[0] if answer.active_tasks is None else _wire_tasks(answer.active_tasks), sent_at)
         if answer.standby_tasks is not None:
-            self.standbys, self.warmups = _told(answer.standby_tasks), _told(answer.warmup_tasks or ())
+            self.standbys, self.warmups = _wire_tasks(answer.standby_tasks), _wire_tasks(answer.warmup_tasks or ())
             self.offsets = {it: self.offsets.get(it, 0) for it in (*self.standbys, *self.warmups)}
 
     def _topology(self) -> Topology:
@@ -123,7 +123,7 @@ def _reported(partitions: list[int]) -> list[StreamsGroupHeartbeatRequestTaskIds
     return [StreamsGroupHeartbeatRequestTaskIds(SUBTOPOLOGY, partitions)] if partitions else []
 
 
-def _told(tasks: Iterable[StreamsGroupHeartbeatResponseTaskIds | TaskIds]) -> list[int]:
+def _wire_tasks(tasks: Iterable[StreamsGroupHeartbeatResponseTaskIds | TaskIds]) -> list[int]:
     return sorted(it for of_part in tasks for it in of_part.partitions)
 
 
@@ -139,10 +139,10 @@ class StreamsWatcher(Life):
     async def run(self) -> None:
         while not self.stops():
             with suppress(Again):
-                await self._look()
+                await self._describe()
             await trio.sleep(self.cluster.random.uniform(0.1, 0.5))
 
-    async def _look(self) -> None:
+    async def _describe(self) -> None:
         highest = self.ledger.highest_epoch
         answer, sent_at = await self.call(StreamsGroupDescribeRequest([self.group]))
         group: DescribedGroup = answer.groups[0]
@@ -150,7 +150,7 @@ class StreamsWatcher(Life):
             raise Again(str(group.error_code))
         if sent_at is None:
             raise Again("another node is the coordinator")
-        active = Counter(it for member in group.members for it in _told(member.assignment.active_tasks))
+        active = Counter(it for member in group.members for it in _wire_tasks(member.assignment.active_tasks))
         twice = [it for it, count in active.items() if count > 1]
         if twice:
             raise BrokenPromise(f"{twice} are active twice: {group}")
