@@ -55,10 +55,10 @@ def change(client: RawClient, resource: int, name: str, config: str, value: str 
     code, message = altered(client, resource, name, config, value)
     assert code == ErrorCode.NONE, message
 
-    def is_told() -> bool:
+    def has_value() -> bool:
         found = described(client, resource, name).get(config)
         if value is None:
             return found is None or all(it.source not in (1, 2, 3, 8) for it in found.synonyms)
         return found is not None and found.value == value
 
-    eventually(is_told, f"{config} is {value}")
+    eventually(has_value, f"{config} is {value}")

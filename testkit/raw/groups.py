@@ -42,10 +42,10 @@ def configure(bootstrap: str, group: str, config: str, value: int | str) -> None
     with RawClient(bootstrap) as client:
         configs.change(client, configs.GROUP, group, config, str(value))
 
-    def told(client: RawClient) -> bool:
+    def has_value(client: RawClient) -> bool:
         return configs.described(client, configs.GROUP, group)[config].value == str(value)
 
-    eventually(lambda: all(map(told, nodes.each(bootstrap))), f"{config} of {group} is {value}")
+    eventually(lambda: all(map(has_value, nodes.each(bootstrap))), f"{config} of {group} is {value}")
 
 
 def wait_until_served(bootstrap: str) -> None:

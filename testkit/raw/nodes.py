@@ -42,14 +42,14 @@ def each(bootstrap: str) -> Iterator[RawClient]:
 def wait_until_in_service(bootstrap: str, node_id: int) -> None:
     """Returns when every broker that runs knows that this one does, which has started."""
 
-    def knows(client: RawClient) -> bool:
+    def lists_broker(client: RawClient) -> bool:
         return any(it.node_id == node_id for it in _metadata(client, []).brokers)
 
-    def all_know() -> bool:
-        answers = [knows(client) for client in each(bootstrap)]
+    def all_list_broker() -> bool:
+        answers = [lists_broker(client) for client in each(bootstrap)]
         return bool(answers) and all(answers)
 
-    eventually(all_know, f"broker {node_id} is in service")
+    eventually(all_list_broker, f"broker {node_id} is in service")
 
 
 def topic_names(bootstrap: str) -> set[str]:

@@ -74,11 +74,11 @@ def configure(bootstrap: str, name: str, config: dict[str, str]) -> None:
     wanted = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
     admin(bootstrap).incremental_alter_configs([wanted], request_timeout=_REQUEST_TIMEOUT_S)[wanted].result()
 
-    def told(client: RawClient) -> bool:
+    def has_config(client: RawClient) -> bool:
         found = configs.described(client, configs.TOPIC, name)
         return all(found[key].value == value for key, value in config.items())
 
-    eventually(lambda: all(map(told, nodes.each(bootstrap))), f"{name} has {config}")
+    eventually(lambda: all(map(has_config, nodes.each(bootstrap))), f"{name} has {config}")
 
 
 def delete_records(bootstrap: str, name: str, before: int) -> None:

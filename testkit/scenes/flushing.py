@@ -47,7 +47,7 @@ def create_topic(client: RawClient) -> None:
 @contextmanager
 def held(client: RawClient, request: ApiMessage, version: int, disk: SlowDisk) -> Iterator[None]:
     """Sends a request and holds its sync until the block ends; no answer comes before."""
-    client.ask((request, version))
+    client.send_requests((request, version))
     disk.wait_for_sync()
     assert_silent(client)
     yield

@@ -376,7 +376,7 @@ class Case:
             "transaction": DescribeTransactionsRequest([self.name(handlers.ID)]),
             "features": ApiVersionsRequest("tests", "1"),
         }
-        self.scene.admin.ask(*((it, self.scene.newest(it)) for it in asked.values()))
+        self.scene.admin.send_requests(*((it, self.scene.newest(it)) for it in asked.values()))
         seen = {name: self.scene.admin.answer() for name in asked}
         seen["groups"] = [it for it in seen["groups"].groups if it.group_id == group]
         seen["features"] = seen["features"].finalized_features

@@ -243,7 +243,7 @@ def answers(client: RawClient, changes: Sequence[Change]) -> list[Answer]:
     found = []
     for start in range(0, len(changes), IN_FLIGHT):
         some = changes[start : start + IN_FLIGHT]
-        client.ask(*((_request(change), 1) for change in some))
+        client.send_requests(*((_request(change), 1) for change in some))
         for _ in some:
             (answer,) = client.answer().responses
             found.append(Answer(LETTERS[ErrorCode(answer.error_code)], answer.error_message or ""))

@@ -113,7 +113,7 @@ class Killer:
 
     def _kill_over(self, request: ApiMessage, version: int) -> None:
         with RawClient(self.broker.bootstrap) as client:
-            client.ask((request, version))
+            client.send_requests((request, version))
             self._kill_within(0.006)
 
     def _load(self) -> None:
