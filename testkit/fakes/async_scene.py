@@ -109,11 +109,11 @@ def with_brokers(
 
 
 async def fails(
-    asks: Callable[..., Awaitable[Any]], *arguments: Any, kind: type[ClientError], told: str, **more: Any
+    call: Callable[..., Awaitable[Any]], *arguments: Any, kind: type[ClientError], pattern: str, **more: Any
 ) -> None:
-    """Asks, and is told of an error."""
-    with pytest.raises(kind, match=told):
-        await asks(*arguments, **more)
+    """Checks that the call raises an error of this kind, with a message that matches the pattern."""
+    with pytest.raises(kind, match=pattern):
+        await call(*arguments, **more)
 
 
 @contextmanager

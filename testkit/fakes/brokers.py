@@ -57,7 +57,7 @@ class FakeBrokers:
     newest: dict[int, int] = attrs.field(factory=dict)
     """The newest version that is served, by API key, where it is not ours."""
     down: set[int] = attrs.field(factory=set)
-    asked: list[tuple[int, Any]] = attrs.field(factory=list)
+    received: list[tuple[int, Any]] = attrs.field(factory=list)
     versions: dict[type, int] = attrs.field(factory=dict)
     """That of the last request of each class."""
     connected: list[int] = attrs.field(factory=list)
@@ -77,16 +77,16 @@ class FakeBrokers:
         return FakeTransport(self, node_id)
 
     def requests(self, kind: type) -> list[Any]:
-        return [request for _, request in self.asked if isinstance(request, kind)]
+        return [request for _, request in self.received if isinstance(request, kind)]
 
-    def nodes_asked(self, kind: type) -> list[int]:
-        return [node_id for node_id, request in self.asked if isinstance(request, kind)]
+    def receivers_of(self, kind: type) -> list[int]:
+        return [node_id for node_id, request in self.received if isinstance(request, kind)]
 
     def answer(self, node_id: int, request: Any) -> Any:
-        self.asked.append((node_id, request))
-        told = self.answers.get(type(request))
-        if told is not None:
-            return told(node_id, request)
+        self.received.append((node_id, request))
+        respond = self.answers.get(type(request))
+        if respond is not None:
+            return respond(node_id, request)
         match request:
             case MetadataRequest():
                 return self.metadata(request)
@@ -189,7 +189,7 @@ class FakeTransport:
             self._replies += writer.getvalue()
 
 
-def in_turn(*answers: Any) -> Answer:
+def in_sequence(*answers: Any) -> Answer:
     """One answer after the other, the last for ever. An exception is raised."""
     given: dict[str, int] = defaultdict(int)
 

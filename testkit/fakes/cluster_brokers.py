@@ -93,7 +93,7 @@ class ClusterBrokers:
     quorum_leader: int = 2
     min_isr: str = "1"
     refuses: dict[type, int] = attrs.field(factory=dict)
-    copies_per_look: int | None = None
+    copies_per_request: int | None = None
     """Bytes that each new replica copies whenever log dirs are described; None if nothing is ever completed."""
     configs: dict[tuple[int, str], dict[str, str]] = attrs.field(factory=dict)
     """What was set, by type and name of the resource."""
@@ -239,21 +239,21 @@ class ClusterBrokers:
 
     def _alter(self, node_id: int, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
         assert node_id == self.controller_id
-        ((topic, asked),) = [(topic.name, it) for topic in request.topics for it in topic.partitions]
-        it = self.partitions[TopicPartition(topic, asked.partition_index)]
+        ((topic, requested),) = [(topic.name, it) for topic in request.topics for it in topic.partitions]
+        it = self.partitions[TopicPartition(topic, requested.partition_index)]
         code, why = self.refuses.get(AlterPartitionReassignmentsRequest, 0), None
         if code:
             why = "the broker's own words"
-        elif asked.replicas is None and not (it.adding or it.removing):
+        elif requested.replicas is None and not (it.adding or it.removing):
             code = E.NO_REASSIGNMENT_IN_PROGRESS
-        elif asked.replicas is None:
+        elif requested.replicas is None:
             it.replicas = [node for node in it.replicas if node not in it.adding]
             it.adding, it.removing = [], []
         else:
-            it.adding = [node for node in asked.replicas if node not in it.replicas]
-            it.removing = [node for node in it.replicas if node not in asked.replicas]
-            it.replicas = [*asked.replicas, *it.removing]
-        results = [ReassignablePartitionResponse(asked.partition_index, code, why)]
+            it.adding = [node for node in requested.replicas if node not in it.replicas]
+            it.removing = [node for node in it.replicas if node not in requested.replicas]
+            it.replicas = [*requested.replicas, *it.removing]
+        results = [ReassignablePartitionResponse(requested.partition_index, code, why)]
         return AlterPartitionReassignmentsResponse(responses=[ReassignableTopicResponse(topic, results)])
 
     def _log_dirs(self, node_id: int, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
@@ -265,8 +265,8 @@ class ClusterBrokers:
                     described = DescribeLogDirsPartition(index, it.sizes[node_id])
                     copy = DescribeLogDirsPartition(index, 1, 0, True)
                     topics.append(DescribeLogDirsTopic(topic.topic, [described, copy]))
-                if self.copies_per_look is not None and node_id in it.adding:
-                    self._copy(it, node_id, self.copies_per_look)
+                if self.copies_per_request is not None and node_id in it.adding:
+                    self._copy(it, node_id, self.copies_per_request)
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(0, "/data", topics)])
 
     def _copy(self, it: Replicated, node_id: int, size: int) -> None:

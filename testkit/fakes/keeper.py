@@ -137,9 +137,9 @@ class FakeKeeper:
 
     def _watch(self, path: str, watch: bool) -> None:
         if watch:
-            self.server.watchers.setdefault(path, []).append(self._told)
+            self.server.watchers.setdefault(path, []).append(self._on_watch)
 
-    def _told(self) -> None:
+    def _on_watch(self) -> None:
         self.news += 1
 
 

@@ -13,7 +13,7 @@ from kwire.runtime.futures import Future
 
 
 @attrs.frozen
-class Asked:
+class Enlistment:
     """What a partition's leader asked."""
 
     transactional_id: str
@@ -24,7 +24,7 @@ class Asked:
     adds: bool
 
 
-def _ignore(_asked: Asked) -> None: ...
+def _ignore(_enlistment: Enlistment) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -33,15 +33,15 @@ class FakeTransactions:
 
     answers: list[ErrorCode | Future[KafkaError | None] | None] = attrs.field(factory=list)
     """A refusal at once, or what the answer will be in; None agrees."""
-    asked: list[Asked] = attrs.field(factory=list)
-    on_asked: Callable[[Asked], None] = _ignore
+    enlistments: list[Enlistment] = attrs.field(factory=list)
+    on_enlistment: Callable[[Enlistment], None] = _ignore
 
     def enlist(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
     ) -> Future[KafkaError | None] | None:
-        asked = Asked(transactional_id, producer_id, producer_epoch, topic, index, adds)
-        self.asked.append(asked)
-        self.on_asked(asked)
+        enlistment = Enlistment(transactional_id, producer_id, producer_epoch, topic, index, adds)
+        self.enlistments.append(enlistment)
+        self.on_enlistment(enlistment)
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, ErrorCode):
             raise KafkaError(answer)

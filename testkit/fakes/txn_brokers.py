@@ -104,7 +104,7 @@ class TxnBrokers:
         ]
 
     def requests(self, kind: type) -> list[tuple[int, Any]]:
-        return [(node_id, request) for node_id, request in self.network.asked if isinstance(request, kind)]
+        return [(node_id, request) for node_id, request in self.network.received if isinstance(request, kind)]
 
     def _metadata(self, _: int, request: MetadataRequest) -> MetadataResponse:
         if request.topics is None:

@@ -74,7 +74,7 @@ def connected(brokers: FakeBrokers, machine: type[Counting] = Counting) -> Broke
 
 
 def kinds(brokers: FakeBrokers) -> list[type]:
-    return [type(request) for _, request in brokers.asked]
+    return [type(request) for _, request in brokers.received]
 
 
 def test_a_connection_is_introduced_before_its_first_request() -> None:

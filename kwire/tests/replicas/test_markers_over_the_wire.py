@@ -222,7 +222,7 @@ def test_what_a_connection_sends_behind_a_batch_that_waits_for_its_coordinator_c
 ) -> None:
     future: Future[KafkaError | None] = Future()
     transactions.answers = [future]
-    transactions.on_asked = lambda asked: future.set(None) if asked.producer_id == 99 else None
+    transactions.on_enlistment = lambda it: future.set(None) if it.producer_id == 99 else None
     host, port = client.sock.getpeername()
     with RawClient(f"{host}:{port}") as other:
         for sequence in range(3):

@@ -17,7 +17,7 @@ from kwire.pipeline.spark_source.ranges import OffsetRange
 from kwire.pipeline.spark_source.reading import RangePartition, read_range
 from testkit.fakes.brokers import FakeBrokers
 from testkit.fakes.fetched_log import Log
-from testkit.fakes.listed_offsets import told
+from testkit.fakes.listed_offsets import response_of
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -156,6 +156,6 @@ def two_partitions(brokers: FakeBrokers) -> None:
     """Offsets 2 to 8, of which 7 is the first of time 50; none is of 99."""
     brokers.leaders = {"t": [1, 2]}
     at_times = {-2: 2, -1: 9, 10: 7, 50: 7, 99: -1}
-    brokers.answers[ListOffsetsRequest] = lambda _, request: told(
+    brokers.answers[ListOffsetsRequest] = lambda _, request: response_of(
         request, lambda index: (0, at_times[request.topics[0].partitions[0].timestamp])
     )
