@@ -31,12 +31,12 @@ Function: TypeAlias = Callable[..., Any]
 
 @attrs.frozen
 class Change:
-    """`make` gets what stands at `place`, and returns what stands there instead.
+    """`make` gets the function or attribute at `target`, and returns its replacement.
 
     With `seen_by`, the place of a function, only for what that function calls or reads itself.
     """
 
-    place: str
+    target: str
     make: Callable[[Any], Any]
     seen_by: str | None = None
 
@@ -50,13 +50,13 @@ class Mutant:
     change: Change
 
 
-def instead(place: str, make: Callable[[Any], Any], *, seen_by: str | None = None) -> Change:
-    return Change(place, make, seen_by)
+def instead(target: str, make: Callable[[Any], Any], *, seen_by: str | None = None) -> Change:
+    return Change(target, make, seen_by)
 
 
-def without(caller: str, place: str) -> Change:
-    """The caller's calls of the function at `place` do nothing."""
-    return Change(place, always(None), caller)
+def without(caller: str, target: str) -> Change:
+    """Makes the caller's calls of the function at `target` do nothing."""
+    return Change(target, always(None), caller)
 
 
 def always(value: object) -> Callable[[Any], Function]:
@@ -74,7 +74,7 @@ class Made:
 @contextmanager
 def at_large(change: Change) -> Iterator[Made]:
     """The mistake is made as long as this lasts."""
-    owner, name = _find(change.place)
+    owner, name = _find(change.target)
     made = Made()
     change = attrs.evolve(change, make=_counted(change.make, made))
     with ExitStack() as stack:
@@ -137,8 +137,8 @@ def _narrowed(change: Change, original: Function, mistaken: Function) -> Functio
     """The mistaken one for the function that the change is seen by, the original one for all others."""
     if change.seen_by is None:
         return mistaken
-    name = change.place.rpartition(":")[2].rpartition(".")[2]
-    codes = set(_codes(_code_at(change.seen_by)))
+    name = change.target.rpartition(":")[2].rpartition(".")[2]
+    codes = set(_codes(_code_of(change.seen_by)))
     used = {it for code in codes for it in code.co_names}
     assert name in used, f"{change.seen_by} makes no use of {name!r} any more: what is this mistake today?"
 
@@ -149,9 +149,9 @@ def _narrowed(change: Change, original: Function, mistaken: Function) -> Functio
     return either
 
 
-def _find(place: str) -> tuple[type | ModuleType, str]:
+def _find(target: str) -> tuple[type | ModuleType, str]:
     """What the last name of a place belongs to. Fails when it is not there."""
-    module, _, path = place.partition(":")
+    module, _, path = target.partition(":")
     *classes, name = path.split(".")
     owner: Any = importlib.import_module(module)
     for it in classes:
@@ -161,15 +161,15 @@ def _find(place: str) -> tuple[type | ModuleType, str]:
         known = name in vars(owner) or name in owner.__init__.__code__.co_names  # type: ignore[misc]
     else:
         known = hasattr(owner, name)
-    assert known, f"there is no {place} any more: what is this mistake today?"
+    assert known, f"there is no {target} any more: what is this mistake today?"
     return owner, name
 
 
-def _code_at(place: str) -> CodeType:
-    owner, name = _find(place)
+def _code_of(target: str) -> CodeType:
+    owner, name = _find(target)
     function = vars(owner)[name]
     function = inspect.unwrap(getattr(function, "fget", None) or getattr(function, "__func__", function))
-    assert isinstance(function, FunctionType), f"{place} is no function"
+    assert isinstance(function, FunctionType), f"{target} is no function"
     return function.__code__
 
 

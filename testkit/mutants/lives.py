@@ -42,6 +42,6 @@ class Lives:
         assert made.times, "the lives fail without the mistake, or never come to its place"
 
 
-def assert_has_a_place(change: Change) -> None:
+def assert_has_a_target(change: Change) -> None:
     with at_large(change):
         pass

@@ -95,15 +95,15 @@ def lives(seeds: Iterable[int]) -> list[Life]:
     return [Life(seed, alike=seed % 2 == 0, large=seed % 3 == 0) for seed in seeds]
 
 
-def asked(java: JavaHost, name: str, some_lives: Sequence[Life]) -> Iterator[Question]:
+def questions(java: JavaHost, name: str, some_lives: Sequence[Life]) -> Iterator[Question]:
     """Round by round; both begin each with the same assignment, which was ours or Kafka's in turn."""
     groups = [it.group() for it in some_lives]
-    for turn in range(ROUNDS):
+    for round_number in range(ROUNDS):
         theirs = kafkas(java, name, groups)
         for index, life in enumerate(some_lives):
             ours = OURS[name](groups[index])
             yield Question(life, groups[index], ours, theirs[index])
-            groups[index] = life.go_on(ours if (turn + life.seed) % 2 else theirs[index])
+            groups[index] = life.go_on(ours if (round_number + life.seed) % 2 else theirs[index])
 
 
 Case: TypeAlias = tuple[str, str]
@@ -150,7 +150,7 @@ def main(count: int) -> None:
     """Compares the uniform assignor with Kafka's own, and prints how balance and movement compare."""
     figures = {"subscribe alike": Figures(), "do not subscribe alike": Figures()}
     with java_host() as java:
-        for question in asked(java, "uniform", lives(range(count))):
+        for question in questions(java, "uniform", lives(range(count))):
             figures["subscribe alike" if question.life.alike else "do not subscribe alike"].add(question)
     for members, its in figures.items():
         table = its.table()

@@ -26,7 +26,7 @@ from kwire.groups.classic.subscription import subscribed_topics
 from kwire.groups.group import MemberContext, sees_all
 from testkit.groups.shard_driver import GROUP, ShardDriver, left_as_it_is, subscription
 
-Place = tuple[Uuid, int]
+TopicIdPartition = tuple[Uuid, int]
 """A partition: the topic's id and the partition's number."""
 
 JOINING, LEAVING, STATIC_LEAVING = 0, -1, -2
@@ -54,9 +54,9 @@ def heartbeat(
     return response
 
 
-def reported(places: Iterable[Place]) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+def reported(partitions: Iterable[TopicIdPartition]) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
     topics: dict[Uuid, list[int]] = {}
-    for topic_id, partition in sorted(places):
+    for topic_id, partition in sorted(partitions):
         topics.setdefault(topic_id, []).append(partition)
     return [
         ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, partitions) for topic_id, partitions in topics.items()
@@ -77,19 +77,19 @@ class Client:
     sees_topic: Callable[[str], bool] = sees_all
     group: str = GROUP
     epoch: int = JOINING
-    owned: set[Place] = attrs.field(factory=set)
-    assigned: set[Place] | None = None
+    owned: set[TopicIdPartition] = attrs.field(factory=set)
+    assigned: set[TopicIdPartition] | None = None
     """What it is to have; None if it has taken all of that over."""
     is_in: bool = False
     """It was answered, and neither left nor was thrown out since."""
-    _owned_is_told: bool = False
-    _subscription_is_told: bool = False
+    _has_reported_owned: bool = False
+    _has_reported_subscription: bool = False
     is_unsure: bool = True
     """The last answer did not arrive, so the next request has everything."""
 
     def subscribe(self, topics: Iterable[str], regex: str | None = None) -> None:
         self.topics, self.regex = frozenset(topics), regex
-        self._subscription_is_told = False
+        self._has_reported_subscription = False
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
         """What it sends next."""
@@ -98,10 +98,10 @@ class Client:
         if everything:
             request.rebalance_timeout_ms = REBALANCE_TIMEOUT_MS
             request.server_assignor, request.rack_id = self.assignor, self.rack_id
-        if everything or not self._subscription_is_told:
+        if everything or not self._has_reported_subscription:
             request.subscribed_topic_names = sorted(self.topics)
             request.subscribed_topic_regex = self.regex or ""
-        if everything or not self._owned_is_told:
+        if everything or not self._has_reported_owned:
             request.topic_partitions = reported(self.owned)
         return request
 
@@ -118,7 +118,7 @@ class Client:
         if error is ErrorCode.NONE:
             assert response.member_id == self.member_id
             self.epoch, self.is_in, self.is_unsure = response.member_epoch, True, False
-            self._owned_is_told = self._subscription_is_told = True
+            self._has_reported_owned = self._has_reported_subscription = True
             if response.assignment is not None:
                 self.assigned = {
                     (topic.topic_id, partition)
@@ -140,12 +140,12 @@ class Client:
         """Gives up what it lost, or takes what is new. Returns whether it did something."""
         if self.assigned is None:
             return False
-        kept = self.owned & self.assigned
-        if kept != self.owned:
-            self.owned = kept
+        retained = self.owned & self.assigned
+        if retained != self.owned:
+            self.owned = retained
         else:
             self.owned, self.assigned = self.assigned, None
-        self._owned_is_told = False
+        self._has_reported_owned = False
         return True
 
     def leave(self, epoch: int = LEAVING) -> ErrorCode:
@@ -182,7 +182,7 @@ class ClassicClient:
     group: str = GROUP
     member_id: str = ""
     generation: int = -1
-    owned: set[Place] = attrs.field(factory=set)
+    owned: set[TopicIdPartition] = attrs.field(factory=set)
     is_in: bool = False
     """It knows its generation, and what it has in it."""
     _joining: object | None = None

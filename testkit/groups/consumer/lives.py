@@ -21,7 +21,7 @@ from testkit.groups.consumer.clients import (
     STATIC_LEAVING,
     ClassicClient,
     Client,
-    Place,
+    TopicIdPartition,
     heartbeat,
     settle,
 )
@@ -320,20 +320,20 @@ class GroupLives(RuleBasedStateMachine):
         if group.members.keys() != {client.member_id for client in members}:
             return  # the sessions of those who are gone have to end first
         assert group.listed().group_state == "Stable", "reconciliation ends"
-        subscribers: dict[Place, set[str]] = {}
+        subscribers: dict[TopicIdPartition, set[str]] = {}
         for client in members:
             for name in self._subscribed(client):
                 topic = self.topics.find(name)
                 for partition in range(0 if topic is None else topic.spec.partition_count):
                     assert topic is not None
                     subscribers.setdefault((topic.topic_id, partition), set()).add(client.member_id)
-        owners = {place: client.member_id for client in members for place in self._uses(client)}
+        owners = {partition: client.member_id for client in members for partition in self._uses(client)}
         if isinstance(group, ClassicGroup):
             # Its leader does not notice here that topics change.
             return
         assert owners.keys() == subscribers.keys(), "every partition has an owner, and no other is owned"
-        for place, owner in owners.items():
-            assert owner in subscribers[place], "who owns a partition subscribes to it"
+        for partition, owner in owners.items():
+            assert owner in subscribers[partition], "who owns a partition subscribes to it"
         for client in members:
             has = {
                 (topic, it) for topic, of_topic in group.targets.get(client.member_id, {}).items() for it in of_topic
@@ -350,7 +350,7 @@ class GroupLives(RuleBasedStateMachine):
             names |= {name for name in self.topics.names() if name.startswith("t")}
         return names
 
-    def _uses(self, client: Client | ClassicClient) -> set[Place]:
+    def _uses(self, client: Client | ClassicClient) -> set[TopicIdPartition]:
         """What it owns, without a classic client's partitions of topics that are gone.
 
         An upgrade of the group leaves them out, as in Kafka. The client learns from metadata that they are gone, which
@@ -358,7 +358,7 @@ class GroupLives(RuleBasedStateMachine):
         """
         if isinstance(client, Client):
             return client.owned
-        return {place for place in client.owned if self.topics.name_of(place[0]) is not None}
+        return {partition for partition in client.owned if self.topics.name_of(partition[0]) is not None}
 
     def teardown(self) -> None:
         if hasattr(self, "driver"):
@@ -372,14 +372,14 @@ class GroupLives(RuleBasedStateMachine):
         if not hasattr(self, "driver"):
             return
         group = self.group
-        used: dict[Place, str] = {}
+        used: dict[TopicIdPartition, str] = {}
         for client in self.members():
-            for place in self._uses(client):
-                assert used.setdefault(place, client.member_id) == client.member_id, "two use a partition"
-                assert group is None or not group.is_free(*place, "nobody"), "a partition in use is free"
+            for partition in self._uses(client):
+                assert used.setdefault(partition, client.member_id) == client.member_id, "two use a partition"
+                assert group is None or not group.is_free(*partition, "nobody"), "a partition in use is free"
         if group is None:
             return
-        had: dict[Place, str] = {}
+        had: dict[TopicIdPartition, str] = {}
         for member_id, has in group.current.items():
             for partitions in (has.assigned, has.pending_revocation):
                 for topic_id, of_topic in partitions.items():

@@ -94,7 +94,7 @@ class Disk:
     """How far tasks with state are on the disk of a process, and what its threads have said of it."""
 
     offsets: dict[Task, int] = attrs.field(factory=dict)
-    told: dict[Task, int] = attrs.field(factory=dict)
+    reported: dict[Task, int] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -121,10 +121,10 @@ class Client:
     statuses: dict[int, str] = attrs.field(factory=dict)
     version: int = 1
     disk: Disk = attrs.field(factory=Disk)
-    tells_progress: bool = False
+    reports_progress: bool = False
     """It says how far its tasks are when it joins and when that has changed, as Kafka Streams 4.4 does."""
     has_progress: bool = False
-    is_asked: bool = False
+    is_solicited: bool = False
     """The last response has asked it to describe its topology."""
 
     def request(self, **fields: Any) -> StreamsGroupHeartbeatRequest:
@@ -138,12 +138,12 @@ class Client:
         if self.epoch == JOINING or self.reports:
             request.active_tasks, request.standby_tasks = _task_ids(self.active), _task_ids(self.standby)
             request.warmup_tasks = _task_ids(self.warmup)
-        if self.tells_progress and (self.epoch == JOINING or self.has_progress):
+        if self.reports_progress and (self.epoch == JOINING or self.has_progress):
             request.task_offsets = [
                 wire.TaskOffset(*task, offset) for task, offset in self.disk.offsets.items() if task not in self.active
             ]
             request.task_end_offsets = [wire.TaskOffset(*task, END) for task in sorted(self.standby | self.warmup)]
-            self.disk.told |= self.disk.offsets
+            self.disk.reported |= self.disk.offsets
         return request
 
     def heartbeat(self, *, is_lost: bool = False, **fields: Any) -> ErrorCode:
@@ -165,7 +165,7 @@ class Client:
     def _take(self, response: StreamsGroupHeartbeatResponse) -> None:
         assert response.member_id == self.member_id
         self.reports = self.has_progress = False
-        self.is_asked = response.topology_description_required
+        self.is_solicited = response.topology_description_required
         self.epoch, self.is_in = response.member_epoch, True
         self.statuses = {it.status_code: it.status_detail for it in response.status or ()}
         if response.active_tasks is not None:
@@ -193,8 +193,8 @@ class Client:
         )
         return update(self.driver, request)
 
-    def give_up(self, told: set[Task], standbys: set[Task], warmups: Iterable[Task] = ()) -> None:
-        self.active &= told
+    def give_up(self, tasks: set[Task], standbys: set[Task], warmups: Iterable[Task] = ()) -> None:
+        self.active &= tasks
         self.standby &= standbys
         self.warmup &= set(warmups)
         self.reports = True
@@ -231,5 +231,5 @@ def _task_ids(tasks: set[Task]) -> list[wire.StreamsGroupHeartbeatRequestTaskIds
     return [wire.StreamsGroupHeartbeatRequestTaskIds(*it) for it in by_subtopology.items()]
 
 
-def _tasks(told: list[wire.StreamsGroupHeartbeatResponseTaskIds]) -> set[Task]:
-    return {(it.subtopology_id, partition) for it in told for partition in it.partitions}
+def _tasks(tasks: list[wire.StreamsGroupHeartbeatResponseTaskIds]) -> set[Task]:
+    return {(it.subtopology_id, partition) for it in tasks for partition in it.partitions}

@@ -106,7 +106,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         return Client(transactional_id, identity, version)
 
     @rule(client=producers)
-    def a_producer_requests_the_next_epoch(self, client: Client) -> None:
+    def a_producer_asks_for_the_next_epoch(self, client: Client) -> None:
         """KIP-360. Whoever was given that epoch before is told it again."""
         name = client.transactional_id
         was_open, before = name in self.world.work, self.world.current.get(name)
@@ -239,7 +239,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
             client.before = before
 
     @rule(client=producers, committed=st.booleans())
-    def an_end_is_requested_again(self, client: Client, committed: bool) -> None:
+    def an_end_is_asked_for_again(self, client: Client, committed: bool) -> None:
         if client.before != NOBODY:
             self.end(client, client.before, committed=committed)
 
@@ -384,7 +384,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         log.check_committed(fetch(self.world.scene, tp, offset, committed=True, max_bytes=max_bytes), offset)
 
     @invariant()
-    def all_answers_hold(self) -> None:
+    def all_is_as_it_was_told(self) -> None:
         self.world.check()
 
     def teardown(self) -> None:

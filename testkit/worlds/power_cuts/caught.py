@@ -29,7 +29,7 @@ def expect_made(trace: Callable[[str], Trace], mutant: Mutant) -> None:
                 sweep(trace(mutant.trace), bounds, tally=Tally(), until=lambda: made.times > 0)
             if made.times:
                 break
-    assert made.times, f"{mutant.change.seen_by or mutant.trace} does not come to {mutant.change.place}"
+    assert made.times, f"{mutant.change.seen_by or mutant.trace} does not come to {mutant.change.target}"
 
 
 def expect_caught(trace: Callable[[str], Trace], name: str) -> BrokenPromise:
