@@ -90,7 +90,7 @@ def test_the_ledger_of_a_share_group_knows_what_cannot_be(
 ) -> None:
     ledger = ShareLedger()
     for what in ("says", "said"):
-        ledger.tell(what, 0, *said)
+        ledger.note(what, 0, *said)
     faults = ledger.faults(letters)
     if fault is None:
         assert faults == []
@@ -100,8 +100,8 @@ def test_the_ledger_of_a_share_group_knows_what_cannot_be(
 
 def test_the_ledger_of_a_share_group_knows_what_is_missing() -> None:
     ledger = ShareLedger()
-    ledger.tell("says", 0, (0, 1, ACCEPT), (1, 1, REJECT), (2, 1, RELEASE), (3, 1, REJECT))
-    ledger.tell("said", 0, (3, 1, REJECT))
+    ledger.note("says", 0, (0, 1, ACCEPT), (1, 1, REJECT), (2, 1, RELEASE), (3, 1, REJECT))
+    ledger.note("said", 0, (3, 1, REJECT))
     assert ledger.deliveries == 4
     assert ledger.open({0: 5}, [Letter((0, 4), 1)]) == [(0, 1), (0, 2), (0, 3)]
     assert ledger.without_letters([Letter((0, 4), 1)]) == [(0, 3)]

@@ -18,14 +18,14 @@ class MemberProcess:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self._told: list[list[int]] = []
+        self._reports: list[list[int]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     @property
     def partitions(self) -> list[int]:
         """What it owned when it last said something."""
-        return self._told[-1] if self._told else []
+        return self._reports[-1] if self._reports else []
 
     def owns(self, count: int) -> bool:
         assert self._process.poll() is None, f"the member ended with {self._process.returncode}"
@@ -40,7 +40,7 @@ class MemberProcess:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._told.append(json.loads(line))
+            self._reports.append(json.loads(line))
 
 
 @contextmanager

@@ -39,7 +39,7 @@ _WAITS_FOR_S = 2.0
 MARK_HEADER = "mark"
 # A client that still knows the deleted topic of that name, or the topic before it grew, refuses a record with these: at
 # once, or when it has looked at the topic again. With Apache Kafka, librdkafka does so even more often.
-_OF_WHAT_IT_KNEW = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+_UNKNOWN_TOPIC_ERRORS = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 _STORIES_OF_A_KEEPER = 1_000_000
 # A topic's life begins with one of these.
 PROFILES: dict[str, dict[str, str]] = {
@@ -222,23 +222,23 @@ class Keeper:
                     None if sent.is_tombstone else mark,
                     key,
                     story.spot[1],
-                    on_delivery=partial(self._told, story, sent),
+                    on_delivery=partial(self._on_delivery, story, sent),
                     headers=[(MARK_HEADER, mark)] if sent.is_tombstone else None,
                 )
             except KafkaException as exception:
-                if exception.args[0].code() not in _OF_WHAT_IT_KNEW:
+                if exception.args[0].code() not in _UNKNOWN_TOPIC_ERRORS:
                     raise
                 story.failed += 1
                 with suppress(KafkaException):  # while the broker is away
                     self._producer.list_topics(topic.name, timeout=1.0)
                 break
 
-    def _told(self, story: Story, sent: Sent, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, story: Story, sent: Sent, error: KafkaError | None, message: Message) -> None:
         if not self._is_current(story):
             return  # Nobody knows which of the topics of that name has it.
         if error is not None:
             story.failed += 1
-            if error.code() not in _OF_WHAT_IT_KNEW or not self._had_another(story.spot[0]):
+            if error.code() not in _UNKNOWN_TOPIC_ERRORS or not self._had_another(story.spot[0]):
                 self.reporter.complain(f"{story.spot}: {sent} was refused: {error}")
         else:
             story.acknowledge(sent, int(message.offset() or 0))
@@ -329,7 +329,7 @@ class Keeper:
 
     # -- questions
 
-    def _look(self, topic: Topic) -> None:
+    def _check_topic(self, topic: Topic) -> None:
         for story in topic.stories:
             # In this order: what is deleted in between is no contradiction.
             start = self._admin.offset(story.spot, EARLIEST)
@@ -384,7 +384,7 @@ class Keeper:
 
     def judge(self) -> None:
         for topic in self._topics.values():
-            self._look(topic)
+            self._check_topic(topic)
             for story in topic.stories:
                 self._check(story)
         self._admin.close()
@@ -417,6 +417,6 @@ _ACTS: dict[Callable[[Keeper, Topic], None], float] = {
     Keeper._change_policy: 0.7,
     Keeper._trim: 2,
     Keeper._move: 3,
-    Keeper._look: 3,
+    Keeper._check_topic: 3,
     Keeper._read: 1.5,
 }

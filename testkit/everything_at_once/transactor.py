@@ -114,21 +114,21 @@ class Transactor:
         lingers = chance.random() < 0.2
         commits = chance.random() < (0.2 if lingers else 0.8)
         spots = chance.sample(list(order.spots), chance.randrange(1, len(order.spots) + 1))
-        self.reporter.tell(Began(order.number, number, tuple(spots), commits))
+        self.reporter.send(Began(order.number, number, tuple(spots), commits))
         producer.begin_transaction()
         mark = Mark(order.number, number)
         self._unacknowledged = unacknowledged = {*spots, order.balances}
 
-        def told(error: KafkaError | None, message: Message) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 unacknowledged.discard((str(message.topic()), int(message.partition() or 0)))
 
         for spot in spots:
             value = mark.value(chance.randbytes(chance.randrange(300)))
-            producer.produce(spot[0], value, partition=spot[1], on_delivery=told)
+            producer.produce(spot[0], value, partition=spot[1], on_delivery=on_delivery)
             producer.poll(0)
         key = b"%d" % order.number
-        producer.produce(order.balances[0], mark.value(b""), key, partition=order.balances[1], on_delivery=told)
+        producer.produce(order.balances[0], mark.value(b""), key, partition=order.balances[1], on_delivery=on_delivery)
         if lingers or chance.random() < 0.3:
             producer.flush(CALL_WITHIN_S)
         if lingers:
@@ -139,7 +139,7 @@ class Transactor:
             producer.commit_transaction(CALL_WITHIN_S)
         else:
             self._abort(producer)
-        self.reporter.tell(Ended(order.number, number))
+        self.reporter.send(Ended(order.number, number))
         self.reporter.count("transactions committed" if commits else "transactions aborted")
         if commits:
             self._committed = number

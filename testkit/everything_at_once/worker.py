@@ -70,15 +70,15 @@ class Reporter:
             self.flush()
 
     def complain(self, text: str) -> None:
-        self.tell(Complaint(text))
+        self.send(Complaint(text))
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self._pipe.send(message)
 
     def flush(self) -> None:
         counts, self._counts = self._counts, Counter()
         self._next_report_s = time.monotonic() + _REPORT_EVERY_S
-        self.tell(Counted(counts))
+        self.send(Counted(counts))
 
 
 class Work(Protocol):
@@ -107,13 +107,13 @@ def _main(make: MakeWork, pipe: Connection) -> None:
     reporter = Reporter(pipe)
     try:
         work = make(reporter)
-        reporter.tell(Ready())
+        reporter.send(Ready())
         while not reporter.is_stopped:
             work.step()
         for command in iter(pipe.recv, "close"):
             getattr(work, command)()
             reporter.flush()
-            reporter.tell(Done())
+            reporter.send(Done())
         work.close()
         reporter.flush()
     except (EOFError, BrokenPipeError):

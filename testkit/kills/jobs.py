@@ -112,11 +112,11 @@ class Load:
             if error is not None:
                 self.complaints.add(str(error))
                 return
-            place = (message.partition() or 0, message.offset() or 0)
+            position = (message.partition() or 0, message.offset() or 0)
             if bad:
-                self.ledger.bad_events.add(place)
+                self.ledger.bad_events.add(position)
             else:
-                self.ledger.events[place] = n
+                self.ledger.events[position] = n
 
         producer.produce(EVENTS, value, key=str(n).encode(), on_delivery=delivered)
 
@@ -149,7 +149,7 @@ class JobProcess:
 
     def start(self, *, once: bool = False, verify: tuple[str, ...] = ()) -> None:
         common = {"value": "json", "schema": SCHEMA, "interval_s": 0.2}
-        told = {
+        spec = {
             "bootstrap": self.bootstrap,
             "once": once,
             "verify": list(verify),
@@ -161,7 +161,7 @@ class JobProcess:
             "mirror": [EVENTS],
             "replay": {"topic": PAST, "to_topic": REPLAYED, "rate_per_s": None if once else REPLAYED_A_SECOND},
         }
-        (self.folder / "job.json").write_text(json.dumps(told), encoding="utf-8")
+        (self.folder / "job.json").write_text(json.dumps(spec), encoding="utf-8")
         command = [sys.executable, "-m", "testkit.spark.job_process", str(self.folder)]
         with (self.folder / "job.log").open("a", encoding="utf-8") as log:
             self._log_begins = log.tell()
@@ -234,7 +234,7 @@ class Watcher:
 
     warehouse: Warehouse
     complaints: Complaints
-    looks: int = 0
+    polls: int = 0
     _stop: threading.Event = attrs.field(factory=threading.Event)
 
     def work(self) -> None:
@@ -246,15 +246,15 @@ class Watcher:
                 continue
             if found.snapshot_id is None:
                 continue
-            rows = self._look()
+            rows = self._poll()
             if rows is not None:
                 if rows < rows_before:
                     self.complaints.add(f"{rows} rows, and {rows_before} a moment before")
                 rows_before = rows
-                self.looks += 1
+                self.polls += 1
             took_s = time.monotonic() - began_s
 
-    def _look(self) -> int | None:
+    def _poll(self) -> int | None:
         catalog = self.warehouse.pyiceberg_catalog()
         try:
             table = catalog.load_table((NAMESPACE, EVENTS))
@@ -278,7 +278,7 @@ class Watcher:
 @attrs.define
 class Account(harness.Account):
     events: int = 0
-    looks: int = 0
+    polls: int = 0
     replayed: int = 0
 
     @property
@@ -289,7 +289,7 @@ class Account(harness.Account):
     def outcome(self) -> str:
         return (
             f"{self.events:,} events in table and mirror once, each newest account, {self.replayed:,} replayed records "
-            f"once and in order, {self.looks:,} looks"
+            f"once and in order, {self.polls:,} looks"
         )
 
 
@@ -340,7 +340,7 @@ class Jobs(Scenario[Account]):
         count(warehouse, load.ledger)
         compare_copies(source.bootstrap, target.bootstrap, load.ledger, past)
         account.events = len(load.ledger.events)
-        account.looks = watcher.looks
+        account.polls = watcher.polls
         account.replayed = len(past)
 
     def state(self) -> str:
@@ -361,8 +361,8 @@ def count(warehouse: Warehouse, ledger: Ledger) -> None:
     bad = sorted((row["kafka"]["partition"], row["kafka"]["offset"]) for row in errors)
     assert bad == sorted(ledger.bad_events), "errors are lost or doubled"
     newest = sorted((key, n) for key, (_, n) in ledger.accounts.items() if n is not None)
-    kept = sorted((row["kafka"]["key"], row["value"]["n"]) for row in accounts)
-    assert kept == newest, "the accounts are not the newest ones"
+    found_accounts = sorted((row["kafka"]["key"], row["value"]["n"]) for row in accounts)
+    assert found_accounts == newest, "the accounts are not the newest ones"
 
 
 def compare_copies(source: str, target: str, ledger: Ledger, past: Sequence[Record]) -> None:

@@ -19,7 +19,7 @@ class Sent(NamedTuple):
     partition: int | None = None
 
 
-class Told(NamedTuple):
+class RecordMetadata(NamedTuple):
     """An acknowledgement. The time is the broker's for a topic with append time."""
 
     partition: int
@@ -59,7 +59,7 @@ class ProducerConfig:
 
 
 class Producer(Protocol):
-    def send(self, topic: str, records: Iterable[Sent]) -> list[Told]:
+    def send(self, topic: str, records: Iterable[Sent]) -> list[RecordMetadata]:
         """Sends them together, and waits for all. Raises Refused for the first refused one."""
 
     def settle(self, other_topic: str) -> None:

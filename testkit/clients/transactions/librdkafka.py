@@ -98,5 +98,5 @@ class Confluent:
         return [it.value() or b"" for it in sorted(found, key=lambda it: (it.partition() or 0, it.offset() or 0))]
 
     def is_fenced(self, error: Exception) -> bool:
-        told: KafkaError = error.args[0]
-        return bool(told.fatal()) or told.code() == KafkaError._FENCED
+        failure: KafkaError = error.args[0]
+        return bool(failure.fatal()) or failure.code() == KafkaError._FENCED

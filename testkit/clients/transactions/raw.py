@@ -44,9 +44,9 @@ _AGAIN = {
 }
 
 
-def _answered(ask: Callable[[], T], error_of: Callable[[T], Iterable[int]], what: str) -> T:
+def _answered(call: Callable[[], T], error_of: Callable[[T], Iterable[int]], what: str) -> T:
     def answer() -> tuple[T] | None:
-        found = ask()
+        found = call()
         return None if _AGAIN.intersection(error_of(found)) else (found,)
 
     found = eventually(answer, f"an answer to {what}")

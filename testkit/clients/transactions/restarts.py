@@ -92,7 +92,7 @@ def transaction(client: Client, bootstrap: str, step: str) -> Iterator[Transacti
 class World:
     """A broker that was restarted, and the transactions that were at a step of theirs when that happened."""
 
-    kept: dict[str, Transaction]
+    left_open: dict[str, Transaction]
     to_be_aborted: Transaction
     abandoned: dict[str, Transaction]
 
@@ -109,17 +109,17 @@ class RestartScenes:
             for step in ABANDONED:
                 with transaction(client, broker.bootstrap, step) as left:
                     abandoned[step] = left
-            kept = {step: stack.enter_context(transaction(client, broker.bootstrap, step)) for step in STEPS}
+            left_open = {step: stack.enter_context(transaction(client, broker.bootstrap, step)) for step in STEPS}
             to_be_aborted = stack.enter_context(transaction(client, broker.bootstrap, "all sent"))
             if request.param == "stop":
                 broker.restart()
             else:
                 broker.kill_and_restart()
-            yield World(kept, to_be_aborted, abandoned)
+            yield World(left_open, to_be_aborted, abandoned)
 
     @pytest.mark.parametrize("step", STEPS)
     def test_a_transaction_that_met_a_restart_is_finished_by_its_producer(self, world: World, step: str) -> None:
-        it = world.kept[step]
+        it = world.left_open[step]
         if step not in ("initialised", "begun", "committed"):
             assert end_offset(it.bootstrap, (it.target, 0), committed=True) == 0, "still open"
         it.from_the_step()

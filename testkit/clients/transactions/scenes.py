@@ -239,15 +239,17 @@ class TransactionScenes(OffsetScenes):
             ]
             for producer in producers:
                 producer.begin()
-            for turn in range(2):
+            for round_number in range(2):
                 for number, producer in enumerate(producers):
-                    producer.send(topic, [b"%02d in turn %d" % (number, turn)], partition=number % 3)
+                    producer.send(topic, [b"%02d in turn %d" % (number, round_number)], partition=number % 3)
             for number, producer in reversed(list(enumerate(producers))):
                 if number % 2:
                     producer.abort()
                 else:
                     producer.commit()
-        expected = {b"%02d in turn %d" % (number, turn) for number in range(0, count, 2) for turn in range(2)}
+        expected = {
+            b"%02d in turn %d" % (number, round_number) for number in range(0, count, 2) for round_number in range(2)
+        }
         assert sorted(self.seen(broker, topic, range(3))) == sorted(expected)
         assert len(self.written(broker, topic, range(3))) == 2 * count
 

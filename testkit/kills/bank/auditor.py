@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import attrs
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from testkit.clients.confluent import consuming, know_the_brokers
+from testkit.clients.confluent import consuming, fetch_metadata
 from testkit.kills.bank.books import Books, Half
 from testkit.kills.sigkill.load import OF_A_BROKER_AWAY, RECONNECT
 
@@ -48,6 +48,6 @@ def auditing(bootstrap: str, topic: str, partitions: int, books: Books) -> Itera
         **RECONNECT,
     }
     with consuming(bootstrap, **config) as consumer:
-        know_the_brokers(consumer, topic)
+        fetch_metadata(consumer, topic)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
         yield Auditor(books, consumer, set(range(partitions)))

@@ -45,15 +45,15 @@ class Half(NamedTuple):
 
 @attrs.define(eq=False)
 class Books:
-    """Order `n` is the record at offset `n // places` of partition `n % places`, its place.
+    """Order `n` is the record at offset `n // partitions` of partition `n % partitions`.
 
     What is wrong goes into `complaints`.
     """
 
-    places: int
+    partitions: int
     orders: dict[int, Order] = attrs.field(factory=dict)
     booked: Counter[int] = attrs.field(factory=Counter)
-    """Of how many orders of a place both halves were seen."""
+    """The number of orders of which both halves were seen, by partition."""
     balances: Counter[int] = attrs.field(factory=Counter)
     longest_wait_s: float = 0.0
     """For the second half, once the first was seen."""
@@ -92,7 +92,7 @@ class Books:
             self._waiting[half.number] = now_s
         else:
             self.longest_wait_s = max(self.longest_wait_s, now_s - self._waiting.pop(half.number))
-            self.booked[half.number % self.places] += 1
+            self.booked[half.number % self.partitions] += 1
 
     def begin_waits_anew(self, now_s: float) -> None:
         """The broker was away, or nobody read, until now."""
@@ -107,23 +107,23 @@ class Books:
     def check_at_rest(self, offsets: Sequence[int]) -> None:
         """Nobody is at work, no transaction is open, and all was read: whole orders, and those the tellers are behind.
 
-        `offsets` is what was committed of each place; -1 for nothing.
+        `offsets` are the committed offsets by partition; -1 for none.
         """
         for number in self._waiting:
             self.complain(f"of {self.orders[number]} only one half was booked")
         if self.total:
             self.complain(f"the sum of all accounts is {self.total}, not 0")
-        for place, offset in enumerate(offsets):
-            behind = {number for number in self.orders if number % self.places == place} - self._halves.keys()
-            seen = {number for number in self._halves if number % self.places == place}
-            if skipped := {number for number in behind if number // self.places < offset}:
+        for partition, offset in enumerate(offsets):
+            behind = {number for number in self.orders if number % self.partitions == partition} - self._halves.keys()
+            seen = {number for number in self._halves if number % self.partitions == partition}
+            if skipped := {number for number in behind if number // self.partitions < offset}:
                 self.complain(
-                    f"the offset {offset} of place {place} is committed, and {len(skipped)} orders before it are not "
-                    f"booked, such as {self.orders[min(skipped)]}"
+                    f"the offset {offset} of partition {partition} is committed, and {len(skipped)} orders before it "
+                    f"are not booked, such as {self.orders[min(skipped)]}"
                 )
-            if ahead := {number for number in seen if number // self.places >= offset}:
+            if ahead := {number for number in seen if number // self.partitions >= offset}:
                 self.complain(
-                    f"the offset {offset} of place {place} is committed, and {len(ahead)} orders behind it are "
+                    f"the offset {offset} of partition {partition} is committed, and {len(ahead)} orders behind it are "
                     f"booked, such as {self.orders[min(ahead)]}"
                 )
 

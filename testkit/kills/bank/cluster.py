@@ -94,7 +94,7 @@ class BankOfNodes(Bank):
             folder,
             name,
             ways={name: way for name, way in ways(nodes).items() if not only or name in only},
-            tend=nodes.cluster.maintain,
+            maintain=nodes.cluster.maintain,
             ends_within_s=ENDS_WITHIN_S,
             orders_at_once=orders_at_once,
         )

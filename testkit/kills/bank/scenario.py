@@ -23,7 +23,7 @@ from testkit.kills.sigkill.load import RECONNECT
 from testkit.raw import topics
 from testkit.raw.client import ConnectionClosed
 
-TELLERS, PLACES = 3, 6
+TELLERS, PARTITIONS = 3, 6
 PARTITIONS, ACCOUNTS_IN_PARTITION = 6, 4
 ORDERS_AT_ONCE = 100, 400
 """How many are written before a kill: so many at least, and fewer than so many."""
@@ -92,7 +92,7 @@ class Bank(Scenario[Account]):
     folder: Path
     name: str
     ways: Mapping[str, Callable[[Day], None]] = attrs.field(factory=lambda: WAYS)
-    tend: Callable[[], None] = lambda: None
+    maintain: Callable[[], None] = lambda: None
     """Called again and again while the bank waits, to start what has ended by itself."""
     ends_within_s: float = ENDS_WITHIN_S
     orders_at_once: tuple[int, int] = ORDERS_AT_ONCE
@@ -140,7 +140,7 @@ class Day:
 
     @books.default
     def _books(self) -> Books:
-        return Books(PLACES, complaints=self.lap.complaints)
+        return Books(PARTITIONS, complaints=self.lap.complaints)
 
     @tellers.default
     def _tellers(self) -> Tellers:
@@ -151,7 +151,7 @@ class Day:
                 timeout_ms=TIMEOUT_MS,
                 group=self.name,
                 orders=self.orders,
-                places=list(range(number, PLACES, TELLERS)),
+                order_partitions=list(range(number, PARTITIONS, TELLERS)),
                 accounts=self.accounts,
                 partitions=PARTITIONS,
                 seed=0,
@@ -162,7 +162,7 @@ class Day:
 
     def run(self) -> None:
         bootstrap, account, before = self.broker.bootstrap, self.account, self.account.orders
-        topics.create(bootstrap, self.orders, partitions=PLACES)
+        topics.create(bootstrap, self.orders, partitions=PARTITIONS)
         topics.create(bootstrap, self.accounts, partitions=PARTITIONS, config=FLUSHED if self.lap.number % 2 else {})
         try:
             with auditing(bootstrap, self.accounts, PARTITIONS, self.books) as self._auditor:
@@ -201,7 +201,7 @@ class Day:
         def went_on() -> bool:
             booked = self.books.booked
             return self.books.done >= done + more and (
-                not by_all or all(booked[place] > before[place] for place in range(PLACES))
+                not by_all or all(booked[partition] > before[partition] for partition in range(PARTITIONS))
             )
 
         self._until(went_on, f"{more} more orders are booked{' by all tellers' if by_all else ''}")
@@ -217,22 +217,22 @@ class Day:
                 )
                 order = Order(number, payer, payee, chance.randrange(1, 1_000))
                 self.books.order(order)
-                place = number % PLACES
-                producer.produce(self.orders, order.value(), partition=place, on_delivery=acknowledgements)
+                partition = number % PARTITIONS
+                producer.produce(self.orders, order.value(), partition=partition, on_delivery=acknowledgements)
         assert not acknowledgements.errors, acknowledgements.errors
-        found = {((it.offset() or 0) * PLACES + (it.partition() or 0)) for it in acknowledgements.taken}
+        found = {((it.offset() or 0) * PARTITIONS + (it.partition() or 0)) for it in acknowledgements.taken}
         assert found == set(range(first, first + count)), "an order is not in its place"
         self.books.begin_waits_anew(time.monotonic())
 
     def _until(
-        self, so: Callable[[], bool], what: str, *, tended: bool = True, within_s: float = GOES_ON_WITHIN_S
+        self, so: Callable[[], bool], what: str, *, with_tellers: bool = True, within_s: float = GOES_ON_WITHIN_S
     ) -> None:
-        """Waits, and meanwhile reads what is booked and, if `tended`, sees to it that there are tellers."""
+        """Waits, and meanwhile reads the bookings and, if `with_tellers`, restarts tellers that have ended."""
 
         def probe() -> bool:
-            self.bank.tend()
-            if tended:
-                self.tellers.tend()
+            self.bank.maintain()
+            if with_tellers:
+                self.tellers.maintain()
             self._auditor.read()
             self.books.check_waits(time.monotonic(), self.bank.ends_within_s)
             self.tellers.check_zombies(GOES_ON_WITHIN_S)
@@ -323,16 +323,16 @@ class Day:
                 and None not in self._offsets()
             )
 
-        self._until(rests, "all transactions are over", tended=False, within_s=self.bank.ends_within_s)
+        self._until(rests, "all transactions are over", with_tellers=False, within_s=self.bank.ends_within_s)
 
     def _offsets(self) -> list[int | None]:
         bootstrap, group = self.broker.bootstrap, self.name
-        return [group_offset(bootstrap, group, (self.orders, place)) for place in range(PLACES)]
+        return [group_offset(bootstrap, group, (self.orders, partition)) for partition in range(PARTITIONS)]
 
     def _audit(self) -> Books:
         """By one who has not seen anything before, and by the one who has seen everything."""
         offsets = [offset for offset in self._offsets() if offset is not None]
-        fresh = Books(PLACES, orders=self.books.orders, complaints=self.books.complaints)
+        fresh = Books(PARTITIONS, orders=self.books.orders, complaints=self.books.complaints)
         with auditing(self.broker.bootstrap, self.accounts, PARTITIONS, fresh) as auditor:
 
             def all_is_read() -> bool:
@@ -341,7 +341,7 @@ class Day:
 
             eventually(all_is_read, "all is read")
         fresh.check_at_rest(offsets)
-        self._until(lambda: self.books.done >= fresh.done, "the other auditor has read all", tended=False)
+        self._until(lambda: self.books.done >= fresh.done, "the other auditor has read all", with_tellers=False)
         self.books.check_at_rest(offsets)
         self.lap.complaints.check()
         return fresh

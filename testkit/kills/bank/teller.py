@@ -45,7 +45,7 @@ class Post:
     timeout_ms: int
     group: str
     orders: str
-    places: list[int]
+    order_partitions: list[int]
     accounts: str
     partitions: int
     seed: int
@@ -92,7 +92,7 @@ class Teller:
 
     def _resume(self) -> None:
         """From what is committed: not before it is certain, which is what read_committed asks for."""
-        spots = [TopicPartition(self.post.orders, place) for place in self.post.places]
+        spots = [TopicPartition(self.post.orders, partition) for partition in self.post.order_partitions]
         found = self.consumer.committed(spots, timeout=CALL_TIMEOUT_S)
         for spot in found:
             if spot.error is not None:
@@ -116,18 +116,20 @@ class Teller:
         behind: dict[tuple[str | None, int | None], int] = {}
         for message in taken:
             for half in Order.of(message.value() or b"").halves():
-                place = half.account % self.post.partitions
-                self._producer.produce(self.post.accounts, half.value(), partition=place, on_delivery=self._told)
+                partition = half.account % self.post.partitions
+                self._producer.produce(
+                    self.post.accounts, half.value(), partition=partition, on_delivery=self._on_delivery
+                )
                 self._unacknowledged += 1
             behind[message.topic(), message.partition()] = (message.offset() or 0) + 1
-        offsets = [TopicPartition(topic or "", place or 0, offset) for (topic, place), offset in behind.items()]
+        offsets = [TopicPartition(topic or "", partition or 0, offset) for (topic, partition), offset in behind.items()]
         self._send_offsets(offsets)
         if self.random.randrange(ONE_IN) == 0:
             self._abort()
         else:
             self._producer.commit_transaction(CALL_TIMEOUT_S)
 
-    def _told(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self._unacknowledged -= 1
 

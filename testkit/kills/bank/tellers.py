@@ -46,7 +46,7 @@ class Tellers:
     _zombies: dict[subprocess.Popen[bytes], float] = attrs.field(factory=dict)
     """Those that were woken, and when."""
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Sees to it that there is one at each post."""
         for number in range(len(self.posts)):
             process = self._at_work.get(number)
@@ -133,8 +133,8 @@ def _in_python(post: Post) -> list[str]:
 
 
 def _in_java(post: Post) -> list[str]:
-    places = ",".join(map(str, post.places))
-    arguments = [post.bootstrap, post.transactional_id, post.timeout_ms, post.group, post.orders, places]
+    order_partitions = ",".join(map(str, post.order_partitions))
+    arguments = [post.bootstrap, post.transactional_id, post.timeout_ms, post.group, post.orders, order_partitions]
     arguments += [post.accounts, post.partitions, post.seed, ENDED_BY_AN_ERROR, ONE_IN]
     log = f"-Dlog4j2.configurationFile={LOGGING}"
     return [str(java()), *OPTIONS, log, "Teller", *map(str, arguments)]

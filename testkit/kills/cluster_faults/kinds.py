@@ -50,8 +50,8 @@ def faults(chance: Random, kinds: Mapping[str, Suffer], *, longest_s: float) -> 
 def _round(kinds: Mapping[str, Suffer], chance: Random) -> list[str]:
     """What grows shrinks again."""
     order = chance.sample(sorted(kinds), len(kinds))
-    if GROWN in kinds and (places := sorted(order.index(it) for it in (GROWN, SHRUNK))):
-        order[places[0]], order[places[1]] = GROWN, SHRUNK
+    if GROWN in kinds and (positions := sorted(order.index(it) for it in (GROWN, SHRUNK))):
+        order[positions[0]], order[positions[1]] = GROWN, SHRUNK
     return order
 
 
@@ -111,8 +111,8 @@ def _grown(cluster: ClusterOfProcesses, fault: Fault) -> None:
 
 
 def _with_one_replaced(replicas: list[int], chance: Random) -> list[int]:
-    place = chance.randrange(len(replicas))
-    return [*replicas[:place], FOURTH, *replicas[place + 1 :]]
+    index = chance.randrange(len(replicas))
+    return [*replicas[:index], FOURTH, *replicas[index + 1 :]]
 
 
 def _shrunk(cluster: ClusterOfProcesses, fault: Fault) -> None:
@@ -207,11 +207,11 @@ def _zookeeper_stood_still(cluster: ClusterOfProcesses, fault: Fault) -> None:
     time.sleep(LONGER_THAN_A_SESSION_S)
     server.resume()
 
-    def knows_its_fate(node_id: int) -> bool:
+    def is_settled(node_id: int) -> bool:
         has_ended = node_id in cluster.ended_by_themselves[ended:]
         return has_ended or _connections(cluster, node_id) > connected[node_id]
 
-    cluster.until(lambda: all(map(knows_its_fate, connected)), "each node is connected again, or has ended")
+    cluster.until(lambda: all(map(is_settled, connected)), "each node is connected again, or has ended")
 
 
 def _connections(cluster: ClusterOfProcesses, node_id: int) -> int:

@@ -233,11 +233,11 @@ class ClusterOfProcesses:
         """Of each partition, by a node that is asked until it answers."""
         answers: list[MetadataResponse] = []
 
-        def ask() -> bool:
+        def attempt() -> bool:
             answers[:] = [it for node_id in NODES if (it := self.metadata(node_id)) is not None][:1]
             return bool(answers)
 
-        self.until(ask, "a node answers")
+        self.until(attempt, "a node answers")
         return {
             TopicPartition(topic.name or "", it.partition_index): list(it.replica_nodes)
             for topic in answers[0].topics
@@ -246,7 +246,7 @@ class ClusterOfProcesses:
 
     def move(self, targets: dict[TopicPartition, list[int]]) -> None:
         """Returns when the replicas of these partitions are at these nodes."""
-        with self.asking() as cluster:
+        with self.client() as cluster:
             for at, replicas in targets.items():
                 reassign(cluster, at, replicas)
 
@@ -260,7 +260,7 @@ class ClusterOfProcesses:
         self.wait_until_whole()
 
     @contextmanager
-    def asking(self) -> Iterator[Cluster]:
+    def client(self) -> Iterator[Cluster]:
         with Cluster(self._direct_servers(), timeout_s=60) as cluster:
             yield cluster
 

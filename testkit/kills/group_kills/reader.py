@@ -27,10 +27,10 @@ def main() -> None:
         while True:
             messages = [it for it in consumer.consume(MOST_AT_ONCE, PATIENCE_S) if it.error() is None]
             if messages:
-                commit(consumer, wanted["topic"], tell(messages))
+                commit(consumer, wanted["topic"], report(messages))
 
 
-def tell(messages: Iterable[Message]) -> dict[int, int]:
+def report(messages: Iterable[Message]) -> dict[int, int]:
     """Prints what was read; returns the next offset of each partition."""
     following: dict[int, int] = {}
     spots = sorted((message.partition() or 0, message.offset() or 0) for message in messages)

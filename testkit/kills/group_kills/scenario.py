@@ -76,9 +76,9 @@ class Account(harness.Account):
 
 
 class Member:
-    """A reader's process, and the thread that passes what it says to `tell`, line by line."""
+    """A reader's process, and the thread that passes its lines to `report`."""
 
-    def __init__(self, module: str, wanted: Mapping[str, Any], tell: Callable[..., None], *, protocol: str) -> None:
+    def __init__(self, module: str, wanted: Mapping[str, Any], report: Callable[..., None], *, protocol: str) -> None:
         self.protocol = protocol
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"testkit.kills.group_kills.{module}", json.dumps(wanted)],
@@ -87,14 +87,14 @@ class Member:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._listener = threading.Thread(target=self._listen, args=(tell,), daemon=True)
+        self._listener = threading.Thread(target=self._listen, args=(report,), daemon=True)
         self._listener.start()
 
-    def _listen(self, tell: Callable[..., None]) -> None:
+    def _listen(self, report: Callable[..., None]) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with suppress(json.JSONDecodeError):  # the last line of one that was killed
-                tell(*json.loads(line))
+                report(*json.loads(line))
 
     def check(self) -> None:
         assert self._process.poll() is None, f"a member ended by itself with {self._process.returncode}"
@@ -133,7 +133,7 @@ class Members:
         wanted: dict[str, Any] = {"bootstrap": self.bootstrap, "topic": self.topic}
         if protocol == SHARE:
             wanted |= {"group": self.share_group, "seed": self.chance.random()}
-            self._of_share.append(Member("share_reader", wanted, self.share_ledger.tell, protocol=protocol))
+            self._of_share.append(Member("share_reader", wanted, self.share_ledger.note, protocol=protocol))
         else:
             wanted |= {"config": groups.session(self.bootstrap, self.topic, protocol, SESSION_MS)}
             self._of_group.append(Member("reader", wanted, self._read, protocol=protocol))

@@ -51,13 +51,13 @@ class ShareLedger:
     _said_to_reject: _Ends = attrs.field(factory=lambda: defaultdict(list))
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
-    def tell(self, what: str, partition: int, *words: Sequence[int]) -> None:
+    def note(self, what: str, partition: int, *words: Sequence[int]) -> None:
         """A line of share_reader.py."""
         with self._lock:
             for offset, count, kind in words:
-                self._tell((partition, offset), count, kind, is_confirmed=what == "said")
+                self._note((partition, offset), count, kind, is_confirmed=what == "said")
 
-    def _tell(self, spot: Spot, count: int, kind: int, *, is_confirmed: bool) -> None:
+    def _note(self, spot: Spot, count: int, kind: int, *, is_confirmed: bool) -> None:
         if not is_confirmed:
             self.deliveries += 1
             self.most_deliveries = max(self.most_deliveries, count)

@@ -37,9 +37,9 @@ def main() -> None:
         while True:
             words = take(consumer, chance)
             if words:
-                tell("says", words)
+                report("says", words)
                 time.sleep(chance.uniform(0, LONGEST_HOLD_S))
-                tell("said", confirmed(consumer, words))
+                report("said", confirmed(consumer, words))
 
 
 def take(consumer: ShareConsumer, chance: random.Random) -> Words:
@@ -61,7 +61,7 @@ def confirmed(consumer: ShareConsumer, words: Words) -> Words:
     return {it.partition: words[it.partition] for it, error in outcomes.items() if error is None}
 
 
-def tell(what: str, words: Words) -> None:
+def report(what: str, words: Words) -> None:
     for partition, of_partition in words.items():
         line: list[Any] = [what, partition, *of_partition]
         print(json.dumps(line), flush=True)  # noqa: T201 - this is what it is for

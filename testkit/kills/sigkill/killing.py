@@ -35,7 +35,7 @@ LATEST = -1
 START_TAKES_S = 5.0 if IS_KAFKA else 0.35
 """About: a kill during a start is somewhere in it."""
 _CREATE_VERSION, _DELETE_VERSION, _PRODUCE_VERSION, _LIST_VERSION, _FETCH_VERSION = 7, 6, 9, 7, 8
-_LOOKS_AGAIN_WITHIN_S = 0.5
+_ROLL_WITHIN_S = 0.5
 
 
 @attrs.define(eq=False)
@@ -76,7 +76,7 @@ class Killer:
         self._load()
         folders = [self.broker.data_dir / f"{topic}-{partition}" for topic, partition in self.spots]
         before = _logs(folders)
-        until = time.monotonic() + _LOOKS_AGAIN_WITHIN_S
+        until = time.monotonic() + _ROLL_WITHIN_S
         while _logs(folders) == before and time.monotonic() < until:
             pass  # a pause would miss what is to be met: the moments after a file was made
         self._kill_within(0.001)
@@ -131,7 +131,7 @@ class Killer:
 
     # -- after a start
 
-    def ask(self) -> None:
+    def check_promises(self) -> None:
         """What the broker says of itself against what clients were told before."""
         ledger = self.ledger
         ends = {spot: ledger.end_of(spot) for spot in self.spots}

@@ -124,9 +124,9 @@ class Ledger:
         """
         found: dict[int, Mark] = {}
         behind: Counter[int] = Counter()
-        for place, (offset, value) in enumerate(records):
-            if offset != place:
-                self.complain(f"{_text(spot)} has offset {offset} where {place} was to come")
+        for index, (offset, value) in enumerate(records):
+            if offset != index:
+                self.complain(f"{_text(spot)} has offset {offset} where {index} was to come")
             try:
                 mark = found[offset] = Mark.of(value)
             except ValueError as error:

@@ -73,11 +73,11 @@ class Sigkills(Scenario[Account]):
                 WAYS[way](killer)
                 account.records = records + ledger.acknowledged.total()
                 self.broker.start()
-                killer.ask()
+                killer.check_promises()
                 killer.change_stock()
             killer.under_load()
             self.broker.start()
-        killer.ask()
+        killer.check_promises()
         lap.complaints.check()
         # Once more, with nobody there: now the files are as a kill leaves them, and nobody is in doubt of anything.
         self.broker.kill()
