@@ -125,8 +125,8 @@ def _start(folder: Path, command: list[str]) -> subprocess.Popen[str]:
 def _loopback_up() -> None:
     """In a network of its own the loopback device is there, and down."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        asked = struct.pack("16sh14x", b"lo", 0)
-        flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, asked))[1]
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
         if not flags & _IFF_UP:
             fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
 
@@ -139,9 +139,9 @@ def main() -> None:
     options = parser.parse_args()
     if sys.platform == "linux":
         _loopback_up()
-    with ExitStack() as beside:
+    with ExitStack() as services:
         if options.zookeeper:
-            beside.enter_context(ZooKeeper(port=2181))
+            services.enter_context(ZooKeeper(port=2181))
         try:
             run_page(options.folder.absolute(), options.page.absolute())
         except BlockFailed as failed:

@@ -53,8 +53,8 @@ def _coordinates(paths: tuple[Path, ...]) -> list[Coordinates]:
 
 
 def _publish(root: Path, path: Path, it: Coordinates, needs: list[Coordinates]) -> None:
-    place = root / it.group.replace(".", "/") / it.artifact / it.version
-    place.mkdir(parents=True, exist_ok=True)
-    (place / it.path.name).symlink_to(path)
+    folder = root / it.group.replace(".", "/") / it.artifact / it.version
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / it.path.name).symlink_to(path)
     dependencies = "".join(_DEPENDENCY.format(it=other) for other in needs)
-    (place / f"{it.artifact}-{it.version}.pom").write_text(_DESCRIPTOR.format(it=it, dependencies=dependencies))
+    (folder / f"{it.artifact}-{it.version}.pom").write_text(_DESCRIPTOR.format(it=it, dependencies=dependencies))

@@ -208,7 +208,7 @@ class Scene:
         """Of the case's user."""
         return logged_in(self._address, user_of(number))
 
-    def ask(self, client: RawClient, request: ApiMessage, version: int) -> tuple[bytes, bytes, Any]:
+    def send(self, client: RawClient, request: ApiMessage, version: int) -> tuple[bytes, bytes, Any]:
         """The bytes of the request, those of the answer, and the answer."""
         sent = request_frame(request, version)
         client.send(sent)
@@ -221,8 +221,8 @@ class Scene:
 
         def known() -> bool:
             self.call(FindCoordinatorRequest(key_type=1, coordinator_keys=some))
-            told = self.call(DescribeTransactionsRequest(some)).transaction_states
-            return {it.error_code for it in told} == {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
+            states = self.call(DescribeTransactionsRequest(some)).transaction_states
+            return {it.error_code for it in states} == {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
 
         eventually(known, "transactions have coordinators")
 
@@ -234,12 +234,12 @@ class Scene:
     def create_acls(self, made: list[AclCreation]) -> None:
         assert {it.error_code for it in self.call(CreateAclsRequest(made)).results} == {0}
 
-        def told() -> int:
+        def denied_count() -> int:
             answer = self.call(DescribeAclsRequest(1, None, 1, None, None, 1, 1))
             return sum(len(it.acls) for it in answer.resources)
 
         expected = len(made)
-        eventually(lambda: told() >= expected, "the broker goes by the ACLs")
+        eventually(lambda: denied_count() >= expected, "the broker goes by the ACLs")
 
 
 @attrs.define(eq=False, slots=False)
@@ -354,7 +354,7 @@ class Case:
         first, last = (
             ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, at)])]) for at in (-2, -1)
         )
-        asked: dict[str, ApiMessage] = {
+        requests: dict[str, ApiMessage] = {
             "topics": MetadataRequest(
                 [MetadataRequestTopic(name=self.name(it)) for it in (handlers.TOPIC, NEW, CHANGELOG)], False
             ),
@@ -376,8 +376,8 @@ class Case:
             "transaction": DescribeTransactionsRequest([self.name(handlers.ID)]),
             "features": ApiVersionsRequest("tests", "1"),
         }
-        self.scene.admin.send_requests(*((it, self.scene.newest(it)) for it in asked.values()))
-        seen = {name: self.scene.admin.answer() for name in asked}
+        self.scene.admin.send_requests(*((it, self.scene.newest(it)) for it in requests.values()))
+        seen = {name: self.scene.admin.answer() for name in requests}
         seen["groups"] = [it for it in seen["groups"].groups if it.group_id == group]
         seen["features"] = seen["features"].finalized_features
         return seen

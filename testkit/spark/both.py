@@ -50,9 +50,9 @@ def failing(tables: Tables, says: str, **options: object) -> str:
     """What the batch fails with."""
     with pytest.raises(PySparkException) as caught:
         tables.read(**options).collect()
-    told = str(caught.value)
-    assert re.search(says, told), told
-    return told
+    text = str(caught.value)
+    assert re.search(says, text), text
+    return text
 
 
 def in_order(rows: DataFrame) -> list[dict[str, Any]]:

@@ -72,14 +72,14 @@ class Refuser:
 
     refused: frozenset[tuple[Operation, ResourceType]] | None = frozenset()
     """None: all."""
-    asked: set[tuple[Operation, ResourceType]] = attrs.field(factory=set)
+    checked: set[tuple[Operation, ResourceType]] = attrs.field(factory=set)
     allows_all: bool = False
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         return self.allows_any(requester, operation, resource_type)
 
     def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        self.asked.add((operation, resource_type))
+        self.checked.add((operation, resource_type))
         return self.refused is not None and (operation, resource_type) not in self.refused
 
     def granted(self, requester: Requester, operation: Operation) -> frozenset[str | bytes]:
@@ -95,7 +95,7 @@ class Scene:
     clock: FakeClock
     named: Named
 
-    def ask(self, api: Api, version: int, request: Any) -> Any:
+    def send(self, api: Api, version: int, request: Any) -> Any:
         """What a client reads: the answer, or None if there is none (yet), or if the connection is closed."""
         handle = api.handler(self.broker)
         sent = Writer()
@@ -187,6 +187,6 @@ def opened() -> Iterator[Scene]:
         api = next(it for it in APIS.values() if it.name == f"{kind}_group_heartbeat")
         request = usual(api, api.versions[-1], named)
         request.group_id = kind
-        assert scene.ask(api, api.versions[-1], request).error_code == 0
+        assert scene.send(api, api.versions[-1], request).error_code == 0
     yield scene
     broker.close()

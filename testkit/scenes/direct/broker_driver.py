@@ -63,9 +63,9 @@ class BrokerDriver:
 
     def flush(self) -> None:
         """What the flusher does in its threads."""
-        driver = self.broker.flusher._asked
-        while driver:
-            gate, _ = driver.popitem()
+        pending = self.broker.flusher._asked
+        while pending:
+            gate, _ = pending.popitem()
             flush = gate.begin()
             flush.run()
             gate.finish(flush)

@@ -29,7 +29,7 @@ LOGINS: Final = frozenset(("sasl_handshake.py", "sasl_authenticate.py"))
 DECIDING: Final = LOGINS.union(("access", "acls", "quotas", "oauth", "throttling.py"))
 """Folders and files whose code answers questions, where others refuse: there `if ...: return` is a check, too, and so
 are each condition of `return a and b` and each error of `except ...: return`."""
-ASKS: Final = frozenset(("check", "check_configs"))
+CHECK_METHODS: Final = frozenset(("check", "check_configs"))
 """What handlers ask the authorizer by: these raise a refusal,"""
 QUESTIONS: Final = frozenset(("allows", "allows_any"))
 """these say yes or no,"""
@@ -98,34 +98,34 @@ def _statements_and_calls(node: ast.AST, function: str) -> Iterator[tuple[str, a
 
 def _checks_at(node: ast.AST, path: str) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:
     """Each check, what stands there when it is broken, and what it is called by."""
-    places = PurePosixPath(path).parts
-    asks = "handlers" in places and places[-1] not in LOGINS
+    parts = PurePosixPath(path).parts
+    is_handler = "handlers" in parts and parts[-1] not in LOGINS
     match node:
-        case ast.Expr(value=ast.Call(func=called)) if asks and _name(called) in ASKS:
+        case ast.Expr(value=ast.Call(func=called)) if is_handler and _name(called) in CHECK_METHODS:
             yield node, ast.Pass(), node
-        case ast.Call(func=called) if asks and _name(called) in QUESTIONS:
+        case ast.Call(func=called) if is_handler and _name(called) in QUESTIONS:
             yield node, ast.Constant(True), node
         case ast.Call(func=called, args=arguments) if (
-            asks and _name(called) in SELECTIONS and isinstance(called, ast.Attribute)
+            is_handler and _name(called) in SELECTIONS and isinstance(called, ast.Attribute)
         ):
             yield node, ast.Call(_granting(), [called, *arguments], node.keywords), node
-        case ast.If(test=test, body=[*_, ast.Raise()]) if not asks:
+        case ast.If(test=test, body=[*_, ast.Raise()]) if not is_handler:
             yield from _conditions(test)
-        case ast.FunctionDef(body=[*_, ast.Raise(exc=ast.Call(func=raised)) as last]) if not asks:
+        case ast.FunctionDef(body=[*_, ast.Raise(exc=ast.Call(func=raised)) as last]) if not is_handler:
             if _name(raised) != "AssertionError":  # it is for who reads the code
                 yield last, ast.Pass(), last
-        case ast.Expr(value=ast.Call(func=called)) if not asks and _name(called).lstrip("_").startswith("check"):
+        case ast.Expr(value=ast.Call(func=called)) if not is_handler and _name(called).lstrip("_").startswith("check"):
             yield node, ast.Pass(), node
-        case ast.If(test=test, body=[*_, ast.Return()]) if DECIDING.intersection(places):
+        case ast.If(test=test, body=[*_, ast.Return()]) if DECIDING.intersection(parts):
             yield from _conditions(test)
-        case ast.ExceptHandler(type=ast.expr() as caught, body=[*_, ast.Raise()]) if not asks:
+        case ast.ExceptHandler(type=ast.expr() as caught, body=[*_, ast.Raise()]) if not is_handler:
             yield from _errors(caught)
-        case ast.ExceptHandler(type=ast.expr() as caught, body=[*_, ast.Return()]) if DECIDING.intersection(places):
+        case ast.ExceptHandler(type=ast.expr() as caught, body=[*_, ast.Return()]) if DECIDING.intersection(parts):
             yield from _errors(caught)
-        case ast.Return(value=ast.BoolOp(op=ast.And(), values=conditions)) if DECIDING.intersection(places):
+        case ast.Return(value=ast.BoolOp(op=ast.And(), values=conditions)) if DECIDING.intersection(parts):
             for condition in conditions:
                 yield condition, ast.Constant(True), condition
-        case ast.Call(func=ast.Name("min") as called, args=[_, _, *_] as bounds, keywords=[]) if not asks:
+        case ast.Call(func=ast.Name("min") as called, args=[_, _, *_] as bounds, keywords=[]) if not is_handler:
             for bound in bounds:
                 rest = [it for it in bounds if it is not bound]
                 instead = ast.Call(called, rest, []) if len(rest) > 1 else rest[0]

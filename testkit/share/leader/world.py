@@ -453,8 +453,8 @@ class World:
         """One write tells what has changed, and nothing else, with the start offset of that moment."""
         assert len(writes) == (1 if changed else 0)
         for write in writes:
-            told = {o: state for first, last, state, _ in write.batches for o in range(first, last + 1)}
-            assert told == changed
+            written = {o: state for first, last, state, _ in write.batches for o in range(first, last + 1)}
+            assert written == changed
             counts = {o: count for first, last, _, count in write.batches for o in range(first, last + 1)}
             for o in changed:
                 if o in self.model.records and self.model.records[o].state not in DONE:

@@ -146,8 +146,8 @@ def states(
         seen: set[tuple[object, ...]] = set()
         for number, choice in enumerate(choices(medium, bound, Random(where))):
             left = medium.after_power_cut(choice.fate())
-            if (look := left.look()) not in seen:
-                seen.add(look)
+            if (content := left.look()) not in seen:
+                seen.add(content)
                 description = [*last, "the power fails", *choice.description(medium)]
                 yield State(f"{where}/cut{number}of{bound}", Moment(position, True), left, description)
         yield State(f"{where}/kill", Moment(position, False), medium.copy(), [*last, "the process dies"])
