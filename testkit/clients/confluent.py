@@ -34,9 +34,9 @@ def producing(bootstrap: str, **config: Any) -> Iterator[Producer]:
 
 
 def fetch_metadata(client: Consumer | Producer, topic: str | None = None) -> None:
-    """Makes a client connect and look up the topic's leaders, so that it need not wait later.
+    """Makes a client connect and fetch the topic's leaders, so that it need not wait later.
 
-    Goes on without if no broker answers: one may be down at this moment.
+    Returns without them if no broker answers: one may be down at this moment.
     """
     with suppress(KafkaException):
         client.list_topics(*(() if topic is None else (topic,)), timeout=_METADATA_TIMEOUT_S)
@@ -46,7 +46,7 @@ def fetch_metadata(client: Consumer | Producer, topic: str | None = None) -> Non
 def consuming(bootstrap: str, *topics: str, **config: Any) -> Iterator[Consumer]:
     """A consumer from the earliest offset; subscribed when topics are given.
 
-    With `group.protocol` consumer, the broker says how often it sends heartbeats.
+    With `group.protocol` consumer, the broker decides the heartbeat interval.
     """
     heartbeats = {} if config.get("group.protocol") == "consumer" else {"heartbeat.interval.ms": 200}
     settings = {

@@ -88,7 +88,7 @@ def take_until(
 
 
 def poll_for_ever(consumer: Any) -> None:
-    """For what must end with an error."""
+    """Polls until an error is raised."""
     take_until(consumer, lambda: False, [], "an error")
 
 

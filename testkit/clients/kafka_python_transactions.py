@@ -55,7 +55,7 @@ class _Producer:
 
 
 class KafkaPython:
-    """As scenes want it."""
+    """The client with the interface of the scenes."""
 
     errors = (KafkaError,)
 

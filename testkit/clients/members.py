@@ -24,7 +24,7 @@ class MemberProcess:
 
     @property
     def partitions(self) -> list[int]:
-        """What it owned when it last said something."""
+        """The partitions in its last report."""
         return self._reports[-1] if self._reports else []
 
     def owns(self, count: int) -> bool:
@@ -32,7 +32,7 @@ class MemberProcess:
         return len(self.partitions) == count
 
     def kill(self) -> None:
-        """Lets it crash: it says nothing to the broker."""
+        """Kills the process, which sends nothing to the broker."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -58,7 +58,7 @@ def member_process(client: str, bootstrap: str, group: str, topic: str, **config
 
 
 def shared_out(owned: Sequence[Iterable[int]], partitions: int, *, most: int) -> bool:
-    """Whether each of so many partitions has one owner, and each owner between one and `most` of them."""
+    """True if each of so many partitions has one owner, and each owner between one and `most` of them."""
     lists = [list(one) for one in owned]
     everything = sorted(partition for one in lists for partition in one)
     return everything == list(range(partitions)) and all(1 <= len(one) <= most for one in lists)

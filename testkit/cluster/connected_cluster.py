@@ -24,7 +24,7 @@ from testkit.metadata.harness import context
 
 
 def handled(broker: Broker, request: ApiMessage, version: int | None = None) -> Any:
-    """What a handler answers that has nothing to wait for."""
+    """Returns the answer of a handler that has nothing to wait for."""
     future = answering(broker, request, version)
     assert future.is_set, "it waits"
     return future.value
@@ -81,7 +81,7 @@ class InFlightRequest:
             answer.when_set(lambda: self.respond(answer.value))
 
     def handle(self) -> Future[Any]:
-        """The node handles it; the test tells the answer, or loses it."""
+        """Lets the node handle the request; the test delivers the answer, or loses it."""
         return answering(self.cluster.brokers[self.node_id], self.request)
 
     def respond(self, response: Any) -> None:
@@ -129,7 +129,7 @@ class ConnectedCluster(ScriptedCluster):
         return sent
 
     def deliver_all(self) -> None:
-        """All that is asked, and what is asked because of the answers."""
+        """Delivers all requests in flight, and those that follow from their answers."""
         while self.in_flight:
             self.in_flight.pop(0).deliver()
 
@@ -141,7 +141,7 @@ class ConnectedCluster(ScriptedCluster):
         at_once(broker.metadata.change(lambda state: ([change], None)))
 
     def replicate(self, topic: str, index: int, *, source: int, target: int) -> None:
-        """What a follower without the partition's records would fetch."""
+        """Copies the records that a follower without them would fetch."""
         follower = self.brokers[target].partitions.find(topic, index)
         leader = self.brokers[source].partitions.find(topic, index)
         for header, piece in leader.log.batches(follower.log_end_offset):

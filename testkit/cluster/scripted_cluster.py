@@ -1,4 +1,6 @@
-"""Brokers of one cluster without sockets and processes: the test says who is alive and which node is the controller."""
+"""Brokers of one cluster without sockets and processes: the test decides which nodes are alive, and which is the
+controller.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from testkit.metadata.harness import CLUSTER_ID
 
 @attrs.define(eq=False)
 class ScriptedCluster:
-    """What the nodes share. `announce` of a log reaches all others at once."""
+    """The shared state of the nodes. `announce` of a log reaches all others at once."""
 
     disk: MemoryDisk = attrs.field(factory=MemoryDisk)
     alive: set[int] = attrs.field(factory=set)

@@ -1,8 +1,8 @@
-"""A client that has topics of its own, and does with them whatever an administrator and a producer can do.
+"""A client that has topics of its own, and performs every operation of an administrator and a producer on them.
 
-They are made, grown, deleted and made again under the same names; their policies, codecs, flushes and timestamps are
-changed; their records are deleted, and their partitions moved, all while an idempotent producer writes to them. What
-must be in them is told by `story.py`.
+They are created, grown, deleted and created again under the same names; their policies, codecs, flushes and timestamps
+are changed; their records are deleted, and their partitions moved, all while an idempotent producer writes to them.
+`story.py` has the records that must be in them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from testkit.kills.sigkill.load import RECONNECT
 
 MOST_PARTITIONS = 4
 MOST_RECORDS = 3_000
-"""Of a topic, which is deleted then."""
+"""The maximum number of records of a topic, which is deleted then."""
 MOST_IN_QUEUE = 2_000
 KEYS = 40
 FLUSH_WITHIN_S = 60.0
@@ -95,7 +95,7 @@ class Topic:
     name: str
     stories: list[Story]
     deletes: bool
-    """Whether its cleanup.policy has delete."""
+    """True if its cleanup.policy has delete."""
     may_age: bool
     may_compact: bool
 
@@ -110,7 +110,7 @@ class Topic:
 
 @attrs.frozen
 class Order:
-    """What a keeper is to do; `names` are those of its topics."""
+    """The instructions of a keeper; `names` are those of its topics."""
 
     bootstrap: str
     number: int

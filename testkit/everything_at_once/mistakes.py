@@ -1,4 +1,4 @@
-"""Makes one race after the other and looks for it in a run: `python -m testkit.everything_at_once.mistakes`."""
+"""Makes one race after the other and checks that a run finds it: `python -m testkit.everything_at_once.mistakes`."""
 
 from __future__ import annotations
 

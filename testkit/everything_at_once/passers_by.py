@@ -48,7 +48,7 @@ _SAYS: dict[str, bytes] = {
 class Order:
     bootstrap: str
     most: int
-    """So many connections are open, or wait to be, at a time."""
+    """The number of connections that are open, or wait to be, at a time."""
     seed: int
 
     def __call__(self, reporter: Reporter) -> PassersBy:

@@ -22,7 +22,7 @@ _NOT_YET = {
 
 
 def read(bootstrap: str, spot: Spot, end_offset: int, *, committed: bool = False) -> Iterator[Message]:
-    """Every record that is there, until a look at the log's end, at `end_offset` or above, finds nothing more."""
+    """Returns every record, until a check of the log's end, at `end_offset` or above, finds no more."""
     deadline = Deadline(READ_WITHIN_S)
     settings = {
         "check.crcs": True,

@@ -1,7 +1,7 @@
-"""One run: the broker, its clients, what befalls them, and the judgement in the end.
+"""One run: the broker, its clients, the faults, and the checks in the end.
 
-Every choice comes from the seed; when things meet is the system's to say, so a run that failed is repeated as far as
-scheduling lets it be.
+Every choice comes from the seed. The system decides when things coincide, so a run that failed is repeated only as far
+as scheduling allows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CONNECTIONS_PER_DESCRIPTOR = 2
 DISK_BYTES = 192 << 20
 """Of the small file system that one log dir is on; a run writes less in all."""
 STOPPED_IN_THE_END = 0.8
-"""From so much of the time on the broker is left alone, so that it has time to show what it does not let go."""
+"""The share of the time after which the broker is left alone, to show what it does not release."""
 SETTLES_WITHIN_S = 60.0
 COMPLAINTS_ENOUGH = 20
 _TICK_S = 0.02
@@ -69,7 +69,9 @@ REBORN_CONFIG = {"internal.segment.bytes": "2000", "segment.ms": "3600000", "ret
 
 @attrs.define
 class Account:
-    """What a run has come to so far. `counts` are operations, by kind; `skipped` is what the machine does not allow."""
+    """The result of a run so far. `counts` are operations, by kind; `skipped` are those that the machine does not
+    allow.
+    """
 
     seed: int
     seconds: float
@@ -77,7 +79,7 @@ class Account:
     complaints: list[str] = attrs.field(factory=list)
     skipped: list[str] = attrs.field(factory=list)
     found_after_s: float | None = None
-    """When the first complaint came."""
+    """The time of the first complaint."""
 
     @property
     def records(self) -> int:
@@ -85,7 +87,7 @@ class Account:
 
 
 ReportPhase = Callable[[str, float], None]
-"""What is being done, and how much of the time has passed."""
+"""A callback with the name of the phase, and the time that has passed."""
 
 
 def run(
@@ -160,7 +162,7 @@ class Conductor:
     _began_s: float = attrs.field(factory=time.monotonic)
     _crew: dict[str, Worker] = attrs.field(factory=dict)
     _made: dict[str, Callable[[], MakeWork]] = attrs.field(factory=dict)
-    """How to make the successor of a worker that is killed."""
+    """The factories of successors of killed workers, by name."""
     _vanished: set[int] = attrs.field(factory=set)
     _producers: int = 0
     _ledger: Ledger = attrs.field(init=False)
@@ -592,7 +594,7 @@ class Conductor:
         return Usage.of(pid)
 
     def end(self) -> None:
-        """Whatever there still is."""
+        """Ends all that still runs."""
         for worker in self._crew.values():
             worker.kill()
         self.broker.check_log()

@@ -1,8 +1,8 @@
-"""A transactional producer that is killed in the midst of a transaction, and followed by one of the same name.
+"""A transactional producer that is killed in a transaction, and replaced by one with the same transactional id.
 
-Each transaction writes to some partitions of a topic that is kept, one record to a topic that is compacted, and commits
-an offset of a group of its own: all of it or nothing. What it is about to do, and what it was told, goes to the
-conductor (`transactions.py`), before the first record and after the last answer.
+Each transaction writes to some partitions of a topic without retention, one record to a compacted topic, and commits an
+offset of a group of its own: all of it or nothing. It sends its plan and its results to the conductor
+(`transactions.py`), before the first record and after the last answer.
 
 librdkafka may wait for ever for a coordinator that went away and came back (confluentinc/librdkafka#5456); an alarm
 ends the process then. Another fault of it: an abort forgets the records that wait to be sent once more, and gives their
@@ -40,7 +40,7 @@ LINGERS_FOR_S = 2.5
 class Order:
     bootstrap: str
     number: int
-    """Of the transactional id, which its successors have too."""
+    """The number in the transactional id, which its successors have too."""
     first: int
     """The number of its first transaction."""
     transactional_id: str
@@ -63,7 +63,7 @@ class Transactor:
     _producer: Producer | None = None
     _committed: int = -1
     _unacknowledged: set[Spot] = attrs.field(factory=set)
-    """Of the current transaction's records, one in each."""
+    """The partitions of the current transaction's records, one in each."""
     _consumer: Consumer = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

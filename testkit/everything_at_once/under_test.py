@@ -52,7 +52,7 @@ _FULL = re.compile(r"others wait.*ulimit -n")
 
 
 class BrokerUnderTest(KwireServe):
-    """With what it says in its log checked as it is said."""
+    """The broker, whose log is checked as it is written."""
 
     def __init__(
         self,

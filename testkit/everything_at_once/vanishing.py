@@ -1,6 +1,6 @@
-"""Clients that are killed in the midst of their work: idempotent producers, and members of a group.
+"""Clients that are killed at work: idempotent producers, and members of a group.
 
-What they were told goes to the conductor at once, who keeps the ledger: of what they sent last nobody knows anything.
+Their responses are passed to the conductor at once, which has the ledger: the fate of their last requests is unknown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`FakeBrokers` at the other end of trio's streams, and time that nobody waits for."""
+"""`FakeBrokers` at the other end of trio's streams, with a virtual clock."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class AsyncScene:
 def with_brokers(
     brokers: FakeBrokers, scenario: Callable[[AsyncScene], Awaitable[None]], *, lockstep: bool = False
 ) -> AsyncScene:
-    """Runs `scenario` beside the brokers. Returns the scene as it was at the end."""
+    """Runs `scenario` with the brokers. Returns the scene as it was at the end."""
 
     async def main() -> AsyncScene:
         async with trio.open_nursery() as nursery:
@@ -118,7 +118,7 @@ async def fails(
 
 @contextmanager
 def takes(seconds: float) -> Iterator[None]:
-    """Asserts how much time goes by."""
+    """Asserts how much time passes."""
     started = trio.current_time()
     yield
     assert trio.current_time() - started == pytest.approx(seconds, abs=0.001)

@@ -1,6 +1,6 @@
 """A cluster made of functions, behind the client's `connect`: no sockets, no threads, a clock that only sleeps move.
 
-A test says what each request is answered with; what is not said is as in a cluster in good order.
+A test gives the answers of requests; other requests get those of a healthy cluster.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FakeBrokers:
     down: set[int] = attrs.field(factory=set)
     received: list[tuple[int, Any]] = attrs.field(factory=list)
     versions: dict[type, int] = attrs.field(factory=dict)
-    """That of the last request of each class."""
+    """The version of the last request of each class."""
     connected: list[int] = attrs.field(factory=list)
     clock: FakeClock = attrs.field(factory=FakeClock)
     trickle_s: float = 0.0
@@ -159,7 +159,7 @@ class FakeTransport:
         return count
 
     def take_replies(self) -> bytes:
-        """All of them at once, for whoever carries them elsewhere."""
+        """Returns all replies at once, and removes them."""
         replies = bytes(self._replies)
         self._replies.clear()
         return replies

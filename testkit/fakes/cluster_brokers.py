@@ -1,4 +1,4 @@
-"""Brokers that have partitions with replicas: they tell of them, and do what `kwire cluster` asks."""
+"""Brokers that have partitions with replicas: they describe them, and perform the requests of `kwire cluster`."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ClusterBrokers:
     copies_per_request: int | None = None
     """Bytes that each new replica copies whenever log dirs are described; None if nothing is ever completed."""
     configs: dict[tuple[int, str], dict[str, str]] = attrs.field(factory=dict)
-    """What was set, by type and name of the resource."""
+    """The changed configurations, by type and name of the resource."""
     network: FakeBrokers = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -120,7 +120,7 @@ class ClusterBrokers:
     def has(
         self, name: str, replicas: Sequence[int], isr: Sequence[int] | None = None, *, leader: int | None = None
     ) -> Replicated:
-        """A partition `topic-0`; in sync everywhere, and led by its first replica, if nothing else is said."""
+        """Adds a partition `topic-0`; by default in sync everywhere, and led by its first replica."""
         topic, _, index = name.rpartition("-")
         it = Replicated(replicas[0] if leader is None else leader, [*replicas], [*(replicas if isr is None else isr)])
         self.partitions[TopicPartition(topic, int(index))] = it

@@ -65,12 +65,12 @@ class Group:
     members: list[Any] = attrs.field(factory=list)
     offsets: dict[TopicPartition, int] = attrs.field(factory=dict)
     lags: dict[TopicPartition, int] = attrs.field(factory=dict)
-    """Of a share group."""
+    """The start offsets of a share group."""
     protocol_type: str = "consumer"
     assignor: str = "range"
     node_id: int = 1
     description: streams.TopologyDescription | None = None
-    """Of a streams group's topology."""
+    """The description of a streams group's topology."""
 
 
 @attrs.define(eq=False)
@@ -83,7 +83,7 @@ class GroupBrokers:
     subscribed: set[str] = attrs.field(factory=set)
     """Topics whose offsets cannot be deleted."""
     passing_errors: list[int] = attrs.field(factory=list)
-    """What ListGroups answers before it answers well."""
+    """The error codes of ListGroups before it succeeds."""
     hidden: set[str] = attrs.field(factory=set)
     """Groups that this client may not see."""
     network: FakeBrokers = attrs.field(init=False)

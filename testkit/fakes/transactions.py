@@ -1,4 +1,4 @@
-"""Coordinators of transactions that say what a test tells them to, and the markers that they would write."""
+"""Transaction coordinators that give the answers of a test, and the markers that they would write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kwire.runtime.futures import Future
 
 @attrs.frozen
 class Enlistment:
-    """What a partition's leader asked."""
+    """A request of a partition's leader to the coordinator."""
 
     transactional_id: str
     producer_id: int
@@ -29,7 +29,7 @@ def _ignore(_enlistment: Enlistment) -> None: ...
 
 @attrs.define(eq=False)
 class FakeTransactions:
-    """Agrees to everything at once, unless `answers` has something else to say; these are used up, one a question."""
+    """A coordinator that agrees to everything at once, unless `answers` has something else, one for each request."""
 
     answers: list[ErrorCode | Future[KafkaError | None] | None] = attrs.field(factory=list)
     """A refusal at once, or what the answer will be in; None agrees."""
@@ -48,7 +48,7 @@ class FakeTransactions:
         return answer
 
     def stand_in(self, broker: Broker) -> FakeTransactions:
-        """Has partitions and groups of the broker ask this one."""
+        """Makes the partitions and groups of the broker use this coordinator."""
         broker.transactions.enlist = self.enlist  # type: ignore[method-assign]
         return self
 

@@ -101,7 +101,7 @@ class Client(Protocol):
 
     @property
     def unknown_codes(self) -> frozenset[int]:
-        """Kafka's error codes that it does not know: it reports UNKNOWN_SERVER_ERROR for them."""
+        """The error codes that this client lacks: it reports UNKNOWN_SERVER_ERROR for them."""
 
     def producing(self, bootstrap: str, config: ProducerConfig) -> AbstractContextManager[Producer]: ...
 

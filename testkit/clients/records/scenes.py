@@ -1,4 +1,4 @@
-"""What is sent comes back as it was, what cannot be taken gets Kafka's errors, and a reader moves as it is asked to."""
+"""Records come back as they were sent, refused ones get Kafka's errors, and a reader seeks to requested positions."""
 
 from __future__ import annotations
 

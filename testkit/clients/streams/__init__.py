@@ -138,22 +138,26 @@ class Instances(_Program):
         return _set(active), _set(standby)
 
     def restored(self, name: str) -> int:
-        """How many records it has read back for active tasks."""
+        """Returns the number of records that it has restored for active tasks."""
         (count,) = self._request("restored", name)
         return int(count)
 
     def count(self, name: str, word: str) -> int | None:
-        """What its own active tasks say; None if they do not have the word."""
+        """Returns the count of its own active tasks; None if they do not have the word."""
         (count,) = self._request("count", name, word)
         return None if count == "-" else int(count)
 
     def where(self, name: str, word: str) -> tuple[str, set[str]]:
-        """The instance with the word's active task, and those with a standby task, as instance `name` knows them."""
+        """Returns the instance with the word's active task, and those with a standby task, by the metadata of instance
+        `name`.
+        """
         active, standby = self._request("where", name, word)
         return active, _set(standby)
 
     def hosts(self, name: str) -> dict[str, tuple[set[str], set[str]]]:
-        """The partitions of each instance's active and standby tasks that have the store, as instance `name` knows."""
+        """Returns the partitions of each instance's active and standby tasks that have the store, by the metadata of
+        `name`.
+        """
         (hosts,) = self._request("hosts", name)
         found = {}
         for host in _set(hosts):

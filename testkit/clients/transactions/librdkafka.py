@@ -56,7 +56,7 @@ class _Producer:
 
 @attrs.frozen
 class Confluent:
-    """As scenes want it; its members speak `protocol`."""
+    """The client with the interface of the scenes; its members use `protocol`."""
 
     protocol: str = CLASSIC
     errors: ClassVar = (KafkaException,)

@@ -1,7 +1,7 @@
-"""Transactions over a restart of the broker. One restart for all steps: each has a producer of its own that is there.
+"""Transactions over a restart of the broker. One restart is for all steps: each has a producer of its own.
 
-A transaction is five actions, and a step is how many of them are done before. Afterwards each producer goes on, and
-whatever the step was, the outcome is the same.
+A transaction is five actions, and a step is the number of actions that are done before the restart. Afterwards each
+producer continues, and the outcome is the same for each step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 
 @attrs.define(eq=False)
 class Transaction:
-    """One producer's: takes from its source topic, puts into its target topic."""
+    """The transaction of one producer: it consumes from its source topic, and produces to its target topic."""
 
     bootstrap: str
     name: str
@@ -68,7 +68,7 @@ class Transaction:
         return group_offset(self.bootstrap, self.name, (self.source, 0))
 
     def seen(self, client: Client, *, committed: bool = True) -> list[bytes]:
-        """When it has ended and its markers are in."""
+        """Returns the records when the transaction has ended and its markers are written."""
         spots = [(self.target, partition) for partition in range(2)]
         eventually(lambda: all(is_stable(self.bootstrap, spot) for spot in spots), "no transaction is open")
         return client.values(self.bootstrap, self.target, (0, 1), committed=committed)

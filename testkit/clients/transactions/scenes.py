@@ -16,14 +16,16 @@ from testkit.clients.transactions.queries import end_offset, group_offset, is_st
 from testkit.servers.brokers import Broker
 
 TIMEOUT_MS = 1_500
-"""Of transactions that are to time out; those that are not have a minute."""
+"""The timeout of transactions that are to time out; others have a minute."""
 
 
 class Scenes:
     client: ClassVar[Client]
 
     def seen(self, broker: Broker, topic: str, partitions: Sequence[int] = (0,)) -> list[bytes]:
-        """By read_committed when all transactions have ended: the end is answered before its markers are in."""
+        """Returns the records of read_committed after all transactions have ended: a commit is answered before its
+        markers are written.
+        """
         spots = [(topic, partition) for partition in partitions]
         eventually(lambda: all(is_stable(broker.bootstrap, spot) for spot in spots), "no transaction is open")
         return self.seen_now(broker, topic, partitions)

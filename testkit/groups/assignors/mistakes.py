@@ -52,7 +52,7 @@ def whatever_it_subscribes_to(_retained: Function) -> Function:
 
 
 def nothing_of_others(_retained: Function) -> Function:
-    """Each member's partitions are looked at by themselves."""
+    """Considers each member's partitions separately."""
     return lambda member, group, _owned: _retained(member, group, {})
 
 
@@ -67,7 +67,7 @@ def with_loads_left_alone(move: Function) -> Function:
 
 
 def one_by_one(_audiences_of: Function) -> Function:
-    """Nobody shares a topic."""
+    """No topic is shared."""
 
     def mistaken(group: GroupSpec, member_ids: list[str]) -> list[Audience]:
         firsts: dict[bytes, int] = {}

@@ -1,8 +1,8 @@
-"""Clients of consumer groups for tests of the machine: they do what KIP-848 asks of them, and no more.
+"""Clients of consumer groups for tests of the machine: they do what KIP-848 requires, and no more.
 
-A `Client` sends what changed since its last answer, and everything when it joins or does not know what arrived. It
-takes over its assignment in two steps, as real ones do: first it gives up what it lost and says so, then it takes what
-is new. A test may lose its answers, let it fall silent, or let it linger before it gives something up.
+A `Client` sends the changes since its last answer, and everything when it joins or when an answer was lost. It takes
+over its assignment in two steps, as real ones do: first it gives up the lost partitions and reports that, then it takes
+the new ones. A test may lose its answers, let it fall silent, or let it linger before it gives something up.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Client:
     epoch: int = JOINING
     owned: set[TopicIdPartition] = attrs.field(factory=set)
     assigned: set[TopicIdPartition] | None = None
-    """What it is to have; None if it has taken all of that over."""
+    """The new assignment; None if it has taken all of that over."""
     is_in: bool = False
     """It was answered, and neither left nor was thrown out since."""
     _has_reported_owned: bool = False
@@ -92,7 +92,7 @@ class Client:
         self._has_reported_subscription = False
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
-        """What it sends next."""
+        """Returns the next request."""
         request = ConsumerGroupHeartbeatRequest(self.group, self.member_id, self.epoch, instance_id=self.instance_id)
         everything = self.is_unsure or self.epoch == JOINING
         if everything:
@@ -156,7 +156,7 @@ class Client:
 
 
 def settle(clients: Iterable[Client], *, rounds: int = 12) -> None:
-    """Everybody does what they are asked for, until nothing changes any more."""
+    """Runs all clients until nothing changes any more."""
     clients = list(clients)
     for _ in range(rounds):
         for client in clients:
@@ -184,7 +184,7 @@ class ClassicClient:
     generation: int = -1
     owned: set[TopicIdPartition] = attrs.field(factory=set)
     is_in: bool = False
-    """It knows its generation, and what it has in it."""
+    """True if it has a generation, and its assignment in it."""
     _joining: object | None = None
     _syncing: object | None = None
 
@@ -204,7 +204,7 @@ class ClassicClient:
         return error is not ErrorCode.NONE
 
     def be_out(self) -> None:
-        """It was killed: its next life knows nothing."""
+        """Resets the client as if it was killed: it has no state in its next life."""
         self._give_up()
         self.member_id, self._joining, self._syncing = "", None, None
 
@@ -214,7 +214,7 @@ class ClassicClient:
         self.be_out()
 
     def forget_requests(self) -> None:
-        """Its coordinator is another one now, and does not know what it waits for."""
+        """Drops the pending requests, because another coordinator has taken over."""
         if self._joining is not None or self._syncing is not None:
             self._give_up()
         self._joining = self._syncing = None

@@ -60,7 +60,7 @@ names = st.sampled_from(NAMES)
 
 
 def stored(group: ConsumerGroup) -> dict[str, Any]:
-    """What the log has of a group, and what follows from it."""
+    """The state of a group in the log, and what follows from it."""
     return {
         name: getattr(group, name)
         for name in (
