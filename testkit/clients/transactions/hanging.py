@@ -37,7 +37,7 @@ def an_hour_ago_ms() -> int:
 
 
 def leave_hanging(bootstrap: str, spot: Spot) -> None:
-    """Writes a record of producer `PRODUCER_ID` in a transaction that began an hour ago, and that no client will end."""
+    """Writes a record of producer `PRODUCER_ID` in a transaction that began an hour ago, and will not be ended."""
     topic, index = spot
     record = Record(value=b"hanging", timestamp=an_hour_ago_ms())
     batch = build_batch([record], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=0, transactional=True)
