@@ -58,7 +58,7 @@ LATEST_JOIN_VERSION = 9
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer that subscribes to `topics` sends as its metadata for every assignor."""
+    """Returns the metadata that a consumer of `topics` sends for every assignor."""
     w = Writer()
     w.int16(0)
     w.count(len(topics))
@@ -186,7 +186,7 @@ class ShardDriver:
         self.advance_to(self.now_ms + by_ms)
 
     def restart(self) -> None:
-        """A new shard from the log; whoever was parked is forgotten, as when the process died."""
+        """Makes a new shard from the log; parked requests are dropped, as at the death of the process."""
         if self.descriptions is not None:
             self.descriptions = DescriptionStore(self.descriptions.max_bytes)
         self.shard = self.replayed(descriptions=self.descriptions)
@@ -342,7 +342,7 @@ class ShardDriver:
         return [ErrorCode(partition.error_code) for topic in response.topics for partition in topic.partitions]
 
     def end_transaction(self, producer_id: int = 1, *, committed: bool) -> None:
-        """The marker was appended, whatever `append_error` says."""
+        """Appends the marker, regardless of `append_error`."""
         self.log.append(EndedTransaction(producer_id, committed))
         self.shard.end_transaction(producer_id, committed=committed)
 
@@ -392,7 +392,7 @@ class ShardDriver:
         return answer.topics[0].partitions[0].committed_offset
 
     def stable_offset(self, topic: str, partition: int, *, group: str = GROUP) -> int | ErrorCode:
-        """What a client is told that wants no other offset to be pending: the offset, or the partition's error."""
+        """Returns the answer to a client with `require_stable`: the offset, or the partition's error."""
         wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])
         request = OffsetFetchRequestGroup(group_id=group, topics=[wanted])
         found = self.shard.fetch_offsets(request, require_stable=True).topics[0].partitions[0]

@@ -22,7 +22,9 @@ _BEFORE_A_SEGMENT = re.compile(r" +-1 is followed by \d+\n")
 
 
 def dump(java: JavaHost, files: Sequence[Path], *options: str, with_gaps: Collection[str] = ()) -> str:
-    """What the tool says; fails on any complaint. In the logs of the topics `with_gaps` offsets may be missing."""
+    """Returns the output of the tool, and fails on any complaint. In the logs of the topics `with_gaps` offsets may be
+    missing.
+    """
     said = java.succeed(java_host.DUMP_LOG, "--files", ",".join(map(str, files)), *options)
     text = said.out + said.err
     for log, gaps in _GAPS.findall(text):

@@ -27,26 +27,26 @@ K = TypeVar("K")
 
 @attrs.define
 class Account:
-    """What a run has come to so far. As text it is the whole of it."""
+    """The result of a run so far. Its text is the complete result."""
 
     what: ClassVar[str] = "kills"
     columns: ClassVar[tuple[str, ...]] = ("killed", "times")
-    """Of the table that a long run ends with."""
+    """The columns of the table at the end of a long run."""
     kills: Counter[str] = attrs.field(factory=Counter)
-    """How often each way was taken."""
+    """The number of kills of each way."""
 
     def row(self, way: str) -> tuple[str, ...]:
-        """Of that table."""
+        """The row of that table."""
         return way, f"{self.kills[way]:,}"
 
     @property
     def progress(self) -> str:
-        """Beside the bar of a long run."""
+        """The text next to the progress bar of a long run."""
         return self.outcome
 
     @property
     def outcome(self) -> str:
-        """What was proven."""
+        """The proven results."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ OnKill = Callable[[A], None]
 
 @attrs.define(eq=False)
 class Lap:
-    """Some kills in a row. The scenario asks it which, and hands its complaints to its ledgers."""
+    """Some kills in a row. The scenario gets the kills from it, and its ledgers add to its complaints."""
 
     number: int
     seed: str
@@ -98,7 +98,7 @@ class Lap:
 
 
 class Scenario(Generic[A]):
-    """What is killed, and what must be true of it."""
+    """The system that is killed, and its promises."""
 
     account: A
     kills_in_lap: int | None = None
@@ -109,12 +109,12 @@ class Scenario(Generic[A]):
         raise NotImplementedError
 
     def state(self) -> str:
-        """What a failure says besides, such as the end of a log."""
+        """The state to add to a failure's message, such as the end of a log."""
         return ""
 
 
 def run(scenario: Scenario[A], *, kills: int, seed: int, on_kill: OnKill[A] = lambda account: None) -> A:
-    """Kills so often. AssertionError tells what is wrong, where, and by which seed."""
+    """Kills that often. Raises AssertionError with the problem, its context and the seed."""
     account, size = scenario.account, scenario.kills_in_lap or kills
     for number, first in enumerate(range(0, kills, size)):
         count = min(size, kills - first)

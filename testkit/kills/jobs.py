@@ -51,7 +51,7 @@ SCHEMA = "n BIGINT, text STRING"
 REPLAYED_PARTITIONS = 2
 """A replay has a task for each, which lasts as long as it does. The job has more threads than that for all the rest."""
 REPLAYED_PER_KILL, REPLAYED_A_SECOND = 150, 50
-"""So the replay lasts about as long as the kills do."""
+"""The numbers of replayed records, with which the replay lasts about as long as the kills do."""
 
 _READY_WITHIN_S = 180.0
 _DRAINED_WITHIN_S = 120.0
@@ -61,17 +61,17 @@ _VERIFIED_WITHIN_S_PER_KILL = 3.0
 
 @attrs.define
 class Ledger:
-    """What the brokers acknowledged: (partition, offset) of each record, and what it said."""
+    """The acknowledgements of the brokers: (partition, offset) of each record, and its value."""
 
     events: dict[tuple[int, int], int] = attrs.field(factory=dict)
     bad_events: set[tuple[int, int]] = attrs.field(factory=set)
     accounts: dict[bytes, tuple[int, int | None]] = attrs.field(factory=dict)
-    """By key the offset and the number of its newest record; None for a tombstone."""
+    """The offset and the number of the newest record, by key; None for a tombstone."""
 
 
 @attrs.define
 class Load:
-    """A producer that goes on over the broker's death; librdkafka repeats what was not acknowledged."""
+    """A producer that continues after the broker's death; librdkafka retries unacknowledged records."""
 
     bootstrap: str
     seed: int
@@ -212,7 +212,7 @@ class JobProcess:
         assert code == 0, f"the job ended with {code}: {self.log()}"
 
     def stop(self) -> None:
-        """As Ctrl-C does."""
+        """Stops it as Ctrl-C does."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         self.end()

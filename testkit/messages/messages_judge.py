@@ -40,7 +40,7 @@ def java_class(entry: Entry) -> str:
 
 @attrs.frozen
 class KafkaApi:
-    """What Kafka's ApiKeys says."""
+    """An entry of Kafka's ApiKeys."""
 
     key: int
     for_clients: bool

@@ -18,7 +18,7 @@ class Judge:
         self._process = process
 
     def request(self, *words: object) -> str:
-        """Kafka's answer; `int(True)` is how a truth is asked."""
+        """Returns Kafka's answer. Booleans are sent as integers."""
         stdin, answers = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert answers is not None
@@ -34,7 +34,7 @@ class Judge:
         return bytes.fromhex(answer)
 
     def read(self, batch: bytes) -> tuple[list[int], list[Record]] | None:
-        """What Kafka finds in a batch, or None when it refuses it."""
+        """Returns the records that Kafka reads in a batch, or None when it refuses it."""
         answer = self.request("read", batch.hex())
         if answer.startswith("!"):
             return None

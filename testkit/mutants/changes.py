@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import attrs
 
 OURS = ("kwire", "kwire_protocol", "kwire_storage")
-"""Where a mistake is made, and not in testkit: what looks for it must not make it."""
+"""The packages in which mistakes are made. Not testkit: its checks must not make the mistake."""
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -60,13 +60,13 @@ def without(caller: str, target: str) -> Change:
 
 
 def always(value: object) -> Callable[[Any], Function]:
-    """For `make`: a function that returns, or an attribute that is, `value`."""
+    """Returns a `make` for a function that returns `value`, or for an attribute with this value."""
     return lambda _: lambda *_args, **_kwargs: value
 
 
 @attrs.define
 class Made:
-    """How often a mistake was made; a constant that is another counts as made once."""
+    """The number of times that a mistake was made; a replaced constant counts as once."""
 
     times: int = 0
 

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 VARIABLE = "KWIRE_MISTAKE"
-"""Of the environment, by which the broker's process learns which mistake to make."""
+"""The environment variable with the mistake that the broker's process makes."""
 
 
 @attrs.frozen

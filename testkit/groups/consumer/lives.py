@@ -122,7 +122,7 @@ class GroupLives(RuleBasedStateMachine):
         self.lives = dict.fromkeys(INSTANCES, 0)
         self.epochs: tuple[int, int, dict[str, int]] = (0, 0, {})
         self.seen: ConsumerGroup | None = None
-        """The group whose epochs these are: one that is made again begins anew."""
+        """The group of these epochs: a group that is created again starts over."""
 
     @property
     def group(self) -> ConsumerGroup | None:
@@ -130,7 +130,7 @@ class GroupLives(RuleBasedStateMachine):
         return group if isinstance(group, ConsumerGroup) else None
 
     def members(self) -> list[Client | ClassicClient]:
-        """Those who are members, as far as both sides know."""
+        """The clients that are members on both sides."""
         return [*self.consumers(), *(it for it in self.classic.values() if self._is_member(it))]
 
     def consumers(self) -> list[Client]:
@@ -220,7 +220,7 @@ class GroupLives(RuleBasedStateMachine):
 
     @rule(name=names, other=names, behind=st.sampled_from([0, 0, 1, 2, -1]))
     def a_client_commits(self, name: str, other: str, behind: int) -> None:
-        """In its own epoch for any partition, in an earlier one for those that it already had then."""
+        """Commits in its own epoch for any partition, in an earlier one for the partitions of then."""
         client, owner = self.clients[name], self.clients[other]
         epoch = client.epoch - behind
         if client.epoch <= 0 or not owner.owned or epoch < 0:
@@ -303,7 +303,7 @@ class GroupLives(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
     @rule()
     def everybody_settles(self) -> None:
-        """With time enough for every interval, and for the sessions of those who are gone."""
+        """Settles all clients, with enough time for every interval, and for the sessions of members that are gone."""
         for _ in range(8):
             clients = [client for client in self.clients.values() if self._may_join(client)]
             self.driver.advance(max(self.driver.settings.assignment_interval_ms, REFRESH_MIN_INTERVAL_MS))
@@ -411,7 +411,7 @@ class GroupLives(RuleBasedStateMachine):
 
     @invariant()
     def every_member_can_fall_silent(self) -> None:
-        """And one that has to give something up has a time for that."""
+        """Checks that every member has a session timer, and a revocation timer if it has to give something up."""
         group = self.group
         for member_id in () if group is None else group.members:
             assert group is not None

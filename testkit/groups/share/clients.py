@@ -1,7 +1,7 @@
-"""Clients of share groups, and a share coordinator, for tests of the machine: they do what KIP-932 asks of them.
+"""Clients of share groups, and a share coordinator, for tests of the machine: they do what KIP-932 requires.
 
-A `Client` names its topics when they have changed, when it joins, and when it does not know what arrived. It takes its
-assignment as it comes. A test may lose its answers, or let it fall silent.
+A `Client` sends its topics when they have changed, when it joins, and when an answer was lost. It takes its assignment
+as it comes. A test may lose its answers, or let it fall silent.
 """
 
 from __future__ import annotations
@@ -115,9 +115,9 @@ class Keeper:
     """Group and partition -> state epoch and start offset."""
 
     def answer(self, *errors: ErrorCode) -> dict[TopicIdPartition, ErrorCode]:
-        """Answers the first question. Its partitions fail with these errors in turn; without errors, all succeed.
+        """Answers the first request. Its partitions fail with these errors, in order; without errors, all succeed.
 
-        Returns what it answered.
+        Returns the answer.
         """
         requested = self.driver.to_initialize.pop(0)
         outcome: dict[TopicIdPartition, ErrorCode] = {}

@@ -38,7 +38,7 @@ names = st.sampled_from(NAMES)
 
 
 def stored(group: ShareGroup) -> dict[str, Any]:
-    """What the log has of a group, and what follows from it."""
+    """The state of a group in the log, and what follows from it."""
     return {
         name: getattr(group, name)
         for name in (
@@ -90,7 +90,7 @@ class ShareLives(RuleBasedStateMachine):
         group could not be deleted, members came again, and the question for them failed. Or a topic's offsets were
         deleted while some of its states were being initialized, or altered in part when they could not be deleted."""
         self.altered: set[TopicIdPartition] = set()
-        """Their states are initialized anew, so they may be initialized and initializing."""
+        """Partitions whose states are initialized again, so they may be both initialized and initializing."""
         self.deleted_meanwhile: set[Uuid] = set()
         """Topics whose offsets were deleted while some of their states were being initialized."""
 
@@ -149,7 +149,7 @@ class ShareLives(RuleBasedStateMachine):
 
     @rule(name=names, epoch=st.sampled_from([1, 2, 5, 1000]))
     def a_stranger_heartbeats(self, name: str, epoch: int) -> None:
-        """Somebody with a member's id, in any epoch."""
+        """Sends a heartbeat with a member's id, in any epoch."""
         group = self.group
         before = None if group is None else stored(group)
         has = None if group is None else group.current.get(name)
@@ -366,7 +366,7 @@ class ShareLives(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
     @rule()
     def everybody_settles(self) -> None:
-        """With time enough for every interval, and no session that ends."""
+        """Settles all clients, with enough time for every interval, while no session ends."""
         clients = [client for client in self.clients.values() if self._may_join(client)]
         for _ in range(4):
             for _ in range(2):

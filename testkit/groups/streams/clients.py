@@ -1,8 +1,7 @@
-"""Clients of streams groups for tests of the machine: threads of an application, as KIP-1071 has them.
+"""Clients of streams groups for tests of the machine: threads of an application, as in KIP-1071.
 
-A `Client` sends its topology when it joins, and its tasks when they have changed or when it does not know what arrived.
-It runs what it is told to run, and gives up the rest when a test lets it. A test may lose its answers, or let it fall
-silent.
+A `Client` sends its topology when it joins, and its tasks when they have changed or when an answer was lost. It runs
+its assigned tasks, and gives up the others when a test lets it. A test may lose its answers, or let it fall silent.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ STATEFUL: Final = "1"
 """The subtopology with state."""
 REBALANCE_TIMEOUT_MS: Final = 60_000
 NO_ENDPOINTS: Final = -1
-"""The epoch of who was told none yet."""
+"""The endpoint epoch of a member that has not received endpoints yet."""
 
 END: Final = 100_000
-"""Where each changelog topic ends."""
+"""The end offset of each changelog topic."""
 
 FENCED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
@@ -57,7 +56,7 @@ def topology(epoch: int = 0) -> wire.Topology:
 
 
 def description(source: str = "t", more: int = 0) -> TopologyDescription:
-    """Of a source and a sink, with about `more` bytes of names of stores."""
+    """Returns a description of a source and a sink, with about `more` bytes of names of stores."""
     stores = ["c", *("c" * 1_000 for _ in range(more // 1_000))]
     nodes = [
         TopologyDescriptionNode("in", NodeType.SOURCE, source_topics=[source], successors=["count"]),
@@ -91,7 +90,7 @@ def heartbeat(driver: ShardDriver, request: StreamsGroupHeartbeatRequest, versio
 
 @attrs.define(eq=False)
 class Disk:
-    """How far tasks with state are on the disk of a process, and what its threads have said of it."""
+    """The offsets of tasks with state on the disk of a process, and those that its threads have reported."""
 
     offsets: dict[Task, int] = attrs.field(factory=dict)
     reported: dict[Task, int] = attrs.field(factory=dict)
@@ -114,7 +113,7 @@ class Client:
     reports: bool = True
     """The next heartbeat has the tasks."""
     revokes: bool = True
-    """It gives up what it is no longer told to run. Otherwise it goes on running it, and says so."""
+    """True if it gives up tasks that are no longer assigned. Otherwise it continues to run and report them."""
     endpoint: wire.StreamsGroupHeartbeatRequestEndpoint | None = None
     endpoints_epoch: int = NO_ENDPOINTS
     endpoints: dict[tuple[str, int], wire.EndpointToPartitions] = attrs.field(factory=dict)
@@ -122,10 +121,11 @@ class Client:
     version: int = 1
     disk: Disk = attrs.field(factory=Disk)
     reports_progress: bool = False
-    """It says how far its tasks are when it joins and when that has changed, as Kafka Streams 4.4 does."""
+    """True if it reports the offsets of its tasks when it joins and when they have changed, as Kafka Streams 4.4 does.
+    """
     has_progress: bool = False
     is_solicited: bool = False
-    """The last response has asked it to describe its topology."""
+    """True if the last response requested a description of its topology."""
 
     def request(self, **fields: Any) -> StreamsGroupHeartbeatRequest:
         request = StreamsGroupHeartbeatRequest(
@@ -200,7 +200,7 @@ class Client:
         self.reports = True
 
     def meet_another_coordinator(self) -> None:
-        """It tells everything again."""
+        """Sends everything again, because there is another coordinator."""
         self.reports = self.has_progress = True
 
     def follow_changelogs(self) -> None:

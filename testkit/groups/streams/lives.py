@@ -47,7 +47,7 @@ WITH_ENDPOINT = ("a1", "b1")
 
 
 SILENT = "c1"
-"""It does not tell how far its tasks are."""
+"""The member that does not report the offsets of its tasks."""
 
 
 LAG = 10_000
@@ -63,7 +63,7 @@ names = st.sampled_from(list(PROCESS_OF))
 
 
 def stored(group: StreamsGroup) -> dict[str, Any]:
-    """What the log has of a group, and what follows from it."""
+    """The state of a group in the log, and what follows from it."""
     return {
         name: getattr(group, name)
         for name in (
@@ -103,7 +103,7 @@ def compacted(log: list[Any]) -> list[Any]:
 
 
 def active_of(current: CurrentTasks) -> set[Task]:
-    """What a member runs, or may still run."""
+    """Returns the tasks that a member runs, or may still run."""
     return {
         (name, partition)
         for held in (current.assigned, current.pending_revocation)
@@ -138,9 +138,9 @@ class StreamsLives(RuleBasedStateMachine):
         partitions: int,
         first: set[str],
     ) -> None:
-        """`first`: who has been there for long."""
+        """Starts a life. `first` are the members that have been there for long."""
         self.partitions = dict.fromkeys("trc" if is_complete else "t", partitions)
-        """Of each topic, the most that it has had."""
+        """The largest number of partitions that each topic has had."""
         self.topics = FakeTopics(**self.partitions)
         self.driver = ShardDriver(GroupConfig(streams_max_size=max_size), self.topics)
         self.driver.streams_settings = StreamsGroupSettings(
@@ -173,7 +173,7 @@ class StreamsLives(RuleBasedStateMachine):
         self.is_refused = False
         """A description was too large."""
         self.solicit_after_ms = 0
-        """Until then nobody may be asked to describe the topology."""
+        """The time before which no member may be requested to describe the topology."""
         self._heartbeats_for_long([self.clients[name] for name in sorted(first)])
 
     @property
@@ -266,7 +266,7 @@ class StreamsLives(RuleBasedStateMachine):
 
     @rule(name=names, source=st.sampled_from(["t", "t2"]), is_large=st.sampled_from([False] * 3 + [True]))
     def a_client_describes_its_topology(self, name: str, source: str, is_large: bool) -> None:
-        """Whether or not it was asked."""
+        """Sends a description, solicited or not."""
         group = self.group
         sent = description(source, MAX_DESCRIPTION_BYTES if is_large else 0)
         error = self.clients[name].describe(sent)
@@ -312,7 +312,7 @@ class StreamsLives(RuleBasedStateMachine):
 
     @rule(name=names, epoch=st.sampled_from([1, 2, 5, 1000]), member_id=st.sampled_from([None, "stranger"]))
     def a_stranger_heartbeats(self, name: str, epoch: int, member_id: str | None) -> None:
-        """Somebody in any epoch, perhaps with a member's id, who runs everything."""
+        """Sends a heartbeat in any epoch, perhaps with a member's id, that reports all tasks."""
         group = self.group
         before = None if group is None else stored(group)
         has = None if group is None else group.current.get(member_id or name)
@@ -396,7 +396,7 @@ class StreamsLives(RuleBasedStateMachine):
 
     @rule(name=names, back=st.integers(0, 3), partition=st.integers(0, 2))
     def a_client_commits(self, name: str, back: int, partition: int) -> None:
-        """In its epoch, a later one, or an earlier one: then only for what it has had since."""
+        """Commits in its epoch, a later one, or an earlier one: then only for tasks that it has had since."""
         group = self.group
         if group is None or name not in self.held or name not in group.members or self.driver.append_error:
             return
@@ -498,7 +498,7 @@ class StreamsLives(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
     @rule()
     def everybody_settles(self) -> None:
-        """With time enough for every interval and every task to be given up."""
+        """Settles all clients, with enough time for every interval and for every task to be given up."""
         for client in self.clients.values():
             client.revokes = True
         clients = [client for client in self.clients.values() if self._may_join(client)]

@@ -57,7 +57,7 @@ def with_epochs_of_long_ago(next_active: Function) -> Function:
 
 
 def to_the_target_at_once(toward: Function) -> Function:
-    """What has to be given up is not waited for."""
+    """Does not wait for tasks that have to be given up."""
 
     def mistaken(reconciliation: Any, current: Any, epoch: int) -> Any:
         return toward(attrs.evolve(reconciliation, owned=NO_TASKS), current, epoch)
@@ -92,7 +92,7 @@ def where_topics_are_missing(assign: Function) -> Function:
 
 
 def everybody(_solicit: Function) -> Function:
-    """Each member is asked to describe the topology."""
+    """Requests a description from each member."""
 
     def mistaken(_descriptions: Any, _step: Any, _group: Any, response: Any) -> None:
         response.topology_description_required = True
@@ -117,7 +117,7 @@ def any_number(refine: Function) -> Function:
 
 
 def of_everybody(refine: Function) -> Function:
-    """Of members that say nothing of their progress, too."""
+    """Includes members that do not report their progress."""
 
     def mistaken(targets: Any, crew: Any, subtopologies: Any, settings: Any) -> Any:
         return refine(targets, attrs.evolve(crew, silent=frozenset()), subtopologies, settings)
@@ -126,7 +126,7 @@ def of_everybody(refine: Function) -> Function:
 
 
 def with_targets(role: str) -> Callable[[Function], Function]:
-    """In this role, members get the tasks of their targets though they wait."""
+    """Gives members the tasks of their targets in this role, although they wait."""
 
     def change(refine: Function) -> Function:
         def mistaken(targets: Any, crew: Any, subtopologies: Any, settings: Any) -> Any:

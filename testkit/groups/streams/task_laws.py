@@ -1,4 +1,4 @@
-"""What an assignor of tasks owes, and what an assignment costs."""
+"""The laws of an assignor of tasks, and the cost of an assignment."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def before(group: TaskGroup) -> Parts:
 
 
 def moved(group: TaskGroup, parts: Parts) -> int:
-    """How many active tasks left a member that might have kept them."""
+    """Returns the number of active tasks that left a member although it might have kept them."""
     now = actives(parts)
     had = actives(before(group))
     return sum(now[task] != owner for task, owner in had.items() if task in now)
 
 
 def restored(group: TaskGroup, parts: Parts) -> int:
-    """How many tasks, in any role, are on a member that had not their state."""
+    """Returns the number of tasks, in any role, on a member that did not have their state."""
     had = {
         (member_id, task)
         for member_id, part in before(group).items()

@@ -1,4 +1,4 @@
-"""Who reads what the tellers have booked, read_committed."""
+"""The reader of the tellers' bookings, read_committed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Auditor:
     """Partitions whose end it has not come to yet."""
 
     def read(self) -> None:
-        """Some of what there is by now."""
+        """Reads some of the available records."""
         for message in self.consumer.consume(500, timeout=_PAUSE_S):
             error = message.error()
             if error is None:

@@ -1,4 +1,4 @@
-"""What was ordered, and what must be seen of it. Knows no client, no broker and no clock but the time it is handed."""
+"""The orders, and the bookings that must be seen of them. Has no client, no broker and no clock."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Books:
     """The number of orders of which both halves were seen, by partition."""
     balances: Counter[int] = attrs.field(factory=Counter)
     longest_wait_s: float = 0.0
-    """For the second half, once the first was seen."""
+    """The longest wait for the second half of an order, once the first was seen."""
     complaints: Complaints = attrs.field(factory=Complaints)
     _halves: dict[int, list[Half]] = attrs.field(factory=dict)
     _waiting: dict[int, float] = attrs.field(factory=dict)
@@ -95,7 +95,7 @@ class Books:
             self.booked[half.number % self.partitions] += 1
 
     def begin_waits_anew(self, now_s: float) -> None:
-        """The broker was away, or nobody read, until now."""
+        """Restarts the waits, because the broker was down, or nothing was read, until now."""
         self._waiting = dict.fromkeys(self._waiting, now_s)
 
     def check_waits(self, now_s: float, longest_s: float) -> None:
@@ -105,7 +105,8 @@ class Books:
                 self.complain(f"of {self.orders[number]} one half is seen for {now_s - since_s:.1f} s, the other not")
 
     def check_at_rest(self, offsets: Sequence[int]) -> None:
-        """Nobody is at work, no transaction is open, and all was read: whole orders, and those the tellers are behind.
+        """Checks whole orders, and those that the tellers have not booked. No teller is at work, no transaction is
+        open, and everything was read.
 
         `offsets` are the committed offsets by partition; -1 for none.
         """
@@ -128,7 +129,7 @@ class Books:
                 )
 
     def check_the_end(self) -> None:
-        """At rest, with every order done."""
+        """Checks the final state, with every order done."""
         missing = self.orders.keys() - self._halves.keys()
         if missing:
             self.complain(f"{len(missing)} orders were never booked, such as {self.orders[min(missing)]}")

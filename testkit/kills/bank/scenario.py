@@ -1,4 +1,4 @@
-"""A lap: orders and kills; then all comes to rest and is held against the books."""
+"""A lap: orders and kills; then the final state is compared with the books."""
 
 from __future__ import annotations
 
@@ -26,23 +26,27 @@ from testkit.raw.client import ConnectionClosed
 TELLERS, PARTITIONS = 3, 6
 PARTITIONS, ACCOUNTS_IN_PARTITION = 6, 4
 ORDERS_AT_ONCE = 100, 400
-"""How many are written before a kill: so many at least, and fewer than so many."""
+"""The number of orders written before a kill: the minimum, and the exclusive maximum."""
 FLUSHED = {"flush.messages": "1"}
-"""Of the accounts, every other lap, from the second on: markers take their time, and kills come between them."""
+"""The configuration of the accounts' topic, in every other lap, from the second on: markers take time, and kills come
+between them.
+"""
 TIMEOUT_MS = 3_000
 ENDS_WITHIN_S = TIMEOUT_MS / 1000 + 5.0
-"""What an open transaction may take to end if nobody but the broker ends it, on a busy machine."""
+"""The maximum time for an open transaction to end if only the broker ends it, on a busy machine."""
 GOES_ON_WITHIN_S = 60.0
-"""What tellers may take to go on after a kill: an heir may be needed, a Java process start, librdkafka give up."""
+"""The maximum time for tellers to continue after a kill: an heir may be needed, a Java process start, librdkafka give
+up.
+"""
 _PAUSES_FOR_S = 0.1
 
 
 class Underneath(Protocol):
-    """What the bank stands on: a broker, or a cluster of which one node at a time is meant."""
+    """The system under the bank: a broker, or a cluster whose methods affect one node at a time."""
 
     @property
     def bootstrap(self) -> str:
-        """For clients; several addresses are separated by commas."""
+        """The addresses for clients, separated by commas."""
 
     @property
     def log_file(self) -> Path: ...
@@ -51,7 +55,7 @@ class Underneath(Protocol):
         """Ends it with SIGKILL."""
 
     def begin_start(self) -> None:
-        """As `start`, without waiting until it serves."""
+        """Begins a start, without waiting until it serves."""
 
     def start(self) -> None:
         """After `kill`. Returns when it serves."""
@@ -86,7 +90,7 @@ class Account(harness.Account):
 
 @attrs.define(eq=False)
 class Bank(Scenario[Account]):
-    """Topics of a lap begin with `name`. `folder` is for what tellers say."""
+    """A bank. Topics of a lap begin with `name`. `folder` is for the output of tellers."""
 
     broker: Underneath
     folder: Path
@@ -110,7 +114,7 @@ class Bank(Scenario[Account]):
 
 @attrs.define(eq=False)
 class Day:
-    """A lap of the bank's: topics and tellers of its own, which come to rest in the end."""
+    """A lap of the bank, with topics and tellers of its own, which stop in the end."""
 
     bank: Bank
     lap: Lap
@@ -257,7 +261,7 @@ class Day:
         self.start()
 
     def the_broker_twice(self) -> None:
-        """Once more while it recovers."""
+        """Kills the broker, and again while it recovers."""
         self.pause()
         self.broker.kill()
         self.broker.begin_start()
@@ -347,7 +351,7 @@ class Day:
         return fresh
 
     def state(self) -> str:
-        """Who is how far, for a message."""
+        """Returns the progress of all parts, for a message."""
         bootstrap = self.broker.bootstrap
         accounts = [(self.accounts, number) for number in range(PARTITIONS)]
         tellers = self.tellers.log_file

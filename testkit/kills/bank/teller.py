@@ -33,12 +33,12 @@ CALL_TIMEOUT_S = 10.0
 ENDED_BY_AN_ERROR = 3
 _MOST_AT_ONCE = 2
 ONE_IN = 10
-"""So many transactions are aborted on purpose."""
+"""One in so many transactions is aborted on purpose."""
 
 
 @attrs.frozen
 class Post:
-    """Where a teller works. The group has no members: it keeps the offsets."""
+    """The assignment of a teller. The group has no members: it stores the offsets."""
 
     bootstrap: str
     transactional_id: str
@@ -78,7 +78,7 @@ class Teller:
         return producer
 
     def work(self) -> None:
-        """Until somebody ends it, be it that whoever started it is gone."""
+        """Works until it is killed, or until its parent process is gone."""
         self._resume()
         master = os.getppid()
         while os.getppid() == master:

@@ -1,4 +1,4 @@
-"""What can happen to a cluster. Each kind leaves it to recover by itself; `scenario.py` waits for that."""
+"""The faults of a cluster. After each the cluster has to recover by itself; `scenario.py` waits for that."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LONGER_THAN_A_SESSION_S: Final = SESSION_TIMEOUT_MS / 1000 * 1.5
 
 @attrs.frozen
 class Fault:
-    """What happens, to which node, and for how long."""
+    """A fault: its kind, its node, and its duration."""
 
     kind: str
     node_id: int
     lasts_s: float
     seed: int
-    """Of what else chance decides."""
+    """The seed of the fault's further random choices."""
 
     @property
     def others(self) -> list[int]:

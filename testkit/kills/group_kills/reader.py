@@ -42,7 +42,7 @@ def report(messages: Iterable[Message]) -> dict[int, int]:
 
 
 def commit(consumer: Consumer, topic: str, following: dict[int, int]) -> None:
-    """A commit that is refused is repeated by whoever reads the records again."""
+    """Commits. If a commit is refused, the next owner of the partitions repeats it."""
     try:
         consumer.commit(
             offsets=[TopicPartition(topic, partition, offset) for partition, offset in following.items()],

@@ -47,7 +47,7 @@ WAYS = (
     "the broker and a share member",
 )
 _OF_MEMBERS = 3
-"""How many of them leave the broker alone."""
+"""The number of the first WAYS that leave the broker alone."""
 
 
 @attrs.define
@@ -55,11 +55,11 @@ class Account(harness.Account):
     records: int = 0
     deliveries: int = 0
     protocols: Counter[str] = attrs.field(factory=Counter)
-    """How many members of each protocol there were."""
+    """The number of members of each protocol."""
     share_deliveries: int = 0
     letters: int = 0
     rejections: int = 0
-    """Those that a member heard of."""
+    """The number of rejections that were confirmed to a member."""
 
     @property
     def progress(self) -> str:
@@ -109,7 +109,7 @@ class Member:
 
 @attrs.define(eq=False)
 class Members:
-    """Of the group, which has the topic's name, and of the share group."""
+    """The members of the group, which has the topic's name, and of the share group."""
 
     bootstrap: str
     topic: str
@@ -118,7 +118,7 @@ class Members:
     ledger: GroupLedger
     share_ledger: ShareLedger
     protocols: Counter[str] = attrs.field(factory=Counter)
-    """How many members of each protocol there were."""
+    """The number of members of each protocol."""
     _of_group: list[Member] = attrs.field(factory=list)
     _of_share: list[Member] = attrs.field(factory=list)
 
@@ -163,7 +163,7 @@ class Members:
 
 @contextmanager
 def load(bootstrap: str, topic: str, complaints: Complaints) -> Iterator[Callable[[], int]]:
-    """Sends records until the end; calls tell how many were acknowledged."""
+    """Sends records until the end; calls `report` with the number of acknowledged records."""
     over = threading.Event()
     acknowledged = 0
 

@@ -32,7 +32,7 @@ _Ends: TypeAlias = dict[Spot, list[int]]
 
 
 class Letter(NamedTuple):
-    """A record of the dead-letter topic: where the record was that it stands for, and how often that was delivered."""
+    """A record of the dead-letter topic: the position of the original record, and its delivery count."""
 
     spot: Spot
     delivery_count: int
@@ -40,7 +40,7 @@ class Letter(NamedTuple):
 
 @attrs.define(eq=False)
 class ShareLedger:
-    """Members tell it from threads of their own."""
+    """The ledger of a share group. Threads of members write to it."""
 
     has_letters: bool = True
     deliveries: int = 0
@@ -83,7 +83,7 @@ class ShareLedger:
             ]
 
     def faults(self, letters: Sequence[Letter]) -> list[str]:
-        """What cannot be, whatever was killed, and however it goes on."""
+        """Yields violations, regardless of the kills and of what follows."""
         with self._lock:
             return list(self._faults(letters))
 

@@ -26,7 +26,7 @@ LONGEST_HOLD_S = 0.1
 CHANCES = {ACCEPT: 80, RELEASE: 12, REJECT: 8}
 
 Words = Mapping[int, Sequence[tuple[int, int, int]]]
-"""What is said of the records of each partition."""
+"""The results of the records of each partition."""
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def take(consumer: ShareConsumer, chance: random.Random) -> Words:
 
 
 def confirmed(consumer: ShareConsumer, words: Words) -> Words:
-    """Whatever else becomes of it: the records are delivered again, or their end was not told."""
+    """Returns the confirmed ones. The others are delivered again, or their end was not reported."""
     try:
         outcomes = consumer.commit_sync(COMMITS_WITHIN_S)
     except KafkaException:

@@ -69,7 +69,7 @@ class Shared:
         assert not faults, "; ".join(faults[:10])
 
     def letters(self) -> list[Letter]:
-        """What the dead-letter topic has now."""
+        """Returns the records that the dead-letter topic has now."""
         if IS_KAFKA:
             return []
         end = end_offset(self.bootstrap, (self.dead, 0), committed=False)

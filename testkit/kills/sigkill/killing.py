@@ -1,6 +1,6 @@
-"""The ways in which a broker is killed, and the questions that it is asked after each start.
+"""The ways in which a broker is killed, and the checks after each start.
 
-What the questions are sent with has no memory of its own: no leader's epoch, no coordinator, no second try.
+The client of the checks has no state of its own: no leader epoch, no coordinator, no retry.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROLL_WITHIN_S = 0.5
 
 @attrs.define(eq=False)
 class Stock:
-    """Topics beside those under load, which come and go."""
+    """Topics besides those under load, which are created and deleted."""
 
     name: str
     there: set[str] = attrs.field(factory=set)
@@ -55,7 +55,7 @@ class Stock:
 
 @attrs.define(eq=False)
 class Killer:
-    """Kills `broker` in one of `WAYS`, and asks it what it has kept."""
+    """Kills `broker` in one of `WAYS`, and checks its data."""
 
     broker: RestartableBroker
     spots: list[Spot]
@@ -67,12 +67,12 @@ class Killer:
     # -- ways to be killed; the broker is up before, and is not afterwards
 
     def under_load(self) -> None:
-        """Some time after it has begun to acknowledge again."""
+        """Kills it some time after it has begun to acknowledge again."""
         self._load()
         self._kill_within(0.1)
 
     def at_a_roll(self) -> None:
-        """As soon as a segment is begun, or half a second later when none is."""
+        """Kills it as soon as a segment is begun, or half a second later when none is."""
         self._load()
         folders = [self.broker.data_dir / f"{topic}-{partition}" for topic, partition in self.spots]
         before = _logs(folders)
@@ -132,7 +132,7 @@ class Killer:
     # -- after a start
 
     def check_promises(self) -> None:
-        """What the broker says of itself against what clients were told before."""
+        """Compares the broker's answers with earlier acknowledgements."""
         ledger = self.ledger
         ends = {spot: ledger.end_of(spot) for spot in self.spots}
         commits = ledger.group.known()
@@ -164,7 +164,7 @@ class Killer:
             return eventually(lambda: _led_end(client, spot), f"{spot} has a leader") - 1
 
     def committed(self) -> dict[Spot, int]:
-        """What the group has committed of each partition; -1 for nothing."""
+        """Returns the group's committed offset of each partition; -1 for none."""
         wanted = [
             OffsetFetchRequestTopics(name=topic, partition_indexes=[spot[1] for spot in self.spots if spot[0] == topic])
             for topic in sorted({topic for topic, _ in self.spots})

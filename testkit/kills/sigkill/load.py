@@ -54,7 +54,7 @@ EXPECTED_MEMBER_ERRORS = OF_A_BROKER_AWAY | {
 
 @attrs.define(eq=False)
 class Load:
-    """All clients of a lap. `seed` makes what they send repeatable; when they send it is the system's to say."""
+    """All clients of a lap. `seed` makes their records repeatable, but not the times."""
 
     bootstrap: str
     spots: Sequence[Spot]
@@ -63,9 +63,9 @@ class Load:
     seed: int
     retry_backoff_max_ms: int = 100
     pause_s: float = PAUSE_S
-    """Of a producer between two handfuls of records, at most."""
+    """The maximum pause of a producer between two small groups of records."""
     sizes: Sequence[tuple[int, int]] = SIZES
-    """From which a record's is drawn: so many bytes at least, and fewer than so many."""
+    """The range of a record's size in bytes; the end is exclusive."""
     _stop_sending: threading.Event = attrs.field(factory=threading.Event)
     _stop_reading: threading.Event = attrs.field(factory=threading.Event)
 

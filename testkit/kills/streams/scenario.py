@@ -32,7 +32,7 @@ _PAUSE_S, _FLUSH_WITHIN_S = 0.01, 60.0
 
 @attrs.define(eq=False)
 class Writer:
-    """Writes lines of words until it is told to stop, over any restart, once each."""
+    """Writes lines of words until it is stopped, over any restart, once each."""
 
     bootstrap: str
     topic: str
