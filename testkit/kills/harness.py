@@ -1,11 +1,11 @@
 """The loop of everything that is killed under load.
 
-A scenario has clients and brokers, ways to kill them, and ledgers of what clients were told. The loop has the rest: the
-kills of a lap and their order, what a run has come to, and what a failure says of its place. A lap is some kills in a
-row with the same topics and clients; then the scenario judges what is left. Laps keep a long run level.
+A scenario has clients and brokers, ways to kill them, and ledgers of the acknowledgements. The loop has the rest: the
+kills of a lap and their order, the result of a run, and the context of a failure. A lap is some kills in a row with the
+same topics and clients; then the scenario checks the final state. Laps bound the data of a long run.
 
-The seed decides which way the next kill takes, and when. When clients and brokers meet it is the system's to say, so a
-run that failed is repeated as far as scheduling lets it be.
+The seed decides the way and the time of the next kill. The system decides when clients and brokers run, so a run that
+failed is repeated only as far as scheduling allows.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class Lap:
         return random.Random(self.seed)
 
     def kills(self, plan: Iterable[K], way: Callable[[K], str] = str) -> Iterator[K]:
-        """The first of the plan, each counted when the loop over them asks for the next one.
+        """Yields the first kills of the plan, each counted when the loop over them requests the next one.
 
-        `way` is the name of one. Ends the lap at the first complaint.
+        `way` returns the name of a kill. Ends the lap at the first complaint.
         """
         for kill in islice(plan, self.count):
             name = way(kill)
@@ -129,7 +129,9 @@ def run(scenario: Scenario[A], *, kills: int, seed: int, on_kill: OnKill[A] = la
 
 
 def seed_of_test(variable: str) -> int:
-    """The environment's, or a new one. It is printed, and pytest shows it when the test fails, in whatever way."""
+    """Returns the seed in the environment, or a new one. It is printed, and pytest shows it when the test fails in any
+    way.
+    """
     seed = int(os.environ.get(variable, random.randrange(1 << 32)))
     click.echo(f"{variable}={seed}")
     return seed

@@ -1,12 +1,12 @@
-"""Jobs and brokers killed at random: what was acknowledged is in the tables and in the copies, once.
+"""Jobs and brokers killed at random: acknowledged records are in the tables and in the copies, once.
 
-A producer writes numbered records to two topics, whatever happens to the broker. One job does four things at once: it
-keeps a table with a row for every record of the one, and a table by key of the other, with tombstones; it mirrors the
+A producer writes numbered records to two topics, also while the broker is down. One job does four things at once: it
+fills a table with a row for every record of the one, and a table by key of the other, with tombstones; it mirrors the
 first topic to a second broker, exactly once; and it replays a third, which was written before. Now and then a value
-cannot be decoded. The job and either broker are killed at random moments. A reader looks at the first table all the
-time, through pyiceberg: the rows of a snapshot are those of its offsets, and never fewer than before. In the end the
-job takes what is left, `verify` compares, and so does a count that knows nothing of it. The copies are read by
-librdkafka, and compared with what was written.
+cannot be decoded. The job and either broker are killed at random moments. A reader polls the first table all the time,
+through pyiceberg: the rows of a snapshot are those of its offsets, and never fewer than before. In the end the job
+processes the rest, `verify` compares, and so does an independent count. The copies are read by librdkafka, and compared
+with the written records.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Deliberate bugs, made while a test runs by putting something else in the place of a function or an attribute.
+"""Deliberate bugs, made while a test runs by replacing a function or an attribute.
 
-A mutant finds its place by names that are imported: `module:name` or `module:Class.name`. So it survives any change of
-a function's text, and where a name is gone, or is no longer used where the mistake would be made, `at_large` says so:
-then find what the mistake would be today.
+A mutant names its target by an import path: `module:name` or `module:Class.name`. So it survives any change of a
+function's text. If a name is gone, or is no longer used where the mistake would be made, `at_large` reports that: then
+decide what the mistake would be today.
 
     without("module:roll", "durability:settle_names")                roll calls it, and nothing happens
-    instead("module:Log.recovery_point", always(0), seen_by="...")   what one function reads there
-    instead("module:Transaction.fenced", lambda fenced: ...)         for all, made of what stands there
+    instead("module:Log.recovery_point", always(0), seen_by="...")   the value that one function reads there
+    instead("module:Transaction.fenced", lambda fenced: ...)         for all, made from the original
 
 Attributes are replaced as well as functions: a new one is a function of the object.
 """

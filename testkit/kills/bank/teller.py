@@ -2,15 +2,15 @@
 
     python -m testkit.kills.bank.teller '{"bootstrap": "...", "transactional_id": "...", ...}'
 
-What it can abort it aborts, and goes on from the offsets that are committed. At any other error it leaves, and whoever
-watches starts its heir, which has the same transactional id, and so ends what this one left open.
+It aborts after abortable errors, and continues from the committed offsets. At any other error it ends, and its
+supervisor starts its heir, which has the same transactional id, and so ends the open transaction.
 
-Of one call the time-out is not enough for that: librdkafka's send_offsets_to_transaction may wait for ever for a
-coordinator that went away and came back (confluentinc/librdkafka#5456). When the transaction is over by its own
-time-out, and a second more, an alarm ends the process.
+For one call the timeout is not enough for that: librdkafka's send_offsets_to_transaction may wait for ever for a
+coordinator that went away and came back (confluentinc/librdkafka#5456). When the transaction has reached its own
+timeout, and a second more, an alarm ends the process.
 
-Nor does a producer of librdkafka go on when it has aborted what was not acknowledged, since it would lose records
-(everything_at_once/transactor.py says how). A new one takes its place.
+A producer of librdkafka that has aborted unacknowledged records is not used again either, since it would lose records
+(everything_at_once/transactor.py explains it). It is replaced by a new one.
 """
 
 from __future__ import annotations

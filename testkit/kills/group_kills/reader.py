@@ -1,9 +1,9 @@
-"""A member of the group in a process of its own: reads, tells what it read, and then commits.
+"""A member of the group in a process of its own: reads, reports the read records, and then commits.
 
     python -m testkit.kills.group_kills.reader '{"bootstrap": "...", "group": "g", "topic": "t", "config": {}}'
 
 Each line that it prints is a JSON list: ["read", partition, first offset, last offset]. A line is printed before the
-commit that rests on it, so a commit without its line is a fault of the group.
+commit that follows from it, so a commit without its line is a fault of the group.
 """
 
 from __future__ import annotations

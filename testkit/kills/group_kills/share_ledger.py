@@ -1,13 +1,13 @@
-"""What became of each record of a share group, as its members and the dead-letter topic tell it.
+"""The fate of each record of a share group, from the reports of its members and the dead-letter topic.
 
-A record ends once: it is accepted, or it has failed and lies in the dead-letter topic. So of each record
+A record ends once: it is accepted, or it has failed and is in the dead-letter topic. So of each record
 
 * at most one end was confirmed: one member's accept, or a letter;
-* there is one, unless a member that was killed, or lost its broker, may have accepted it without hearing so;
+* there is one, unless a member that was killed, or lost its broker, may have accepted it without the response;
 * a confirmed rejection left a letter, with the count of that delivery;
-* a letter without a confirmed rejection has the count of a rejection that nobody heard of, or the limit.
+* a letter without a confirmed rejection has the count of a rejection without a response, or the limit.
 
-Without dead letters, as in Apache Kafka 4.3.1, a confirmed rejection is an end, and one that nobody heard of may be.
+Without dead letters, as in Apache Kafka 4.3.1, a confirmed rejection is an end, and one without a response may be.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m testkit.kills.group_kills.share_reader '{"bootstrap": "...", "group": "g", "topic": "t", "seed": 7}'
 
-Each line that it prints is a JSON list of what it says of records: ["says", partition, [offset, count, kind], ...]
-before it commits that, and the same with "said" when the broker has confirmed it. `count` is how often the record was
-delivered, `kind` what it says.
+Each line that it prints is a JSON list of acknowledgements: ["says", partition, [offset, count, kind], ...] before it
+commits them, and the same with "said" when the broker has confirmed them. `count` is the record's delivery count,
+`kind` the type of the acknowledgement.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What clients were told, and what the log must be by that.
+"""The acknowledgements, and the log that must follow from them.
 
-Every record names its producer and its place among that producer's records of the partition, so that a log tells by
-itself whether something is missing, came twice or changed places. The ledger knows no client and no broker: tests hand
-it numbers. What is wrong goes into `complaints`.
+Every record names its producer and its number among that producer's records of the partition, so that a log alone shows
+if a record is missing, duplicated or out of order. The ledger has no client and no broker: tests pass it numbers. Its
+findings are in `complaints`.
 """
 
 from __future__ import annotations

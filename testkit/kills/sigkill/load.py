@@ -1,8 +1,8 @@
 """The clients: idempotent producers and the members of a group, each in a thread of its own, all of librdkafka; and the
-one who reads everything back in the end.
+reader of everything in the end.
 
-They see nothing of the kills but lost connections. What is a complaint and what belongs to a broker that goes away is
-decided here; everything else is the ledger's.
+They notice nothing of the kills but lost connections. This module decides which errors are complaints and which belong
+to a broker that is down; the rest is in the ledger.
 """
 
 from __future__ import annotations
