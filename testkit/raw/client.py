@@ -62,7 +62,7 @@ class RawClient:
             raise ConnectionClosed from error
 
     def end(self) -> None:
-        """Tells the broker that nothing more will come."""
+        """Shuts down the sending side of the socket."""
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError as error:
@@ -96,7 +96,7 @@ class RawClient:
         return self.answer()
 
     def is_closed_by_peer(self) -> bool:
-        """Waits for the broker to hang up; False if it says something instead."""
+        """Waits for the broker to hang up; False if it sends something instead."""
         try:
             return self.sock.recv(1) == b""
         except ConnectionResetError:

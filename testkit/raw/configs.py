@@ -1,4 +1,4 @@
-"""Describing and changing configurations by raw requests, which say more than the clients' admin methods do."""
+"""Describes and changes configurations by raw requests, which have more fields than the clients' admin methods."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def described(client: RawClient, resource: int, name: str) -> dict[str, Describe
 
 
 def change(client: RawClient, resource: int, name: str, config: str, value: str | None) -> None:
-    """Sets a configuration, or deletes it; returns when the broker tells the new value.
+    """Sets a configuration, or deletes it; returns when the broker reports the new value.
 
     Apache Kafka answers a little before it does.
     """

@@ -34,7 +34,7 @@ Acquired = list[tuple[int, int, int]]
 
 @attrs.define(eq=False)
 class ShareRequests:
-    """What a member asks. Every request that goes on has the next epoch of its session; the caller counts."""
+    """The requests of a member. Every request that continues has the next epoch of its session; the caller counts."""
 
     name: str
     topic_id: Uuid
@@ -81,7 +81,7 @@ class ShareRequests:
         )
 
     def acknowledge_request(self, *batches: Acked, is_renewal: bool = False) -> ShareAcknowledgeRequest:
-        """Of partition 0; without batches of none."""
+        """The acknowledgements of partition 0; without batches of none."""
         acknowledgements = [AcknowledgementBatch(first, last, types(kind)) for first, last, kind in batches]
         topics = [AcknowledgeTopic(self.topic_id, [AcknowledgePartition(0, acknowledgements)])]
         return ShareAcknowledgeRequest(self.group_id, self.name, self.epoch, is_renewal, topics if batches else [])
@@ -92,7 +92,7 @@ def types(kind: int | Sequence[int]) -> list[int]:
 
 
 def partition_of(answer: Any, index: int = 0) -> Any:
-    """What the response says of a partition; None if nothing."""
+    """The partition in the response; None if it is not there."""
     found = [data for topic in answer.responses for data in topic.partitions if data.partition_index == index]
     assert len(found) <= 1
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Members of streams groups (KIP-1071) that send their heartbeats when a test says so, and what groups say of them."""
+"""Members of streams groups (KIP-1071) that send their heartbeats when a test calls them, and the states of groups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from testkit.raw.client import RawClient
 
 JOINS, LEAVES = 0, -1
 FIRST_EPOCH = 2
-"""Of the first member of a group."""
+"""The epoch of the first member of a group."""
 STALE, NO_SOURCE, WRONG_PARTITIONS, NO_INTERNAL, SHUTDOWN, DELAYED = range(6)
 """Codes of statuses in responses."""
 VERSION = 0
@@ -55,7 +55,7 @@ def internal(name: str, partitions: int = 0, replicas: int = 0, **configs: str) 
 
 
 def copartitioned(sources: Iterable[int], repartition: Iterable[int] = ()) -> CopartitionGroup:
-    """By positions in the lists of a subtopology."""
+    """The copartition group, by positions in the lists of a subtopology."""
     return CopartitionGroup([*sources], [], [*repartition])
 
 
@@ -89,7 +89,7 @@ class Member:
     statuses: list[tuple[int, str]] = attrs.field(factory=list)
     version: int = VERSION
     is_solicited: bool = False
-    """Whether the last response asked it to describe its topology."""
+    """True if the last response requested a description of its topology."""
 
     def send_heartbeat(self, epoch: int, **more: Any) -> StreamsGroupHeartbeatResponse:
         """A heartbeat whose response changes nothing here."""
@@ -110,11 +110,11 @@ class Member:
         return self._take(self.send_join(**more))
 
     def beat(self, **more: Any) -> StreamsGroupHeartbeatResponse:
-        """A heartbeat that says nothing of tasks."""
+        """Sends a heartbeat without tasks."""
         return self._take(self.send_heartbeat(self.epoch, **more))
 
     def confirm(self, **more: Any) -> StreamsGroupHeartbeatResponse:
-        """A heartbeat that says that it has the tasks which it was told to have, and no others."""
+        """Sends a heartbeat with its assigned tasks, and no others."""
         tasks = {"active_tasks": sent(self.active), "standby_tasks": sent(self.standby), "warmup_tasks": []}
         return self.beat(**tasks, **more)
 
@@ -124,7 +124,7 @@ class Member:
         return answer
 
     def settle(self, active: int, standby: int = 0, *, others: Iterable[Member] = ()) -> None:
-        """Heartbeats of this member, and of those beside it, until it has so many tasks and nothing is amiss."""
+        """Sends heartbeats of this member, and of the others, until it has so many tasks and no status."""
 
         def has_them() -> bool:
             for member in (*others, self):

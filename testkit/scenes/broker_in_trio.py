@@ -1,7 +1,7 @@
-"""A broker without sockets, under trio's mock clock: handlers are called with what would have come over the wire.
+"""A broker without sockets, under trio's mock clock: handlers are called with decoded requests.
 
-`call` takes a request and gives the response, both through their bytes in the version at hand, so that a test in every
-version also shows that what we answer can be said in it.
+`call` takes a request and returns the response, both through their bytes in the given version, so that a test in every
+version also shows that the version can express our answer.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class InTrio:
 
     broker: Broker
     waited: int = 0
-    """How many requests had to wait for something."""
+    """The number of requests that had to wait."""
 
     async def call(self, request: ApiMessage, version: int, *, client_id: str | None = "app") -> Any:
         api = APIS[request.api_key]

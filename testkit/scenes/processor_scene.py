@@ -1,4 +1,4 @@
-"""A processor with real sockets and a time that goes by only while it would sleep, or asks."""
+"""A processor with real sockets and a virtual time, which passes only while it would sleep, or polls."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ STEP_S = 1e-6
 
 
 class CountedPoll:
-    """Real sockets, virtual time: each question takes a microsecond of it.
+    """Real sockets, virtual time: each poll takes a microsecond of it. So a processor that spins reaches the end of its
+    time without a real clock.
 
-    So a processor that spins comes to the end of its time without a real clock. When it would wait, `on_sleep` says
-    what has happened by then.
+    When it would wait, `on_sleep` returns the events until then.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ def _until(time: float) -> Generator[float, None, None]:
 
 @attrs.define(eq=False)
 class Scene:
-    """A processor that runs, and what a test needs beside it: it goes on whenever the processor would sleep."""
+    """A processor that runs, and the other tools of a test: the test continues whenever the processor would sleep."""
 
     processor: Processor
     poll: CountedPoll
@@ -116,7 +116,7 @@ class Pair:
     near: socket.socket
     far: socket.socket
     masks: list[int] = attrs.field(factory=list)
-    """What the processor has called `read` and `note` with."""
+    """The arguments of the processor's calls of `read` and `note`."""
 
     def read(self, mask: int) -> None:
         self.masks.append(mask & (READ | WRITE))

@@ -1,9 +1,9 @@
 """Keys and certificates for secured listeners and their clients, in the forms that brokers and clients read.
 
-An authority signs the server, its clients, and what is wrong on purpose: an expired certificate, and one for a machine
-of another name. Another authority, which no one trusts, signs a stranger. Each pair of key and certificate is there as
-one PEM file (key, certificate, the authority's) and as a PKCS #12 key store; what is trusted as PEM and as a PKCS #12
-trust store, with the attribute by which Java tells a trusted certificate from any other.
+An authority signs the server, its clients, and deliberately wrong ones: an expired certificate, and one for a machine
+of another name. Another authority, which is not trusted, signs a stranger. Each pair of key and certificate is there as
+one PEM file (key, certificate, the authority's) and as a PKCS #12 key store; the trusted ones as PEM and as a PKCS #12
+trust store, with the attribute by which Java distinguishes a trusted certificate from any other.
 """
 
 from __future__ import annotations

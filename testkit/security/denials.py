@@ -1,7 +1,8 @@
-"""A broker with an authorizer, users of whom each may do what an ACL says, and what may not change when one is refused.
+"""A broker with an authorizer, users with exactly the permissions of their ACLs, and the state that a denied request
+must not change.
 
-A super user prepares and looks. A case has a number, and
-with it a user of its own and resources that no other case has. All ACLs are created at once, so a test waits for none.
+A super user prepares and checks. A case has a number, and with it a user of its own and resources that no other case
+has. All ACLs are created at once, so a test waits for none.
 
 The requests are those with which the handlers are tested (REQUESTS), with the names of the case instead.
 """

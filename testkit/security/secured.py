@@ -1,20 +1,20 @@
-"""A broker with secured listeners, for all tests of who may come in, and what they may do then.
+"""A broker with secured listeners, for all tests of authentication and authorization.
 
-Apache Kafka and kwire get the same server.properties, with what Kafka needs of a node that is broker and controller,
-because that is what is promised: a file that works with one works with the other. `KWIRE_COMPAT` chooses, as in
-brokers.py; it is one broker also where other tests have three.
+Apache Kafka and kwire get the same server.properties, with the configurations that Kafka needs for a node that is
+broker and controller, because that is promised: a file that works with one works with the other. `KWIRE_COMPAT`
+chooses, as in brokers.py; it is one broker also where other tests have three.
 
 | listener | protocol | its peculiarity |
 |---|---|---|
 | PLAINTEXT | PLAINTEXT | clients are ANONYMOUS, a super user. The tests administer the broker here |
-| SSL | SSL | asks for a certificate, but does not insist; key store and trust store are PKCS #12, elsewhere PEM |
-| MUTUAL | SSL | insists on a certificate |
-| TRUSTING | SSL | insists on one, too, and trusts both authorities |
+| SSL | SSL | requests a certificate, but does not require it; key store and trust store are PKCS #12, elsewhere PEM |
+| MUTUAL | SSL | requires a certificate |
+| TRUSTING | SSL | requires one, too, and trusts both authorities |
 | SASL_PLAINTEXT, SASL_SSL | the same | all mechanisms |
 | BRIEF | SASL_PLAINTEXT | an authentication lasts `BRIEF_MS` |
 | EXPIRED, MISNAMED | SSL | with a certificate that a client must not accept |
 
-alice, bob and admin, a super user, have passwords for PLAIN and for SCRAM, and carol has a certificate. Everybody may
+alice, bob and admin, a super user, have passwords for PLAIN and for SCRAM, and carol has a certificate. All users may
 do everything with topics and groups whose names begin with `OPEN`, and nothing with others.
 """
 

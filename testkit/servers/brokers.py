@@ -1,4 +1,4 @@
-"""The brokers that the tests run against, and how each is started, stopped and killed.
+"""The brokers of the tests: how each is started, stopped and killed.
 
 `KWIRE_COMPAT` chooses:
 
@@ -8,9 +8,9 @@
   with the broker.
 * `kafka`: both are Apache Kafka, from its jars. `KWIRE_COMPAT_VERSION` is its version: that of devtools if not set.
 * `cluster` and `kafka-cluster`: both are node 1 of three, `kwire serve` processes or Apache Kafkas. Topics have a
-  replica on each node unless a test says otherwise. Only node 1 is stopped and killed.
+  replica on each node by default. Only node 1 is stopped and killed.
 
-All get the same settings, so that a test says what Kafka does and not what one of them was told to do.
+All get the same settings, so that a test describes Kafka and not the settings of one of them.
 """
 
 from __future__ import annotations

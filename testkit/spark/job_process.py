@@ -1,8 +1,8 @@
 """A job in a process of its own, which tests kill: `python -m testkit.spark.job_process FOLDER`.
 
-It is what `kwire pipeline table`, `mirror` and `replay` run, in one Java process. FOLDER/job.json says what to do; what
-the job reports goes to standard output, a line each. When the job has ended, the tables that "verify" names are
-compared; the reports follow.
+It runs the same as `kwire pipeline table`, `mirror` and `replay`, in one Java process. FOLDER/job.json describes the
+jobs; their reports are written to standard output, a line each. When the job has ended, the tables that "verify" names
+are compared; the reports follow.
 """
 
 from __future__ import annotations

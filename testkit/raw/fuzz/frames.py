@@ -1,4 +1,4 @@
-"""What a hostile or broken peer sends: requests bent, cut, lied about, and things that are no requests at all.
+"""The frames of a hostile or broken peer: requests that are changed, cut, or have wrong lengths, and other bytes.
 
 Everything follows from a seed, so that a frame that found something can be made again.
 """
@@ -83,7 +83,7 @@ class FrameMaker:
         return Attack("whole", self._chance.choice(self._requests))
 
     def bent(self) -> Attack:
-        """A request with a few bytes changed, left out or put in; its size is right again."""
+        """A request with a few bytes changed, removed or inserted; its size is right again."""
         chance = self._chance
         body = bytearray(chance.choice(self._requests)[4:])
         for _ in range(chance.choice([1, 1, 1, 2, 4])):
@@ -101,7 +101,7 @@ class FrameMaker:
         return Attack("bent", framed(body))
 
     def lying_count(self) -> Attack:
-        """A request with an extreme number written over whatever is at some place behind the header's fixed part."""
+        """A request with an extreme number written over some position after the header's fixed part."""
         chance = self._chance
         body = bytearray(chance.choice(self._requests)[4:])
         extreme = chance.choice(EXTREMES)

@@ -1,7 +1,7 @@
-"""Requests to begin a fuzz with: whole ones of every served API and version, made of values that mean something.
+"""Requests for the start of a fuzz: whole ones of every served API and version, made of meaningful values.
 
-The schemas say which fields there are; what goes into them is chosen by name, half of the time something that a broker
-would accept (a topic that is there, partition 0, a short time to wait) and else the things that break brokers.
+The schemas have the fields. Their values are chosen by name, half of the time values that a broker would accept (an
+existing topic, partition 0, a short time to wait) and else values that break brokers.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ INDEX_NAMES = {"index", "partition", "partition_index", "partition_indexes", "pa
 
 @attrs.frozen
 class TopicNames:
-    """What is there to be named: topics, some of which exist, and the ids of those that do."""
+    """The names for requests: topics, some of which exist, and the ids of those that do."""
 
     topics: tuple[str, ...]
     topic_ids: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""A broker that is asked requests of every kind, in its own process and without sockets.
+"""A broker that gets requests of every kind, in its own process and without sockets.
 
 It has two topics, a group of each kind, a transactional id and a delegation token. Of two other brokers, one leads a
 topic and the other is fenced.
@@ -33,7 +33,7 @@ from testkit.scenes.folder_scene import append
 from testkit.scenes.internal_topics import create_internal_topics
 
 MOST_WAITS: Final = 20
-"""How often a handler is told that its time is over. One that goes on waiting has no answer yet."""
+"""The number of times that a handler's wait times out. One that continues to wait has no answer yet."""
 
 SOMEBODY: Final = Requester(Principal("User", "somebody"), "host")
 SETTINGS: Final = (
@@ -96,7 +96,7 @@ class Scene:
     named: Named
 
     def send(self, api: Api, version: int, request: Any) -> Any:
-        """What a client reads: the answer, or None if there is none (yet), or if the connection is closed."""
+        """Returns the decoded answer; None if there is none (yet), or if the connection is closed."""
         handle = api.handler(self.broker)
         sent = Writer()
         request.write(sent, version)

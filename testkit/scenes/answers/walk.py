@@ -1,11 +1,11 @@
-"""A walk over every answer: each API in each version, asked and refused in every way that can be enumerated.
+"""A walk over every answer: each API in each version, requested and refused in every way that can be enumerated.
 
 * asked: the usual request, and each that differs from it in one field;
-* denied: the same, of a client that may do nothing;
-* one right lacking: the usual request, of a client that lacks one of the rights that the handler was seen to ask for;
-* failed: the usual request, while a function that it was seen to call, and that can raise KafkaError, does so.
+* denied: the same, of a client that has no permissions;
+* one right lacking: the usual request, of a client that lacks one of the permissions that the handler has checked;
+* failed: the usual request, while a function that it has called, and that can raise KafkaError, does so.
 
-So nobody has to think of a new API, a new version, a new check or a new error here.
+So a new API, a new version, a new check or a new error is covered without a change here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOTHING_SAYS_SO: Final = {
     "list_groups": range(6),
     "list_transactions": range(3),
 }
-"""Versions in which an answer to somebody who may do nothing is empty, and has no error: Kafka's is the same."""
+"""Versions in which an answer to a client without permissions is empty, and has no error: Kafka's is the same."""
 
 NOT_SET: Final[dict[str, dict[FieldPath, str]]] = {
     "fetch": {
@@ -85,14 +85,14 @@ Function = tuple[str, int]
 
 @attrs.define
 class Walk:
-    """What came of it. `answers` counts them by kind."""
+    """The results of the walk. `answers` counts them by kind."""
 
     api: Api
     answers: Counter[str] = attrs.field(factory=Counter)
     unwritten: list[str] = attrs.field(factory=list)
-    """What could not be written."""
+    """The messages that could not be written."""
     silent: set[int] = attrs.field(factory=set)
-    """Versions in which who may do nothing is told of no error."""
+    """Versions in which a client without permissions gets no error."""
     seen: set[FieldPath] = attrs.field(factory=set)
     """Fields of answers that had another value than the default."""
 
@@ -207,7 +207,7 @@ def _filled(entry: Entry, answer: Any, above: FieldPath = (), struct: str = "") 
 
 @cache
 def raisers() -> frozenset[Function]:
-    """Of the broker's code."""
+    """Returns the functions of the broker's code that raise KafkaError."""
     root = Path(kwire.__file__).parent
     found: set[Function] = set()
     for path in root.rglob("*.py"):

@@ -1,4 +1,4 @@
-"""A broker without sockets: requests go to its handlers, flushes are run for it, and time goes on when told."""
+"""A broker without sockets: requests are passed to its handlers, its flushes are run, and the test moves its time."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class BrokerDriver:
         return self.clock.time_ms
 
     def call(self, request: ApiMessage, version: int) -> Any:
-        """What the handler answers. What the broker goes on with is done as well."""
+        """Returns the answer of the handler, after the broker's further work is done."""
         answered = self.answer(request, version)
         self.on_answered()
         self.flush()
         return answered
 
     def answer(self, request: ApiMessage, version: int) -> Any:
-        """As `call`, and no flush is run that the answer does not wait for."""
+        """Returns the answer of the handler, without flushes that the answer does not wait for."""
         api = APIS[request.api_key]
         assert version in api.versions
         handle = api.handler(self.broker)
@@ -62,7 +62,7 @@ class BrokerDriver:
         return handling
 
     def flush(self) -> None:
-        """What the flusher does in its threads."""
+        """Runs the flushes that the flusher runs in its threads."""
         pending = self.broker.flusher._asked
         while pending:
             gate, _ = pending.popitem()

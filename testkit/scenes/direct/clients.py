@@ -49,7 +49,7 @@ CLASSIC = 0
 
 @attrs.frozen
 class Batch:
-    """What a producer sends, and would send again."""
+    """The batch that a producer sends, and would send again."""
 
     tp: TopicPartition
     identity: Identity
@@ -73,7 +73,7 @@ class Batch:
 
 
 def find_coordinator(driver: BrokerDriver, key: str, key_type: int) -> None:
-    """As every client does before it asks a coordinator anything."""
+    """Looks for the coordinator, as every client does before its requests to it."""
     (found,) = driver.call(FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type), 4).coordinators
     assert found.error_code == ErrorCode.NONE, found
 
@@ -131,7 +131,7 @@ def produce(
 def end(
     driver: BrokerDriver, transactional_id: str, identity: Identity, *, committed: bool, version: int
 ) -> tuple[ErrorCode, Identity]:
-    """The error, and who the producer is from now on."""
+    """Returns the error, and the new identity of the producer."""
     request = EndTxnRequest(transactional_id, *identity, committed)
     answer = driver.call(request, 5 if version >= TV2 else 4)
     following = (answer.producer_id, answer.producer_epoch) if version >= TV2 else identity
@@ -175,7 +175,7 @@ def describe(driver: BrokerDriver, transactional_id: str) -> TransactionState:
 
 
 def abort_as_admin(driver: BrokerDriver, tp: TopicPartition, producer_id: int) -> ErrorCode:
-    """What `kwire txn abort` does: asks the partition who is open there, and ends it."""
+    """Aborts as `kwire txn abort` does: describes the partition's producers, and ends the transaction."""
     topic, index = tp
     described = driver.call(DescribeProducersRequest([TopicRequest(topic, [index])]), 0)
     [known] = [it for it in described.topics[0].partitions[0].active_producers if it.producer_id == producer_id]

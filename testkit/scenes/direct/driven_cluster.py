@@ -48,7 +48,9 @@ def connected(driver: BrokerDriver) -> Cluster:
 
 
 def abort_what_hangs(driver: BrokerDriver) -> list[str]:
-    """As an operator does it: `kwire txn list --hanging`, then `kwire txn abort`. What hung."""
+    """Aborts hanging transactions as an operator does: `kwire txn list --hanging`, then `kwire txn abort`. Returns
+    them.
+    """
     with connected(driver) as cluster:
         admin = TransactionAdmin(cluster)
         max_timeout_ms = driver.broker.config.transaction_max_timeout_ms

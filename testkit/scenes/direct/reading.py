@@ -1,4 +1,4 @@
-"""What a consumer makes of a Fetch answer, and what it learns of a group's offsets: as clients do it."""
+"""Reads Fetch responses and a group's offsets as clients do."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ WHOLE = 1 << 20
 
 @attrs.frozen
 class Batch:
-    """As it came over the wire."""
+    """A batch as it came over the wire."""
 
     header: BatchHeader
     records: list[Record]
 
     @property
     def committed(self) -> bool | None:
-        """Of a control batch: whether it commits. None for data, and for one that compaction has emptied."""
+        """True or False for the marker of a commit or an abort. None for data, and for a batch that compaction has
+        emptied.
+        """
         if not self.header.is_control or not self.records:
             return None
         return read_control_type(self.records[0].key) is ControlType.COMMIT
@@ -48,7 +50,7 @@ class Fetched:
 
     @property
     def end(self) -> int | None:
-        """Where the consumer goes on."""
+        """The next offset of the consumer."""
         return self.batches[-1].header.next_offset if self.batches else None
 
 
@@ -88,7 +90,7 @@ def read_all(
 
 
 def visible(fetched: Fetched, offset: int) -> list[Record]:
-    """What a read_committed application is given: the clients' filter.
+    """Returns the records for a read_committed application: the clients' filter.
 
     A producer is hidden from the first offset of one of its aborted transactions up to its abort marker.
     """
@@ -110,7 +112,7 @@ def visible(fetched: Fetched, offset: int) -> list[Record]:
 def committed_offsets(
     driver: BrokerDriver, group: str, partitions: Iterable[TopicPartition], *, stable: bool
 ) -> dict[TopicPartition, int | ErrorCode]:
-    """Of each place the offset, -1 for none, or the error."""
+    """Returns the offset of each partition, -1 for none, or the error."""
     topics: dict[str, OffsetFetchRequestTopics] = {}
     for topic, index in partitions:
         topics.setdefault(topic, OffsetFetchRequestTopics(topic)).partition_indexes.append(index)

@@ -7,11 +7,11 @@
     raise Refused                   at the end of a function: as if it ended there
     except (A, B): raise Refused    two checks: as if A, or B, were not caught
     min(a, b)                       two checks: as if one of the bounds were not there
-    check_name(name)                as if it were not asked; so are all functions that are named check...
+    check_name(name)                as if it were not called; so are all functions that are named check...
     compare_digest(one, other)      as if they were the same
-    authorization.allows(...)       in handlers, where only what asks the authorizer counts: as if it allowed everything
+    authorization.allows(...)       in handlers, where only calls of the authorizer count: as if it allowed everything
 
-A check is known by its file, its function and its text, so it keeps its name when lines move.
+A check is identified by its file, its function and its text, so it keeps its name when lines move.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A driver for the share coordinator's machine without a loop, a log file or a clock.
 
-Time is a number that a test moves, topics are what the test says, and the log is a list. `append_error` makes the next
+Time is a number that a test moves, topics come from the test, and the log is a list. `append_error` makes the next
 append fail, `prune_fails` the next prune. Every reply is checked to be the only one to its token, and to be one that
 the wire can carry.
 """
