@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import Certificate, load_pem_x509_certificate
 
 PASSWORD: Final = "keystore-secret"
-"""Of each key store and trust store."""
+"""The password of each key store and trust store."""
 
 _A_DAY: Final = timedelta(days=1)
 
@@ -66,7 +66,7 @@ class Certificates:
 
     @classmethod
     def make(cls, folder: Path) -> Certificates:
-        """In `folder`, which must exist."""
+        """Creates them in `folder`, which must exist."""
         ours, other = trustme.CA(), trustme.CA()
         authority, other_authority, trust_store = (
             folder / name for name in ("authority.pem", "other-authority.pem", "trusted.p12")

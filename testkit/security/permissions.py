@@ -65,7 +65,7 @@ def page_name(api: str) -> str:
 
 
 def of_a_group(api: str, method: str, answer: Callable[..., Any]) -> Callable[[Broker], Any]:
-    """The API's request, to a broker that has the group, as far as that method of its service says."""
+    """Sends the API's request to a broker that has the group, as far as that method of its service needs it."""
 
     def make(broker: Broker) -> Any:
         broker.groups = Pretending(broker.groups, method, answer)  # type: ignore[assignment]

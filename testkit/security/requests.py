@@ -166,7 +166,7 @@ def latest(name: str) -> int:
 
 
 def call(broker: Broker, name: str, request: Any, *, version: int | None = None) -> Any:
-    """What the handler answers, without waiting, after a trip over the wire."""
+    """Returns the answer of the handler, without waiting, encoded and decoded."""
     api = next(api for api in APIS.values() if api.name == name)
     api_version = latest(name) if version is None else version
     context = Context("host", "127.0.0.1", 9092, api_key=api.key, api_version=api_version, requester=MALLORY)

@@ -90,7 +90,7 @@ _REFUSED_SLOWLY_MS: Final = 20
 
 @attrs.frozen
 class Way:
-    """How a client comes in: at an address, by a protocol, and as whom.
+    """The authentication of a client: an address, a protocol, and an identity.
 
     authority: the certificate that it trusts. identity: its own, for SSL.
     """
@@ -111,7 +111,7 @@ class Way:
 
 @attrs.frozen
 class Tokens:
-    """Issues signed tokens for OAUTHBEARER. `key_set` is the file with the key that brokers look into."""
+    """Issues signed tokens for OAUTHBEARER. `key_set` is the file with the key that brokers read."""
 
     key_set: Path
     _key: rsa.RSAPrivateKey
@@ -147,7 +147,7 @@ class Secured:
     certificates: Certificates
     tokens: Tokens
     admin: AdminClient
-    """At PLAINTEXT."""
+    """The client at PLAINTEXT."""
     _addresses: dict[str, str]
 
     def address(self, listener: str) -> str:
@@ -196,7 +196,7 @@ class Secured:
             self.admin.alter_user_scram_credentials([change])[user].result(_CALL_TIMEOUT_S)
 
     def remove_user(self, user: str, *mechanisms: str) -> None:
-        """Of SCRAM."""
+        """Removes a user of SCRAM."""
         for mechanism in mechanisms or _SCRAM:
             change = UserScramCredentialDeletion(user, _SCRAM[mechanism])
             self.admin.alter_user_scram_credentials([change])[user].result(_CALL_TIMEOUT_S)
@@ -266,7 +266,7 @@ def secured_broker() -> Iterator[Secured]:
 
 @contextmanager
 def started(kafka: ApacheKafka) -> Iterator[Path]:
-    """That Apache Kafka, or kwire with its server.properties, as `KWIRE_COMPAT` says. Yields what it says, a file."""
+    """Starts Apache Kafka, or kwire with its server.properties, as `KWIRE_COMPAT` says. Yields its log, a file."""
     if brokers.IS_KAFKA:
         with kafka:
             yield kafka.log_file

@@ -92,7 +92,7 @@ class Answer:
 
 
 def definitions() -> dict[str, list[tuple[str, ConfigDefinition]]]:
-    """By the setting's name: the kinds of resources that have it."""
+    """Returns the kinds of resources that have it, by the setting's name."""
     found: dict[str, list[tuple[str, ConfigDefinition]]] = {}
     for resource, table in (
         (START, broker_configs()),

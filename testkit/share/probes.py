@@ -1,4 +1,4 @@
-"""What is seen of a share group's configurations: by members of a group that begins anew each time."""
+"""Checks of a share group's configurations, by members of a new group each time."""
 
 from __future__ import annotations
 

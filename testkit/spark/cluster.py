@@ -34,7 +34,7 @@ class Cluster:
 
 @contextmanager
 def standalone_cluster(folder: Path) -> Iterator[Cluster]:
-    """A master and a worker of two cores, on free ports of the loopback address; what they say is in `folder`."""
+    """A master and a worker of two cores, on free ports of the loopback address; their output is in `folder`."""
     port, page = free_port(), free_port()
     cluster = Cluster(f"spark://{LOOPBACK}:{port}", folder / "work")
     master = ("master.Master", "--host", LOOPBACK, "--port", str(port), "--webui-port", str(page))

@@ -112,7 +112,7 @@ class Jobs:
         return self.warehouse.pyiceberg_catalog().load_table((NAMESPACE, table_of(topic, table)))
 
     def rows(self, topic: str, table: str | None = None) -> list[dict[str, Any]]:
-        """By partition and offset; `kafka` and `value` as dictionaries."""
+        """Returns the rows by partition and offset; `kafka` and `value` as dictionaries."""
         return _sorted(self.table(topic, table).scan().to_arrow())
 
     def errors(self, topic: str, table: str | None = None) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ class Jobs:
         return found.position
 
     def branches(self, topic: str, table: str | None = None) -> set[str]:
-        """Of the table and its errors table, beside `main`."""
+        """Returns the branches of the table and its errors table, besides `main`."""
         name = table_of(topic, table)
         catalog = self.warehouse.pyiceberg_catalog()
         refs = (catalog.load_table((NAMESPACE, it)).refs() for it in (name, errors_table_name(name)))
@@ -140,7 +140,7 @@ class Jobs:
 
     @contextmanager
     def running(self, topic: str, *, give_up_after_s: float = 60.0, **options: Any) -> Iterator[Running[TableRun]]:
-        """A job that goes on until it is stopped, or the block ends. Raises what ended it."""
+        """A job that runs until it is stopped, or the block ends. Raises its error."""
         report = RecordedReport()
         run = self.run_of(topic, report, **{"once": False, **options})
         found = Running(Job([run], give_up_after_s, report.warning), run, report)
@@ -185,7 +185,7 @@ class Running(Generic[R]):
         return self.error
 
     def stop(self) -> None:
-        """Asks for it, and waits."""
+        """Requests a stop, and waits."""
         self.job.request_stop()
         self.thread.join(60)
         assert not self.thread.is_alive(), "the job does not stop"

@@ -68,7 +68,7 @@ class _Loader(SourceFileLoader):
 
 
 def granting(selection: Any, *args: Any, **kwargs: Any) -> Any:
-    """What `selection` returns where everybody may do everything."""
+    """Returns the result of `selection` with all permissions."""
     from kwire.security.authorizer import AllowAll
 
     authorization = selection.__self__

@@ -25,14 +25,14 @@ from typing import Final
 import attrs
 
 LOGINS: Final = frozenset(("sasl_handshake.py", "sasl_authenticate.py"))
-"""Handlers that refuse on their own: a client that logs in has no principal to ask the authorizer about."""
+"""Handlers that refuse on their own: a client that logs in has no principal for the authorizer."""
 DECIDING: Final = LOGINS.union(("access", "acls", "quotas", "oauth", "throttling.py"))
 """Folders and files whose code answers questions, where others refuse: there `if ...: return` is a check, too, and so
 are each condition of `return a and b` and each error of `except ...: return`."""
 CHECK_METHODS: Final = frozenset(("check", "check_configs"))
-"""What handlers ask the authorizer by: these raise a refusal,"""
+"""The methods of the authorizer that handlers call: these raise a refusal,"""
 QUESTIONS: Final = frozenset(("allows", "allows_any"))
-"""these say yes or no,"""
+"""these return True or False,"""
 SELECTIONS: Final = frozenset(("divided", "finder", "cluster_operations", "operations"))
 """and these return what is allowed. All are methods of an `Authorization`."""
 GRANTING: Final = "testkit.security.checks.breaking:granting"

@@ -1,4 +1,4 @@
-"""Where checks are looked for, the tests that have to notice when one is broken, and checks that no test can see."""
+"""The modules with checks, the tests that have to notice when one is broken, and checks that no test can notice."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ UNSEEN: Final = {
         "it saves work: what is not remembered is decided again, by the same ACLs"
     ),
 }
-"""By name, why no test turns red without the check."""
+"""The reason why no test fails without the check, by its name."""
 
 
 def all_checks() -> Iterator[tuple[Room, Check]]:

@@ -223,7 +223,7 @@ class ShareStateMachine(RuleBasedStateMachine):
             assert state.written_ms > state.created_ms, "it was not recorded again"
 
     def needed_from(self) -> int:
-        """Where the log has to begin: the oldest of the last snapshots, or the last tombstone."""
+        """Returns the lowest needed offset of the log: the oldest of the last snapshots, or the last tombstone."""
         last: dict[SharePartitionKey, int] = {}
         tombstone = 0
         for offset, record in enumerate(self.driver.history):

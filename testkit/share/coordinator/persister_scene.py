@@ -69,7 +69,7 @@ class Scene:
         return begun(self.persister(node_id).read("g", self.topic_id, partition, leader_epoch))
 
     def run(self, node_id: int, coroutine: Coroutine[Any, None, T]) -> T:
-        """Delivers what it asks."""
+        """Runs a call of the persister, and delivers its requests."""
         future = begun(coroutine)
         self.cluster.deliver_all()
         assert future.is_set
@@ -91,7 +91,7 @@ class Scene:
         self.settle()
 
     def settle(self) -> None:
-        """What the runtimes' tasks do."""
+        """Runs the tasks of the runtimes."""
         for broker in self.cluster.brokers.values():
             runtime = broker.share_state.runtime
             runtime.settle()

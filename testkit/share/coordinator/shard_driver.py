@@ -61,7 +61,7 @@ class ShardDriver:
         return list(enumerate(self.history))[self.log_start :]
 
     def changes(self) -> list[Change]:
-        """What the records of the log say."""
+        """Returns the changes in the records of the log."""
         found = [read_record(*record) for _, record in self.log]
         return [change for change in found if change is not None]
 
@@ -177,5 +177,5 @@ class ShardDriver:
         ]
 
     def stored(self, key: SharePartitionKey = KEY) -> StoredState:
-        """What a restart would find."""
+        """Returns the state after a restart."""
         return self.replayed()._entries[key].state

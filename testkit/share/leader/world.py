@@ -51,11 +51,11 @@ class Seeded:
 
 @attrs.define(eq=False)
 class Request:
-    """A token: what one request asked, to be answered once."""
+    """A token: one request, to be answered once."""
 
     member: str
     offsets: dict[int, int]
-    """With the type of its acknowledgement; 2 also for a release."""
+    """The offsets with the type of their acknowledgement; 2 also for a release."""
     answer: ErrorCode | None = None
 
 
@@ -318,7 +318,7 @@ class World:
         self.compare()
 
     def persist(self, *, may_fail: bool = True) -> None:
-        """The persister comes to the next write; what comes of it is heard later."""
+        """Lets the persister perform the next write; its response comes later."""
         sent = next((it for it in self.sent if it.outcome is None), None)
         if sent is None:
             return
@@ -586,7 +586,7 @@ World.STEPS = (
 
 
 def live(seed: int, *, steps: int = 120) -> None:
-    """One world of a seed. Raises AssertionError, or whatever breaks, if a promise is not kept."""
+    """Runs one world of a seed. Raises AssertionError, or another error, if a promise is not kept."""
     pick = Seeded(random.Random(seed))
     world = World(pick)
     for _ in range(steps):
