@@ -42,7 +42,7 @@ groups = st.sampled_from(GROUPS)
 
 @attrs.define(eq=False)
 class Client:
-    """A producer as it believes to be. `before` is who it was before the last end of a transaction."""
+    """A producer with its own view of its state. `before` is its identity before the last end of a transaction."""
 
     transactional_id: str
     identity: Identity
@@ -107,7 +107,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
 
     @rule(client=producers)
     def a_producer_asks_for_the_next_epoch(self, client: Client) -> None:
-        """KIP-360. Whoever was given that epoch before is told it again."""
+        """Requests the next epoch (KIP-360). A producer that got that epoch before gets it again."""
         name = client.transactional_id
         was_open, before = name in self.world.work, self.world.current.get(name)
         error, identity = clients.init(self.world.scene, name, client.identity)
@@ -129,7 +129,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
     def a_transaction_is_made(
         self, client: Client, tos: list[set[TopicPartition]], group: str | None, committed: bool
     ) -> None:
-        """From its beginning, or from where it is, to its end: what producers mostly do."""
+        """Runs a transaction from its beginning, or from its state, to its end: the usual work of producers."""
         for number, to in enumerate(tos):
             self.partitions_are_added(client, to)
             self.records_are_produced(client, to, 1 + number % 2, KEYS[number])
@@ -296,7 +296,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
 
     @rule(to=partitions, key=st.sampled_from(KEYS))
     def a_transaction_hangs(self, to: TopicPartition, key: bytes) -> None:
-        """As a broker leaves it that did not ask the coordinator."""
+        """Leaves an open transaction, as a broker does that did not verify it at the coordinator."""
         if not self.world.is_healthy(to):
             return
         identity = (at_once(self.world.scene.broker.producer_ids.draw()), 0)
@@ -347,7 +347,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
 
     @rule(client=producers, amidst=st.booleans())
     def logs_are_compacted(self, client: Client, amidst: bool) -> None:
-        """In the midst of a transaction, if the client may begin one."""
+        """Compacts, in the middle of a transaction, if the client may begin one."""
         if amidst:
             self.a_transaction_is_begun(client, {COMPACTED}, 1)
         self.world.compact(COMPACTED, OFFSETS, STATE)
@@ -371,7 +371,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
     def a_transaction_ends_while_appends_fail(
         self, client: Client, to: TopicPartition, failing: TopicPartition, committed: bool, later_ms: int
     ) -> None:
-        """So that it is prepared and lacks a marker, or is not even decided."""
+        """Ends a transaction so that it is prepared and lacks a marker, or is not even decided."""
         self.a_transaction_is_begun(client, {to, failing} & set(PARTITIONS), 1)
         self.world.set_failing({failing})
         self.a_transaction_ends(client, committed)
@@ -388,7 +388,9 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         self.world.check()
 
     def teardown(self) -> None:
-        """In the end all is decided, and any reader from anywhere sees what it should, before and after a restart."""
+        """Checks that in the end all is decided, and that any reader gets the right records, before and after a
+        restart.
+        """
         if not hasattr(self, "world"):
             return
         self.world.set_failing(set())

@@ -1,7 +1,7 @@
-"""What clients were told, and what must therefore be seen: transactions, and partitions as lists of batches.
+"""The answers to clients, and what must be seen because of them: transactions, and partitions as lists of batches.
 
-A transaction is decided by what its producer was told of its end, or by its time-out, or by whoever fenced it. What it
-has in a partition is a `Piece`, from its first batch there to the first marker of its producer behind that. A piece
+A transaction is decided by the answer to its producer's EndTxn, by its timeout, or by a producer that fenced it. Its
+part in a partition is a `Piece`, from its first batch there to the first marker of its producer after that. A piece
 that has its marker is committed if the transaction is, and if no admin has ended it (WriteTxnMarkers).
 """
 
@@ -34,7 +34,7 @@ class Work:
 
 @attrs.define(eq=False)
 class Piece:
-    """`work` is None for what hangs: no coordinator knows of it."""
+    """A part of a transaction. `work` is None for a hanging one, which no coordinator has."""
 
     identity: Identity
     first_offset: int
@@ -58,7 +58,7 @@ class Sent:
     last_offset: int
     pairs: tuple[Keyed, ...]
     commits: tuple[Committed, ...]
-    """What the records say, in the offsets topic."""
+    """The commits in the records of the offsets topic."""
     piece: Piece | None
     """None outside of transactions."""
 
@@ -71,7 +71,7 @@ class Log:
     sent: list[Sent] = attrs.field(factory=list)
     pieces: list[Piece] = attrs.field(factory=list)
     open: dict[int, Piece] = attrs.field(factory=dict)
-    """By producer id: what has no marker yet."""
+    """The pieces without a marker, by producer id."""
     end_offset: int = 0
     log_start_offset: int = 0
     last_stable_offset: int = 0
@@ -89,7 +89,7 @@ class Log:
         self._take(len(pairs), pairs, (), identity, work)
 
     def take_commit(self, committed: Committed, identity: Identity = NOBODY, work: Work | None = None) -> None:
-        """A group's offset was; its answer does not tell where."""
+        """Notes the commit of a group's offset; the answer does not have its offset in the log."""
         self._take(1, (), (committed,), identity, work)
 
     def _take(
@@ -113,7 +113,9 @@ class Log:
         self.end_offset = last_offset + 1
 
     def late_for(self, identity: Identity) -> Piece | None:
-        """What is decided here, and open until its marker comes: until then its producer may add to it, as in Kafka."""
+        """Notes pieces that are decided, and open until the marker comes: until then their producer may add to them, as
+        in Kafka.
+        """
         piece = self.open.get(identity[0])
         decided = piece is not None and piece.work is not None and piece.work.outcome is not None
         return piece if piece is not None and decided and piece.identity == identity else None
@@ -139,7 +141,7 @@ class Log:
     # -- what must hold
 
     def check_all(self, batches: list[Batch], log_start_offset: int) -> None:
-        """Of a read_uncommitted reader, from the log start on: everything is there, and nothing else."""
+        """Checks a read_uncommitted reader, from the log start on: everything is there, and nothing else."""
         found = [
             (batch.header.base_offset, batch.header.last_offset, _pairs(batch))
             for batch in batches
@@ -170,7 +172,7 @@ class Log:
         self.last_stable_offset = stable
 
     def check_committed(self, fetched: Fetched, offset: int) -> None:
-        """One answer to a read_committed reader that asked for `offset`."""
+        """Checks one response to a read_committed fetch from `offset`."""
         end = fetched.end
         assert (end is None) == (offset >= fetched.last_stable_offset), f"{self.tp}: at {offset} it does not go on"
         if end is None:
@@ -210,7 +212,9 @@ class Log:
                     yield sent.base_offset + number, key, value
 
     def group_offsets(self, *, stable: bool) -> dict[tuple[str, TopicPartition], int | ErrorCode]:
-        """Of the offsets topic: what counts is committed last, inside or outside of a transaction."""
+        """Returns the committed offsets, for the offsets topic: the last commit counts, inside or outside of a
+        transaction.
+        """
         offsets: dict[tuple[str, TopicPartition], int | ErrorCode] = {}
         pending: set[tuple[str, TopicPartition]] = set()
         for sent in self.sent:

@@ -45,7 +45,7 @@ STATE: TopicPartition = (TRANSACTION_STATE, 0)
 WATCHED = (*PARTITIONS, OFFSETS)
 
 _NO_MEMORY = errno.ENOMEM
-"""What a disk may say without being taken out of service."""
+"""The error of a disk that does not take its log dir out of service."""
 
 
 class Scene(BrokerDriver):
@@ -88,7 +88,7 @@ class Scene(BrokerDriver):
             folder.write(checkpoints)
 
     def use_up_epochs(self, transactional_id: str, epoch: int) -> None:
-        """As if the producer of that id had ended very many transactions."""
+        """Sets the epoch as if the producer of that id had ended very many transactions."""
         index, shard, now = self.broker.transactions.runtime.find(transactional_id)
         transaction = shard._transactions.get(transactional_id)
         assert transaction is not None

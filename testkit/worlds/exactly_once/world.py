@@ -1,4 +1,4 @@
-"""What must hold between a broker and what its clients were told, whatever happens to both."""
+"""The promises of a broker to its clients, which must hold after any event."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class World:
         return not self.scene.failing.intersection(partitions)
 
     def may_begin(self, transactional_id: str, identity: Identity) -> bool:
-        """Whether the producer may begin a transaction, or go on with it."""
+        """True if the producer may begin a transaction, or continue it."""
         if self.current.get(transactional_id) != identity:
             return False
         return not self.state(transactional_id).startswith("Prepare")
@@ -70,7 +70,7 @@ class World:
         return work
 
     def joined_on_the_way(self, transactional_id: str, identity: Identity) -> None:
-        """What a request adds by itself stays added, whatever became of its records."""
+        """Adds partitions that a request has added by itself; they stay added, even if its records failed."""
         described = clients.describe(self.scene, transactional_id)
         if described.transaction_state == "Ongoing":
             added = [(topic.topic, index) for topic in described.topics for index in topic.partitions]
@@ -152,7 +152,7 @@ class World:
                 assert committed_offsets(self.scene, group, PARTITIONS, stable=stable) == wanted, f"{group}, {stable}"
 
     def check_markers(self) -> None:
-        """At once, or when the disk takes them again and it is time for the next try."""
+        """Checks that markers are written: at once, or when the disk accepts them again and the next retry is due."""
         for log in self.logs.values():
             has_rest = self._healthy_ms[log.tp] + PAUSES_MS.longest < self.scene.now_ms
             if self.is_healthy(log.tp) and has_rest:
@@ -160,7 +160,7 @@ class World:
                     assert piece.outcome is None, f"{log.tp}: no marker for what began at {piece.first_offset}"
 
     def check_coordinator(self) -> None:
-        """It knows what is open, and brings it to its end."""
+        """Checks that the coordinator has the open transactions, and ends them."""
         for name in IDS:
             state = self.state(name)
             assert (state == "Ongoing") == (name in self.work), f"{name} is {state}"

@@ -50,7 +50,7 @@ COMMIT_VERSION = 8
 
 @attrs.define(eq=False)
 class TopicStory:
-    """When a topic was asked for and answered, and when its deletion was; in changes of the disk."""
+    """The times of the request and answer of a topic's creation and of its deletion, in changes of the disk."""
 
     created: float = float("inf")
     deletion_began: float = float("inf")
@@ -118,7 +118,7 @@ class BrokerTrace:
             self._history(key).events.append(flushed)
 
     def die(self) -> None:
-        """The process does; the next `open` is on the machine that went on."""
+        """Kills the process; the next `open` is on the same machine, which keeps running."""
         self.broker.log_dirs.abandon()
 
     def create_topic(self, name: str, configs: Mapping[str, str] | None = None) -> None:
@@ -291,7 +291,7 @@ class BrokerTrace:
 
 
 class NextBrokerLife(BrokerTrace):
-    """Restarts, and goes on in every topic."""
+    """A life that restarts, and continues in every topic."""
 
     def __init__(self, before: BrokerTrace, moment: Moment) -> None:
         super().__init__(f"{before.name}, a life later", lambda _: self._go_on())

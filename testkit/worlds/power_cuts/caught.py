@@ -1,4 +1,4 @@
-"""Whether the states that a power cut leaves show a mistake that is made while they are swept."""
+"""Checks that the states after power cuts show a mistake that is made while they are swept."""
 
 from __future__ import annotations
 

@@ -23,9 +23,10 @@ def nothing(_: Batch) -> bool:
 def check_log(
     log: Log, known: Known, *, lost_power: bool, may_follow: Callable[[Batch], bool] = nothing
 ) -> list[Batch]:
-    """Everything that must hold; returns the beginning of a timeline that the log is, with what its start has passed.
+    """Checks all promises of a log. Returns the matching beginning of a timeline, with the batches that its start has
+    passed.
 
-    A restart may append by itself. Batches that nobody sent `may_follow` the beginning, and are returned as well.
+    A restart may append by itself. Batches of a restart `may_follow` the beginning, and are returned as well.
     """
     start, end = log.log_start_offset, log.log_end_offset
     assert known.lowest_start <= start <= known.highest_start, (
@@ -46,13 +47,13 @@ def check_log(
 
 
 def sent_of(found: list[Batch], known: Known) -> list[Batch]:
-    """Those before the first that nobody sent."""
+    """Returns the batches before the first one of a restart."""
     sent = {batch for timeline in (*known.timelines, *known.may_return) for batch in timeline}
     return list(takewhile(sent.__contains__, found))
 
 
 def contents(log: Log) -> list[Batch]:
-    """As a consumer reads them; each batch is checked by its CRC."""
+    """Returns the batches as a consumer reads them; each is checked by its CRC."""
     found: list[Batch] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -88,7 +89,7 @@ def timeline_of(found: list[Batch], start: int, end: int, known: Known) -> list[
 
 
 def check_derived(log: Log, timeline: list[Batch], found: list[Batch], cleaned_end: int) -> None:
-    """Indexes, epochs, producers and aborted transactions are what the records say."""
+    """Checks that indexes, epochs, producers and aborted transactions follow from the records."""
     headers = [read_header(batch.data) for batch in found]
     _check_indexes(log)
     check_epochs(log, headers)
@@ -167,7 +168,7 @@ def check_producers(log: Log, timeline: list[Batch], headers: list[BatchHeader])
 
 
 def producers_of(log: Log) -> dict[int, tuple[object, ...]]:
-    """What is known of each."""
+    """Returns the state of each producer."""
     return {producer_id: _summary(entry) for producer_id, entry in log.producers.entries.items()}
 
 

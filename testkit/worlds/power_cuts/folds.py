@@ -1,4 +1,6 @@
-"""What follows from the records of a log alone, worked out once more: offsets that count, and what readers may see."""
+"""The state that follows from the records of a log alone, computed a second time: committed offsets, and visible
+records.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ GROUPS = ("g", "h", "later")
 
 
 def is_of_a_restart(topic: str, batch: Batch) -> bool:
-    """Whether a restart may append it by itself: it finishes what was prepared, and aborts what is overdue."""
+    """True if a restart may append it by itself: it completes prepared transactions, and aborts overdue ones."""
     if topic != TRANSACTION_STATE:
         return read_header(batch.data).is_control
     changes = [read_transaction_record(bytes(it.key or b""), bytes(it.value or b"")) for it in _records(batch)]
@@ -64,7 +66,9 @@ def decided(partition: Partition) -> Iterator[tuple[list[Record], bool | None]]:
 
 
 def check_offsets(broker: Broker) -> None:
-    """What groups are told is the fold over what `__consumer_offsets` says, of which the last record counts."""
+    """Checks that the groups' offsets are the fold over the records of `__consumer_offsets`, of which the last one
+    counts.
+    """
     newest: dict[tuple[str, str, int], tuple[int, int | None]] = {}
     unstable = set()
     for partition in broker.partitions:

@@ -1,7 +1,7 @@
-"""What transactional producers and groups were told, and what must therefore hold after a crash.
+"""The answers to transactional producers and groups, and the promises that follow from them after a crash.
 
-An event is noted with the moments at which it began and was answered, as in `testkit.worlds.power_cuts.history`. What
-began and was not answered may have happened or not, but not in part: a transaction counts everywhere or nowhere.
+An event is noted with the moments at which it began and was answered, as in `testkit.worlds.power_cuts.history`. An
+event without an answer may have happened or not, but not in part: a transaction counts everywhere or nowhere.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Work:
 
     @property
     def is_known(self) -> bool:
-        """At the coordinator."""
+        """True if the coordinator has the transaction."""
         return any(it.is_answered for it in self.added)
 
     def is_given(self, given: Given) -> bool:
@@ -106,7 +106,7 @@ class Promises:
                 work.seen = now
 
     def at(self, moment: float) -> Promises:
-        """As much as had begun by then; what was answered by then was so at 0."""
+        """Returns the promises that had begun by then; those that were answered by then were answered at 0."""
 
         def was(at: float) -> float:
             return 0 if at <= moment else NOT_YET
@@ -133,7 +133,7 @@ class Promises:
     # -- what must hold, of promises `at` a moment
 
     def check_at_start(self, given: Given, describe: Callable[[str], TransactionState]) -> None:
-        """What is decided counts, or does not; what is open is so at its coordinator."""
+        """Checks that decided transactions count, or do not; open ones are open at their coordinator."""
         for work in self.works:
             self._check_outcome(work, given)
             if work.is_open and work.is_known:
@@ -145,7 +145,9 @@ class Promises:
                 assert not missing, f"{work.text} will have no marker in {missing}"
 
     def check_at_end(self, given: Given, describe: Callable[[str], TransactionState]) -> None:
-        """When everything had its time: nothing is open any more, and the coordinator says what readers see."""
+        """Checks, after enough time for everything, that nothing is open, and that the coordinator and the readers
+        agree.
+        """
         latest = {work.transactional_id: (work, self._check_outcome(work, given)) for work in self.works}
         for transactional_id, (work, is_given) in latest.items():
             state = describe(transactional_id).transaction_state
@@ -163,7 +165,7 @@ class Promises:
         return is_given
 
     def check_offsets(self, given: Given, answers: Callable[[str, TopicPartition], int]) -> None:
-        """The last commit that counts is what the group is told."""
+        """Checks that a group's offset is that of the last commit that counts."""
         possible: dict[tuple[str, TopicPartition], set[int]] = {}
         for it in self.commits:
             offsets = possible.setdefault((it.group_id, it.tp), {-1})
@@ -177,7 +179,7 @@ class Promises:
             assert offset in offsets, f"group {group_id} is told {offset} for {tp}, not one of {offsets}"
 
     def settle(self, given: Given, now: float) -> None:
-        """What may have been decided is decided by now."""
+        """Notes that everything that may have been decided is decided by now."""
         for work in self.works:
             if work.end is None or not work.end.is_answered:
                 began = now if work.end is None else work.end.began

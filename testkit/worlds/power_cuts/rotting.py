@@ -1,8 +1,8 @@
-"""One byte of what a power cut left rots before the restart: whatever is served is right, and the rest is there.
+"""One byte rots after a power cut, before the restart: everything that is served is right, and the rest is there.
 
-What rots is drawn by lot from the name of the state: one file, one byte of it, and which of its bits. Without a CRC
-(Apache Kafka's formats have none there) a digit that turned into another goes unnoticed in a checkpoint: there a bit
-flips that no text has. `.txnindex` and `.timeindex` are left out for the same reason; `kwire log check` sees those.
+The name of the state is the seed of the choice: one file, one byte of it, and one of its bits. Without a CRC (Apache
+Kafka's formats have none there) a digit that turned into another goes unnoticed in a checkpoint: there a bit flips that
+no text has. `.txnindex` and `.timeindex` are left out for the same reason; `kwire log check` finds those.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Choice:
         return self.folders.get(number, frozenset())
 
     def description(self, medium: Medium) -> list[str]:
-        """For a person: what survives of what was not synced."""
+        """Returns a description of the unsynced content that survives, for a person."""
         lines = []
         for number, choice in self.files.items():
             file = medium.files[number]
@@ -67,7 +67,7 @@ class Choice:
 
 
 def choices(medium: Medium, bound: int, chance: Random) -> Iterator[Choice]:
-    """At most `bound` choices; the first is that nothing survives. Some may come to the same."""
+    """Yields at most `bound` choices; in the first nothing survives. Some may be equal."""
     files = {number: medium.files[number] for number in sorted(_reachable(medium)) if medium.files[number].pending}
     folders = {number: folder for number, folder in sorted(medium.folders.items()) if folder.pending}
     if _count(files, folders) <= bound:

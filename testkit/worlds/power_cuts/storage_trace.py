@@ -222,7 +222,7 @@ class StorageTrace:
             self._history(key).events.append(event)
 
     def abandon(self) -> None:
-        """The process dies; the next `open` is on the same machine, which went on."""
+        """Kills the process; the next `open` is on the same machine, which keeps running."""
         self.folder.abandon()
 
     @property

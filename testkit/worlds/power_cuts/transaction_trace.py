@@ -1,9 +1,9 @@
-"""Traces of a broker with transactional producers, and what they may rely on after a crash.
+"""Traces of a broker with transactional producers, and their promises after a crash.
 
 `flushed` is a broker with log.flush.interval.messages=1, for its internal topics as for all others. Then, as after the
-death of the process alone, everything holds that anybody was told: decisions, records, offsets. With the defaults a
-power cut may take what it likes of each log. What is left must make sense nevertheless: readers are given what the
-markers say, and what is open either has a coordinator that ends it, or is found by `kwire txn list --hanging`.
+death of the process alone, every answer holds: decisions, records, offsets. With the defaults a power cut may take any
+part of each log. The rest must be consistent nevertheless: readers get the records by the markers, and an open
+transaction either has a coordinator that ends it, or is found by `kwire txn list --hanging`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from testkit.worlds.power_cuts.promises import Committed, End, Event, Promises, 
 from testkit.worlds.power_cuts.sweep import Moment
 
 MAX_TIMEOUT_MS = 900_000
-"""What transaction.max.timeout.ms is by default."""
+"""The default of transaction.max.timeout.ms."""
 FLUSHED = {**SETTINGS, "log.flush.interval.messages": "1"}
 
 SETTLING_MS = (MAX_TIMEOUT_MS + 1, PAUSES_MS.longest)
@@ -39,7 +39,7 @@ SETTLING_MS = (MAX_TIMEOUT_MS + 1, PAUSES_MS.longest)
 
 
 class TransactionTrace(BrokerTrace):
-    """`promises` is what producers and groups were told in this life, and in those before."""
+    """A trace. `promises` are those to producers and groups in this life, and in those before."""
 
     def __init__(self, name: str, steps: Callable[[Any], None], *, flushed: bool = False) -> None:
         super().__init__(name, steps)
@@ -59,7 +59,7 @@ class TransactionTrace(BrokerTrace):
         return found
 
     def producer(self, transactional_id: str, version: int = TV2) -> Producer:
-        """Starts one, which ends whatever transaction the id has."""
+        """Starts a producer, which ends an open transaction of the id."""
         work = self.promises.open_work(transactional_id)
         if work is not None:
             work.end = End(self._now, committed=False)
@@ -98,7 +98,7 @@ class TransactionTrace(BrokerTrace):
 
     @contextmanager
     def in_flight(self, *events: Event) -> Iterator[None]:
-        """A request, and what the broker goes on with afterwards."""
+        """Covers a request, and the work of the broker that follows from it."""
         began = self._now
 
         def answered() -> None:
@@ -266,7 +266,7 @@ def topic_partition_of(partition: Partition) -> TopicPartition:
 
 
 def committed_of(driver: BrokerDriver) -> Mapping[TopicPartition, list[bytes]]:
-    """What is committed, whether or not something open before it still holds readers back."""
+    """Returns the committed records, even if an earlier open transaction still holds readers back."""
     given = {}
     for it in driver.broker.partitions:
         if it.topic != TRANSACTION_STATE:

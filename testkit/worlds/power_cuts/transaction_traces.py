@@ -47,7 +47,7 @@ def two_producers(it: TransactionTrace) -> None:
 
 
 def restarts(it: TransactionTrace) -> None:
-    """A death of the process, a time-out, and a producer that starts anew over its open transaction."""
+    """A death of the process, a timeout, and a producer that starts again over its open transaction."""
     it.create_topic("t")
     it.create_topic("u")
     one = it.producer("one")

@@ -1,7 +1,7 @@
-"""Three whole brokers in memory that replicate one partition, where the test decides what happens when.
+"""Three whole brokers in memory that replicate one partition, where the test decides the order of events.
 
-Requests and responses of followers are encoded and decoded as on the wire. The test says who fetches, when an answer
-arrives, who leads, who dies, and who has not heard of the newest metadata yet.
+Requests and responses of followers are encoded and decoded as on the wire. The test decides which node fetches, when an
+answer arrives, which node leads, which dies, and which does not have the newest metadata yet.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from testkit.metadata.harness import FakeClock
 TOPIC = "t"
 NODES = (1, 2, 3)
 SETTINGS = FetchSettings(max_bytes=300, response_max_bytes=300, max_wait_ms=0, backoff_ms=1000)
-"""Of a few batches each fetch gets only some."""
+"""Settings of fetches with small limits: each gets only some of a few batches."""
 
 
 def over_the_wire(message: Any, version: int) -> Any:
-    """What the other side decodes."""
+    """Returns the message as the other side decodes it."""
     writer = Writer()
     message.write(writer, version)
     pieces = [it.read() if isinstance(it, LogSlice) else bytes(it) for it in writer.pieces()]  # type: ignore[arg-type]
@@ -52,7 +52,7 @@ def over_the_wire(message: Any, version: int) -> Any:
 
 @attrs.define(eq=False)
 class DeafCluster(ScriptedCluster):
-    """Nodes in `deaf` are not told of new metadata. They find it when they append to it themselves."""
+    """A cluster whose nodes in `deaf` are not notified of new metadata. They find it when they append to it."""
 
     deaf: set[int] = attrs.field(factory=set)
 
@@ -83,7 +83,7 @@ class Produced:
 
 @attrs.define(eq=False)
 class SlowMetadata:
-    """What a leader proposes stays on the way until `decide`, if `is_slow`."""
+    """A metadata log in which a leader's proposals wait until `decide`, if `is_slow`."""
 
     metadata: MetadataService
     is_slow: bool = False
@@ -170,14 +170,14 @@ class World:
 
     @property
     def registered(self) -> PartitionRegistration:
-        """The newest registration that some node knows."""
+        """The newest registration that some node has."""
         newest = max(self.brokers.values(), key=lambda it: it.metadata.image.offset)
         found = newest.metadata.image.partition(TOPIC, 0)
         assert found is not None
         return found
 
     def elect(self, by: int, leader: int) -> bool:
-        """That node makes a member of the ISR the leader, if it is one."""
+        """Lets that node make a member of the ISR the leader, if it is one."""
 
         def decide(state: ClusterState) -> tuple[Records, bool]:
             topic = state.image.topics[TOPIC]
@@ -253,7 +253,7 @@ class World:
         return offsets
 
     def fetch(self, node_id: int) -> None:
-        """The node asks once, if it follows, and gets the answer."""
+        """Lets the node fetch once, if it follows, and delivers the answer."""
         fetcher = self.fetcher(node_id)
         if fetcher is None or fetcher.is_asking:
             return
@@ -262,7 +262,7 @@ class World:
             fetcher.received(answer, self.clock.now_ms())
 
     def settle(self) -> None:
-        """Everybody hears everything, and fetches until nothing changes."""
+        """Delivers all metadata, and lets all followers fetch until nothing changes."""
         for node_id in list(self.brokers):
             self.hear(node_id)
             self.slow[node_id].decide()

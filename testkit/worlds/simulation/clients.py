@@ -38,10 +38,10 @@ from testkit.worlds.simulation.network import Network, SimStream
 REQUEST_TIMEOUT_S = 1.0
 PAUSE_S = 0.05
 SHARE_FROM_ANY_REPLICA = 0.3
-"""Of a reader's fetches (KIP-392)."""
+"""The share of a reader's fetches from any replica (KIP-392)."""
 
 SHARE_OF_UNKNOWN_EPOCHS = 0.05
-"""Of a reader's questions: it names a leader epoch that is not there yet (KIP-320)."""
+"""The share of a reader's ListOffsets with a leader epoch that does not exist yet (KIP-320)."""
 FACTORS = (2, 3, 3)
 """Replicas of a partition, when it is moved."""
 
@@ -55,12 +55,12 @@ class Client(Protocol):
 
 
 class Again(Exception):
-    """A request failed in a way that a client tries again, after it has looked at the metadata."""
+    """A request failed in a way that a client retries, after it has refreshed the metadata."""
 
 
 @attrs.define(eq=False)
 class Cluster:
-    """What one client knows of the cluster, and its connections."""
+    """The metadata and the connections of one client."""
 
     network: Network
     name: str
@@ -89,7 +89,7 @@ class Cluster:
         return SimStream(await self.network.connect(self.network.host(self.name), address))
 
     def connection(self, node_id: int) -> AsyncBrokerConnection | None:
-        """To that node, as it is: perhaps closed."""
+        """Returns the connection to that node, perhaps a closed one."""
         address = self.brokers.get(node_id)
         return None if address is None else self._connections.get(address)
 
@@ -134,7 +134,7 @@ class Cluster:
         return await self.call((found.host, found.port), request, **versions)
 
     async def persist(self, step: Callable[[], Any]) -> Any:
-        """Until it succeeds."""
+        """Repeats the step until it succeeds."""
         while True:
             try:
                 return await step()
@@ -162,7 +162,7 @@ async def _produced(
 
 @attrs.define(eq=False)
 class Producer:
-    """Idempotent, with acks=all: what it was told is there, once."""
+    """An idempotent producer with acks=all: an acknowledged record is there, once."""
 
     cluster: Cluster
     ledger: Ledger
@@ -188,7 +188,7 @@ class Producer:
         self.producer_id, self.epoch = found.producer_id, found.producer_epoch
 
     async def send(self, index: int) -> None:
-        """Until it is acknowledged."""
+        """Sends until it is acknowledged."""
         self.written += 1
         values = [
             f"{self.cluster.name}-{self.written}-{it}".encode() for it in range(self.cluster.random.choice([1, 1, 3]))
@@ -228,7 +228,7 @@ class Producer:
 
 @attrs.define(eq=False)
 class HastyProducer:
-    """With acks=1: what it was told may be lost, and stands in the way of others."""
+    """A producer with acks=1: its acknowledged records may be lost, and get in the way of others."""
 
     cluster: Cluster
     partitions: int
@@ -358,7 +358,9 @@ _NOT_NOW = frozenset(
 
 @attrs.define
 class Session:
-    """Of a reader with a node (KIP-227). `sent` has the offset and leader epoch of each partition in it."""
+    """A fetch session of a reader with a node (KIP-227). `sent` has the offset and leader epoch of each partition in
+    it.
+    """
 
     session_id: int = 0
     epoch: int = 0
@@ -394,7 +396,7 @@ class Reader:
             await trio.sleep(self.cluster.random.expovariate(12))
 
     def forget_lost(self) -> None:
-        """It goes on where its partitions go on."""
+        """Resets positions to where their partitions continue after a loss."""
         lost, self._known_losses = self.ledger.losses[self._known_losses :], len(self.ledger.losses)
         for loss in lost:
             topic, index = loss.key
@@ -480,7 +482,7 @@ class Reader:
             self.positions[key[1]] = header.next_offset
 
     async def fetch_end(self, index: int) -> int:
-        """The end, as a reader is told. Raises Again."""
+        """Returns the end offset in the response to a reader. Raises Again."""
         self.forget_lost()
         epoch = self.cluster.epochs.get(index, -1)
         found = await self._end_in_epoch(index, epoch)

@@ -1,7 +1,7 @@
-"""What goes wrong, drawn from the seed: one fault after another, some of them at the same time.
+"""The faults, drawn from the seed: one after another, some of them at the same time.
 
-Not everything goes wrong in each run. Where less goes wrong, clients get further, and what does go wrong meets more of
-what they do.
+Each run has only some kinds of faults. With fewer faults, clients make more progress, and the faults meet more of their
+work.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from testkit.worlds.simulation.node import Node
 
 FEWEST_KINDS = 3
 FAULTS_PER_S = (2.0, 4.0, 6.0)
-"""On average, in a run."""
+"""The average number of faults in a run."""
 
 
 @attrs.define(eq=False)
 class Faults:
-    """`stops` says when it is enough; then everything is mended."""
+    """A source of faults until `stops` returns True; then everything is mended."""
 
     nodes: Sequence[Node]
     network: Network

@@ -45,7 +45,7 @@ GROUP: Final = "group"
 LETTERS: Final = "dlq.letters"
 STATE_PARTITIONS: Final = 2
 SHARE_WITH_STATE: Final = 0.5
-"""Of the streams groups."""
+"""The share of the streams groups with state."""
 
 SETTINGS: Final = (
     f"group.min.session.timeout.ms={SESSION_TIMEOUT_MS}",
@@ -78,11 +78,11 @@ SETTINGS: Final = (
 
 @attrs.define(eq=False)
 class Truth:
-    """What is really so."""
+    """The actual state of the cluster."""
 
     eligibility: Eligibility
     process: Callable[[int], Process | None]
-    """Of a node."""
+    """Returns the process of a node."""
     topic: str
 
     def replica(self, index: int, node_id: int) -> Partition | None:
@@ -109,25 +109,25 @@ class SimGroup(ABC):
     truth: Truth
     partitions: int
     coordinates: Callable[[int], bool]
-    """Whether that node is its coordinator."""
+    """Returns True if that node is its coordinator."""
     chance: random.Random
     is_dear: ClassVar[bool] = False
     """It costs more, so the cluster has less to do otherwise."""
 
     @property
     def own_partitions(self) -> list[PartitionId]:
-        """Of topics that no other kind of group has. They may not exist yet."""
+        """The partitions of topics that no other kind of group has. They may not exist yet."""
         return []
 
     def topics(self) -> list[CreatableTopic]:
-        """That it needs."""
+        """The topics that it needs."""
         return []
 
     async def begin(self, cluster: Cluster) -> None:  # noqa: B027
-        """When there are topics. Raises Again."""
+        """Begins when the topics exist. Raises Again."""
 
     def has_begun(self, process: Process) -> bool:
-        """Whether that node has heard of it."""
+        """True if that node has the group."""
         return True
 
     @abstractmethod
@@ -136,7 +136,7 @@ class SimGroup(ABC):
 
     @abstractmethod
     def lacks(self, since: float) -> str | None:
-        """What the group has not done since then; None if it has gone on with everything."""
+        """Returns the things that the group has not done since then; None if it has made progress with everything."""
 
     async def end(self, cluster: Cluster, found: Sequence[dict[PartitionId, list[Record]]]) -> None:  # noqa: B027
         """`found` are all records of the topic, and what a reader of committed records sees."""
@@ -308,4 +308,4 @@ KINDS: Final[Mapping[str, Callable[..., SimGroup]]] = {
 """A run has one of them."""
 
 WEIGHTS: Final = {"classic": 2, "consumer": 2, "both": 2, "share": 2, "streams": 1}
-"""How often a seed has it."""
+"""The weight of each kind among the seeds."""

@@ -1,4 +1,4 @@
-"""What brokers have called committed: it is the same on all of them, for good."""
+"""The records that brokers have reported as committed: they are the same on all of them, for ever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testkit.worlds.simulation.node import Process
 
 
 class BrokenPromise(AssertionError):
-    """What a cluster must never do."""
+    """A violation of a cluster's promises."""
 
 
 @attrs.define(eq=False)
@@ -24,7 +24,7 @@ class History:
     """Batches by their base offsets."""
     ends: dict[PartitionId, int] = attrs.field(factory=dict)
     _leaders: dict[tuple[PartitionId, int], int] = attrs.field(factory=dict)
-    """Of each leader epoch."""
+    """The leader of each leader epoch."""
     _lacking: dict[PartitionId, tuple[int, int, int]] = attrs.field(factory=dict)
     """Where the leader had too few replicas in sync at the last look: its epoch, the partition's, high watermark."""
     _losses: dict[PartitionId, Loss] = attrs.field(factory=dict)
@@ -33,7 +33,7 @@ class History:
     """Up to where a process's log was compared."""
 
     def lose(self, loss: Loss) -> None:
-        """What lies at its offset or behind is not committed any more."""
+        """Notes a loss: records from its offset on are not committed any more."""
         key, offset = loss.key, loss.offset
         self._losses[key] = loss
         self._lacking.pop(key, None)
@@ -44,7 +44,7 @@ class History:
                 self._seen[seen] = partition, min(seen_to, offset)
 
     def has_lost(self, key: PartitionId, partition: Partition) -> bool:
-        """Whether this replica has gone on without what is lost, if anything is."""
+        """True if this replica has continued without the lost records, if there are any."""
         loss, role = self._losses.get(key), partition.role
         if loss is None:
             return True
@@ -112,7 +112,7 @@ class History:
         self.ends[key] = max(known_end, end)
 
     def check_whole(self, process: Process) -> None:
-        """From the beginning: nothing below a high watermark has changed, and nothing committed is missing."""
+        """Checks from the beginning that records below a high watermark have not changed, and that none is lost."""
         for partition in process.broker.partitions:
             key = partition.topic, partition.index
             self._seen.pop((process, key), None)

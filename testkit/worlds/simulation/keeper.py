@@ -1,7 +1,7 @@
-"""The service that a cluster stands on, as ZooKeeper is one: an ordered log, and sessions.
+"""The service under a cluster, such as ZooKeeper: an ordered log, and sessions.
 
-A node asks it over the network of the simulation. What it asks may be late; while the way is cut, it waits, as a client
-of ZooKeeper does that connects again. It does not wait longer than its session lasts.
+A node sends its requests over the network of the simulation. They may be late; while the connection is cut, they wait,
+as in a client of ZooKeeper that reconnects. They do not wait longer than the session lasts.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Keeper:
     values: list[bytes] = attrs.field(factory=list)
     start_offset: int = 0
     ends: list[int] = attrs.field(factory=list)
-    """Of each append."""
+    """The end offset of each append."""
     snapshot: Snapshot | None = None
     members: dict[int, SimMembership] = attrs.field(factory=dict)
-    """By node id, in the order in which their sessions began. The first one is the controller."""
+    """The members by node id, in the order in which their sessions began. The first one is the controller."""
     heard_at: dict[int, float] = attrs.field(factory=dict)
     on_append: Callable[[Sequence[bytes]], None] = _unseen
 
@@ -153,13 +153,13 @@ class SimMembership:
     log: SimMetadataLog = attrs.field(init=False)
     controller_id: int = NO_CONTROLLER
     seen: int = 0
-    """How many news were sent."""
+    """The number of notifications that were sent."""
     is_over: bool = False
     _heard: int = 0
     _alive: frozenset[int] = frozenset()
     _on_change: Callable[[], None] = _ignore
     _open: dict[Callable[[Outcome[Any]], None], None] = attrs.field(factory=dict)
-    """Who waits for answers."""
+    """The callbacks that wait for answers."""
     _ended: trio.Event = attrs.field(factory=trio.Event)
     _lasts_until: float = 0.0
 
@@ -192,7 +192,7 @@ class SimMembership:
         return node_id in self._alive
 
     def watch(self, node_ids: Collection[int]) -> None:
-        """It hears of every life."""
+        """Does nothing: it is notified of every life."""
 
     async def run(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
@@ -235,7 +235,7 @@ class SimMembership:
         self._end()
 
     def expire(self) -> None:
-        """The keeper ends the session, and says so."""
+        """Ends the session, and notifies the node."""
         self.keeper.end(self)
         self.keeper.calendar.after(0.001, self._end)
 

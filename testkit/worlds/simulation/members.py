@@ -54,17 +54,17 @@ NO_MEMBER = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_I
 """It has to join again."""
 
 SESSION_TIMEOUT_MS = 500
-"""Of all protocols; a member also has as long to rejoin, or to give up partitions."""
+"""The session timeout of all protocols; a member also has as long to rejoin, or to give up partitions."""
 
 LIFE_S = 0.7
-"""On average, of lives that end."""
+"""The average length of lives that end."""
 SHARE_THAT_LEAVE = 0.5
-"""Of the lives that end; the others fall silent."""
+"""The share of graceful ends of lives; the others fall silent."""
 SHARE_OF_FETCHES = 0.2
-"""Of the commits: the member asks first what was committed, although it knows."""
+"""The share of the commits before which the member fetches the committed offset, although it has it."""
 
 SHARE_OF_STALLS, STALL_S = 0.1, 2.0
-"""How often a member of the consumer protocol stands still, and for how long at most."""
+"""The share of the lives in which a member of the consumer protocol stalls, and the maximum length of a stall."""
 
 Heard: TypeAlias = ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
 
@@ -73,7 +73,7 @@ PROTOCOL_TYPE, ASSIGNOR, PROTOCOL_VERSION = "consumer", "range", 0
 
 @attrs.define(eq=False)
 class Life:
-    """What members of all groups have. `epoch` is the member epoch, or the generation."""
+    """The common part of members of all groups. `epoch` is the member epoch, or the generation."""
 
     cluster: Cluster
     ledger: Ledger
@@ -82,14 +82,14 @@ class Life:
     """Whether that node is the group's coordinator, by the metadata log. One that has not heard yet that it is not any
     more tells what was true when it was, as Apache Kafka's does."""
     is_alone: bool = True
-    """Whether all members of the run have this protocol."""
+    """True if all members of the run have this protocol."""
     member_id: str = ""
     epoch: int = 0
     known_until: float = 0.0
-    """When its session ends, if nothing more is heard of it."""
+    """The end of its session without further heartbeats."""
 
     async def call(self, request: ApiMessage, **versions: int) -> tuple[Any, float | None]:
-        """The answer, and when the request was sent; None if what it says about partitions may be outdated.
+        """Returns the answer, and the time of the request; None if its assignment may be outdated.
 
         Raises Again.
         """
@@ -103,7 +103,7 @@ class Life:
         return answer, sent_at if is_coordinator else None
 
     async def heartbeat_and_check(self, request: ApiMessage) -> tuple[Any, float | None]:
-        """Like `call`, for a heartbeat. Raises BrokenPromise if the coordinator has forgotten what it told."""
+        """Sends a heartbeat. Raises BrokenPromise if the coordinator has lost a state that it has sent to a member."""
         highest = self.ledger.highest_epoch
         answer, sent_at = await self.call(request)
         if sent_at is not None:
@@ -128,7 +128,7 @@ class Life:
             self.ledger.note_epoch(answer.member_epoch)
 
     def joins_again(self) -> None:
-        """It is not a member any more, for all it knows."""
+        """Resets the member, which is not in the group any more by its own view."""
         self.epoch, self.known_until = JOINING_EPOCH, 0.0
 
 
@@ -137,12 +137,12 @@ class OwningLife(Life, ABC):
     """`take_part` once and again."""
 
     is_mortal: ClassVar[bool] = False
-    """Whether it ends although the run has no other protocol."""
+    """True if it ends although the run has no other protocol."""
     partitions: int = 0
     positions: dict[int, int | None] = attrs.field(factory=dict)
-    """By the partitions that it owns, the next offset; None if it has to be asked for."""
+    """The next offset of each owned partition; None if it has to be fetched."""
     has_failed: bool = False
-    """It has to start anew, as another member."""
+    """True if it has to start again, as another member."""
 
     @abstractmethod
     async def take_part(self) -> None:
@@ -307,10 +307,12 @@ def _assigned(assignment: bytes) -> list[int]:
 
 @attrs.define(eq=False)
 class ConsumerLife(OwningLife):
-    """As Kafka's consumer, it says everything anew after a request that failed, and reports at once what it gave up."""
+    """A member that sends everything again after a failed request, and reports at once what it gave up, as Kafka's
+    consumer does.
+    """
 
     reported: list[int] | None = None
-    """The partitions that the coordinator knows it to own; None if it may not know."""
+    """The owned partitions that the coordinator has from it; None if it may not have them."""
 
     def __attrs_post_init__(self) -> None:
         self.member_id = f"{self.cluster.name}-{self.cluster.random.randrange(1 << 32)}"

@@ -313,13 +313,13 @@ IN_GROUPS: dict[str, dict[str, Change]] = {
         ),
     },
 }
-"""By the kind of the group that makes them."""
+"""The mistakes by the kind of the group that makes them."""
 
 MISTAKES: dict[str, Change] = {**IN_CLUSTERS, **{name: it for of in IN_GROUPS.values() for name, it in of.items()}}
 
 
 def kind_of(name: str) -> str | None:
-    """Of the group that makes this mistake; None if it does not matter."""
+    """Returns the kind of the group that makes this mistake; None if it does not matter."""
     return next((kind for kind, mistakes in IN_GROUPS.items() if name in mistakes), None)
 
 

@@ -1,4 +1,4 @@
-"""In place of `Processor`: tells connections when their sockets are ready, and timers when they are due."""
+"""A substitute of `Processor`: notifies connections when their sockets are ready, and timers when they are due."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Watched:
 
 @attrs.define(eq=False)
 class SimProcessor:
-    """What `Server` and its connections use of a `Processor`."""
+    """The part of a `Processor` that `Server` and its connections use."""
 
     calendar: Calendar
     in_process: Callable[[Callable[[], object]], None]

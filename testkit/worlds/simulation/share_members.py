@@ -1,8 +1,8 @@
-"""Members of a share group (KIP-932): they fetch from leaders, each in a share session, and say what becomes of what
-they got: with the next fetch, or by itself.
+"""Members of a share group (KIP-932): they fetch from leaders, each in a share session, and acknowledge their records
+with the next fetch, or in a request of its own.
 
-Most of it they accept; some they release or reject, renew, or keep until its lock ends. Their lives end in good order
-or not. Now and then one fetches from partitions that are not, or no longer, its own, so that several have the same one.
+They accept most records; some they release or reject, renew, or keep until the lock ends. Their lives end gracefully or
+not. Now and then one fetches from partitions that are not, or no longer, its own, so that several have the same one.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from testkit.worlds.simulation.ledger import Ledger
 from testkit.worlds.simulation.members import NO_MEMBER, SHARE_THAT_LEAVE, Life
 
 LIFE_S: Final = 0.7
-"""On average."""
+"""The average length of a life."""
 HEARTBEAT_S: Final = 0.15
 SHARE_OF_GREED: Final = 0.4
-"""Of the lives: the member fetches from all partitions that anybody was assigned."""
+"""The share of the lives in which the member fetches from all partitions that are assigned to any member."""
 SHARE_WITH_FETCH: Final = 0.5
-"""Of the acknowledgements."""
+"""The share of the acknowledgements that are sent with a fetch."""
 SHARE_ALIKE: Final = 0.8
-"""Of the records: what becomes of it is what became of the one before."""
+"""The share of the records that are acknowledged like the one before."""
 
 UNACKNOWLEDGED: Final = 0
-"""The member says nothing of it until its lock has ended, and then perhaps too late."""
+"""The member does not acknowledge the record until its lock has ended, and then perhaps too late."""
 SHARE_TOO_LATE: Final = 0.3
 SHARE_OF_REFRESHES: Final = 0.1
-"""How often it asks who leads, without need."""
+"""The share of the steps in which it refreshes the metadata without need."""
 FATES: Final = {
     AcknowledgeType.ACCEPT: 20,
     AcknowledgeType.RELEASE: 2,
@@ -55,17 +55,17 @@ FATES: Final = {
     UNACKNOWLEDGED: 1,
 }
 MOST_RECORDS: Final = (1, 5, 50)
-"""Of a fetch."""
+"""The choices for the maximum number of records of a fetch."""
 
 Plan = Mapping[int, Mapping[int, int]]
 """Partition -> offset -> what becomes of it."""
 
 
 class Leaders(Protocol):
-    """What is really so, whatever the nodes know."""
+    """The actual leaders, independent of the nodes' metadata."""
 
     def leads(self, index: int, node_id: int) -> bool:
-        """Whether that node leads the partition, and knows that."""
+        """True if that node leads the partition, also in its own metadata."""
 
     def share_partition(self, index: int, node_id: int) -> LedSharePartition | None:
         """The group's, on that node."""
@@ -73,7 +73,7 @@ class Leaders(Protocol):
 
 @attrs.define
 class ShareSession:
-    """With a node."""
+    """A share session with a node."""
 
     connection: AsyncBrokerConnection | None = None
     epoch: int = INITIAL_EPOCH
@@ -97,17 +97,17 @@ class ShareLife(Life):
     deliveries: Deliveries
     leaders: Leaders
     is_over: Callable[[], bool]
-    """Whether all is to be accepted that is left."""
+    """Returns True if all remaining records are to be accepted."""
     is_greedy: bool
     assigned: list[int] = attrs.field(factory=list)
     is_subscribed: bool = False
-    """The coordinator knows its subscription."""
+    """True if the coordinator has its subscription."""
     _next_heartbeat_at: float = 0.0
     _sessions: dict[int, ShareSession] = attrs.field(factory=dict)
     _holds: dict[tuple[int, int], tuple[int, Hold]] = attrs.field(factory=dict)
-    """By partition and offset, with the node: what it has yet to acknowledge."""
+    """The locks of records that it has yet to acknowledge, by partition and offset, with the node."""
     _unacknowledged: dict[tuple[int, int], tuple[int, Hold]] = attrs.field(factory=dict)
-    """What it does not acknowledge any more."""
+    """The locks of records that it does not acknowledge any more."""
 
     async def take_part(self) -> None:
         """Raises Again."""

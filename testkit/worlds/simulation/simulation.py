@@ -1,4 +1,4 @@
-"""One run of a cluster, which its seed decides. `simulate` raises BrokenPromise, or whatever else went wrong."""
+"""One run of a cluster, which its seed decides. `simulate` raises BrokenPromise, or any other error of the run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from testkit.worlds.simulation.node import Node, Process
 TOPIC = "t"
 PARTITIONS = 3
 INTERNAL_PARTITIONS = 2
-"""Of each internal topic."""
+"""The number of partitions of each internal topic."""
 PARTITIONS_OF_ALL: list[PartitionId] = [
     *((TOPIC, index) for index in range(PARTITIONS)),
     *((topic, index) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE) for index in range(INTERNAL_PARTITIONS)),
@@ -52,14 +52,15 @@ PARTITIONS_OF_ALL: list[PartitionId] = [
 CHECK_INTERVAL_S = 0.02
 GOES_ON_WITHIN_S = 10.0
 SHARE_WITH_A_LOSS = 0.25
-"""Of the runs, which end with the death of a node; that takes a third of a run."""
+"""The share of the runs that end with the death of a node; that takes a third of a run."""
 SETTLED_WITHIN_S = 60.0
 """After the faults, as long as requests of 30 s may be under way that nobody answers any more."""
 GIVEN_AGAIN_AFTER_S = 20.0
 FETCHED_AT_ONCE_BYTES = (10_485_760, 10_485_760, 500)
 """replica.fetch.response.max.bytes in a run: where it is small, a follower that is behind takes a while to catch up."""
 KEEPER_SLOWNESS = (1.0, 1.0, 20.0)
-"""In a run: where it is large, what nodes decide is long under way, and meets what others decide."""
+"""The slowness of the keeper in a run: if it is large, decisions of nodes are long in flight, and conflict with others.
+"""
 
 SETTINGS = (
     f"min.insync.replicas={MIN_INSYNC_REPLICAS}",
@@ -83,11 +84,11 @@ SETTINGS = (
 
 @attrs.define
 class Report:
-    """What happened, in numbers. `fingerprint` is the same for the same run."""
+    """The numbers of a run. `fingerprint` is the same for the same run."""
 
     seed: int
     kind: str = ""
-    """Of the group."""
+    """The kind of the group."""
     fingerprint: int = 0
     events: int = 0
     virtual_s: float = 0.0
@@ -97,7 +98,7 @@ class Report:
     accepted: int = 0
     """Records that members of a share group accepted."""
     losses: int = 0
-    """Of partitions; they are forgiven."""
+    """The number of losses of partitions; they are forgiven."""
     unclean_elections: int = 0
     faults: dict[str, int] = attrs.field(factory=dict)
     last: deque[str] = attrs.field(factory=lambda: deque(maxlen=60))

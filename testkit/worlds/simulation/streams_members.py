@@ -1,6 +1,6 @@
 """Members of a streams group (KIP-1071). Each runs an application's thread: it sends the topology when it joins, runs
-the active tasks that it is told, and commits for the partitions that they read. Standby tasks and warm-ups it only has,
-and tells how far they are, as Kafka Streams 4.4 does.
+its assigned active tasks, and commits for the partitions that they read. It does not run standby tasks and warm-ups,
+but reports their offsets, as Kafka Streams 4.4 does.
 
 Two processes may have several members each; a task is in a process once.
 """
@@ -37,12 +37,14 @@ STABLE: Final = "Stable"
 SHARE_OF_CATCHING_UP: Final = 0.3
 PROCESSES: Final = ("p", "q", "q")
 END: Final = 1_000_000
-"""Where the changelog of each task ends."""
+"""The end offset of the changelog of each task."""
 
 
 @attrs.define(eq=False)
 class StreamsLife(OwningLife):
-    """As Kafka Streams, it says everything anew after a request that failed, and reports at once what it gave up."""
+    """A member that sends everything again after a failed request, and reports at once what it gave up, as Kafka
+    Streams does.
+    """
 
     is_mortal: ClassVar[bool] = True
     is_stateful: ClassVar[bool] = False
@@ -51,11 +53,11 @@ class StreamsLife(OwningLife):
     standbys: list[int] = attrs.field(factory=list)
     warmups: list[int] = attrs.field(factory=list)
     offsets: dict[int, int] = attrs.field(factory=dict)
-    """How far its standby tasks and its warm-ups are."""
+    """The offsets of its standby tasks and its warm-ups."""
     reported: tuple[list[int], list[int], list[int]] | None = None
-    """The active, the standby and the warm-up tasks that the coordinator knows it to have; None if it may not know."""
+    """The active, the standby and the warm-up tasks that the coordinator has from it; None if it may not have them."""
     progress: dict[int, int] | None = None
-    """The offsets that the coordinator knows, None if it may not know."""
+    """The offsets that the coordinator has from it, None if it may not have them."""
 
     def __attrs_post_init__(self) -> None:
         self.member_id = f"{self.cluster.name}-{self.cluster.random.randrange(1 << 32)}"
@@ -129,12 +131,12 @@ def _wire_tasks(tasks: Iterable[StreamsGroupHeartbeatResponseTaskIds | TaskIds])
 
 @attrs.define(eq=False, kw_only=True)
 class StreamsWatcher(Life):
-    """A client that asks what the coordinator has to say of the group."""
+    """A client that describes the group."""
 
     partitions: int
     stops: Callable[[], bool]
     stable_at: float = -1.0
-    """When the group was last known to be stable, with each task active."""
+    """The last time when the group was stable, with each task active."""
 
     async def run(self) -> None:
         while not self.stops():
