@@ -35,7 +35,7 @@ MOST_IN_QUEUE = 2_000
 KEYS = 40
 FLUSH_WITHIN_S = 60.0
 _WAITS_FOR_S = 2.0
-"""For what a topic that is to be deleted has not acknowledged yet."""
+"""The timeout for unacknowledged records of a topic that is to be deleted."""
 MARK_HEADER = "mark"
 # A client that still knows the deleted topic of that name, or the topic before it grew, refuses a record with these: at
 # once, or when it has looked at the topic again. With Apache Kafka, librdkafka does so even more often.

@@ -46,7 +46,7 @@ TRANSACTORS = 2
 PRODUCERS, MEMBERS = 1, 1
 CONNECTIONS_PER_DESCRIPTOR = 2
 DISK_BYTES = 192 << 20
-"""Of the small file system that one log dir is on; a run writes less in all."""
+"""The size of the small file system of one log dir; a run writes less in all."""
 STOPPED_IN_THE_END = 0.8
 """The share of the time after which the broker is left alone, to show what it does not release."""
 SETTLES_WITHIN_S = 60.0

@@ -129,10 +129,10 @@ class Story:
     def check_records(
         self, seen: Iterable[Seen], known: dict[int, Sent], start: int, is_older: _IsOlder
     ) -> dict[int, Seen]:
-        """A reading from the start to the end. Returns what it found, by offset.
+        """Checks a reading from the start to the end. Returns its records, by offset.
 
-        `known` is what was acknowledged when it began, and `start` the log start when it ended; the mark of another
-        story is all right where `is_older` says so. Call `outlived` with what it returns.
+        `known` are the acknowledged records when it began, and `start` is the log start when it ended; the mark of
+        another story is valid if `is_older` returns True. Call `outlived` with the result.
         """
         found: dict[int, Seen] = {}
         last: Seen | None = None
@@ -163,10 +163,11 @@ class Story:
         return found
 
     def outlived(self, found: dict[int, Seen], known: dict[int, Sent], start: int) -> dict[int, Outlived]:
-        """What a reading found, by its offset, that has lost the tombstone which deleted it.
+        """Returns the records of a reading, by offset, that have lost the tombstone which deleted them.
 
-        One reading proves nothing. It may have passed the record before a cleaning and the tombstone's place after the
-        next one, if it took longer than delete.retention.ms. What two readings have in common was left by a cleaning.
+        One reading proves nothing. It may have passed the record before a cleaning and the tombstone's offset after the
+        next one, if it took longer than delete.retention.ms. Records that two readings have in common were left by a
+        cleaning.
         """
         outlived: dict[int, Outlived] = {}
         if self.may_compact:

@@ -123,7 +123,7 @@ def _main(make: MakeWork, pipe: Connection) -> None:
 
 
 class Worker:
-    """A worker process, from the side of the conductor. `hear` is called with each message but `Ready` and `Done`."""
+    """A worker process, seen from the conductor. `hear` is called with each message except `Ready` and `Done`."""
 
     def __init__(self, name: str, make: MakeWork, hear: Callable[[Message], None]) -> None:
         self.name = name

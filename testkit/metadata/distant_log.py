@@ -33,7 +33,7 @@ class DistantLog:
     appends: int = 0
     """The number of delivered requests, including those without effect."""
     _ends: list[int] = attrs.field(factory=list)
-    """Of each append."""
+    """The end offset of each append."""
     _watchers: list[Watcher] = attrs.field(factory=list)
 
     @property

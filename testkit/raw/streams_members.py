@@ -193,9 +193,9 @@ def coordinator(bootstrap: str, group: str) -> Iterator[RawClient]:
 
 
 def wait_until_coordinators_have(client: RawClient, topic: str, partitions: int) -> None:
-    """Until a member that joins on node 1 gets a task for each partition.
+    """Waits until a member that joins on node 1 gets a task for each partition.
 
-    In Apache Kafka, a coordinator hears of a topic a little later than the broker that it is on.
+    In Apache Kafka, a coordinator gets a new topic a little later than its broker.
     """
 
     def is_known(group: str) -> bool:

@@ -107,8 +107,7 @@ def with_broker(
 ) -> Disk:
     """Runs `scenario` against a broker; returns the disk of the stopped broker.
 
-    `runs_groups`: the group service runs beside it.
-    `coordinates`: the topics of groups and transactions exist.
+    `runs_groups`: the group service runs, too. `coordinates`: the topics of groups and transactions exist.
     """
     store = disk or MemoryDisk()
 

@@ -98,7 +98,7 @@ class Scene:
 
 
 def with_processor(scenario: Callable[[Scene], Coroutine[Any, None, None]], *, spin_s: float = 0.0) -> None:
-    """Runs `scenario` beside a processor that sleeps."""
+    """Runs `scenario` with a processor that sleeps."""
     processor = Processor(spin_s=spin_s)
     processor.close()
     processor._poll = poll = CountedPoll()

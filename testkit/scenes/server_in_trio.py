@@ -185,7 +185,7 @@ def with_server(
     wall_clock: Clock | None = None,
     loop: Loop | None = None,
 ) -> None:
-    """Runs `scenario` beside a server, and stops that. Whatever went wrong inside a connection fails it.
+    """Runs `scenario` with a server, and stops that. Any error inside a connection fails it.
 
     `disks` are log dirs, by their paths; without them it has one that is new. Trio's clock does not wait for worker
     threads: with `WithoutWorkers` as `loop` no time passes while metadata change.

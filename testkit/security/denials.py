@@ -71,7 +71,7 @@ NAMES: Final = (handlers.TOPIC, handlers.GROUP, handlers.ID, NEW, CHANGELOG, REN
 ANY: Final = ("WRITE", "TOPIC")
 """The permission that InitProducerId checks for all topics at once."""
 _ADMIN: Final = "admin"
-"""The super user. It logs in as the others do: nobody gets tokens at a plaintext listener."""
+"""The super user. It logs in as the others do, because tokens are not issued at a plaintext listener."""
 _SOME: Final = 24
 """Enough names that each partition of a coordinators' topic has some."""
 _TIMEOUT_MS: Final = 30_000

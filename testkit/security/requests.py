@@ -130,7 +130,7 @@ class Denier:
         return frozenset()
 
     def grant(self, requester: Requester, operation: Operation, topic: str | Uuid) -> None:
-        """It is asked each time."""
+        """Does nothing, so that each check is made."""
 
 
 @contextmanager

@@ -37,8 +37,9 @@ REFUSED_CERTIFICATE: Final = {
     "confluent-kafka": "^_(TRANSPORT|SSL): .*alert",
     "Java": "^SslAuthenticationException: ",
 }
-"""What `Client.refusal` says, a pattern. The broker refuses a certificate with an alert, after the client's handshake
-ended (TLS 1.3), and a client that writes to the connection then may not hear it."""
+"""The pattern of `Client.refusal`. The broker refuses a certificate with an alert, after the client's handshake ended
+(TLS 1.3), and a client that writes to the connection then may not receive it.
+"""
 
 
 @contextmanager
@@ -231,7 +232,7 @@ class Confluent:
 
 
 _FAR_FUTURE_S: Final = 4_000_000_000.0
-"""When librdkafka asks for another token. An expired one is for the broker to refuse."""
+"""The time when librdkafka requests another token. An expired one is for the broker to refuse."""
 
 
 @attrs.frozen

@@ -120,7 +120,9 @@ class Jobs:
         return _sorted(self.warehouse.pyiceberg_catalog().load_table(name).scan().to_arrow())
 
     def values(self, topic: str) -> list[Any]:
-        """As Spark reads them, by partition and offset. (pyiceberg takes a list that is null for an empty one.)"""
+        """Returns the values as Spark reads them, by partition and offset. (pyiceberg takes a list that is null for an
+        empty one.)
+        """
         table = self.spark.table(self.warehouse.spark_name(table_of(topic, None)))
         found = table.orderBy("kafka.partition", "kafka.offset").select("value").collect()
         return [None if row.value is None else row.value.asDict(recursive=True) for row in found]

@@ -172,8 +172,8 @@ CLASSIC_SESSION_MS = 45_000
 class ClassicClient:
     """A client of the classic protocol, with an eager assignor: it gives everything up before it joins again.
 
-    `act` sends its next request, or takes in the answer to the one that waits. As a leader it deals the partitions out
-    in turn.
+    `act` sends its next request, or takes the answer to the pending one. As a leader it assigns the partitions
+    round-robin.
     """
 
     driver: ShardDriver

@@ -85,10 +85,13 @@ class ShareLives(RuleBasedStateMachine):
         }
         self.epochs: tuple[int, int, dict[str, int]] = (0, 0, {})
         self.unknown: set[TopicIdPartition] = set()
-        """States that the group does not know, as in Kafka, until it asks again for a member that subscribes to them.
-        They had no mark any more when their answer came: the topic had gone, or an earlier question had failed. Or the
-        group could not be deleted, members came again, and the question for them failed. Or a topic's offsets were
-        deleted while some of its states were being initialized, or altered in part when they could not be deleted."""
+        """States that the group does not have, as in Kafka, until it requests them again for a member that subscribes
+        to them.
+
+        They had no mark any more when their answer came: the topic was gone, or an earlier request had failed. Or the
+        group could not be deleted, members came again, and the request for them failed. Or a topic's offsets were
+        deleted while some of its states were being initialized, or altered in part when they could not be deleted.
+        """
         self.altered: set[TopicIdPartition] = set()
         """Partitions whose states are initialized again, so they may be both initialized and initializing."""
         self.deleted_meanwhile: set[Uuid] = set()

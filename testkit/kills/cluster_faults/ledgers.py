@@ -70,7 +70,7 @@ class Decided:
     """The numbers whose outcome the client does not have: each is committed everywhere, or nowhere."""
     errors: list[str] = attrs.field(factory=list)
     longest_wait_s: float = 0.0
-    """For a commit."""
+    """The longest wait for a commit."""
 
     @property
     def count(self) -> int:

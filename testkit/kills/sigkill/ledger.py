@@ -117,10 +117,10 @@ class Ledger:
         killed: Collection[int] = (),
         is_consumed: bool = True,
     ) -> int:
-        """Holds a whole partition, with the producers' queues empty, against what was told; returns the records.
+        """Compares a whole partition with the acknowledgements, when the producers' queues are empty; returns the
+        records.
 
-        Of the producers that were `killed` nobody knows how many records they sent. A group has had all records if it
-        `is_consumed`.
+        The number of records of the `killed` producers is unknown. A group has had all records if it `is_consumed`.
         """
         found: dict[int, Mark] = {}
         behind: Counter[int] = Counter()

@@ -28,7 +28,7 @@ MAY_STAY_SILENT = {0, 1}
 MAY_WAIT = {11, 14}
 """The APIs whose requests wait for other members, which will not come."""
 BRIEF_PATIENCE_S = 0.1
-"""Then the broker is asked something else, and only what is still unanswered behind that answer waits."""
+"""The pause before another request is sent; only requests that have no answer before its answer count as waiting."""
 SLOWEST_ROUND_S = 20.0
 """A healthy client's round takes milliseconds, and on a busy machine seconds now and then."""
 

@@ -76,7 +76,9 @@ _USUALLY_NOTHING: Final = (
     *("source_topic_regex", "repartition_sink_topics", "repartition_source_topics", "subscribed_topic_regex"),
     *("task_offsets", "task_end_offsets"),
 )
-"""In heartbeats: a member that joins has no tasks, and what Kafka does not support yet is not asked for."""
+"""The fields of heartbeats that stay empty: a member that joins has no tasks, and Kafka does not support all fields
+yet.
+"""
 
 
 @attrs.frozen

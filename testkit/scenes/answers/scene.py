@@ -86,7 +86,7 @@ class Refuser:
         return frozenset()
 
     def grant(self, requester: Requester, operation: Operation, topic: str | bytes) -> None:
-        """It is asked each time."""
+        """Does nothing, so that each check is made."""
 
 
 @attrs.define(eq=False)

@@ -74,9 +74,11 @@ NOT_SET: Final[dict[str, dict[FieldPath, str]]] = {
         ("groups", "topology_description_status"): "for include_topology_description, since v1",
     },
 }
-"""Fields that cannot be written in some versions, and that the walk never saw in others, with the reason.
+"""Fields that cannot be written in some versions, and that the walk never saw in others, with the reason. If kwire sets
+one of them, the walk must cover it.
 
-Whoever lets kwire set one of them has to let the walk see it."""
+Whoever lets kwire set one of them has to let the walk see it.
+"""
 
 INJECTED: Final = ErrorCode.UNKNOWN_SERVER_ERROR
 Function = tuple[str, int]

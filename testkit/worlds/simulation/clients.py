@@ -369,8 +369,11 @@ class Session:
 
 @attrs.define(eq=False)
 class Reader:
-    """Reads every partition from its beginning, mostly from the leader and now and then from another replica, and asks
-    for its end. `records` is all that it has read."""
+    """A consumer that reads every partition from its beginning, mostly from the leader and now and then from another
+    replica, and fetches its end.
+
+    `records` are those that it has read.
+    """
 
     cluster: Cluster
     ledger: Ledger

@@ -25,7 +25,7 @@ MIN_INSYNC_REPLICAS = 2
 """The min.insync.replicas of all topics."""
 
 CHECKS_CLOSELY_FOR_S, CLOSE_CHECK_INTERVAL_S = 0.1, 0.002
-"""How long, and how often, after an ISR has grown: its leader commits more before it hears of that."""
+"""The duration and the interval of checks after an ISR has grown: its leader commits more before it notices that."""
 
 
 class End(Enum):

@@ -26,7 +26,9 @@ class History:
     _leaders: dict[tuple[PartitionId, int], int] = attrs.field(factory=dict)
     """The leader of each leader epoch."""
     _lacking: dict[PartitionId, tuple[int, int, int]] = attrs.field(factory=dict)
-    """Where the leader had too few replicas in sync at the last look: its epoch, the partition's, high watermark."""
+    """The partitions whose leader had too few replicas in sync at the last check: its epoch, the partition's, high
+    watermark.
+    """
     _losses: dict[PartitionId, Loss] = attrs.field(factory=dict)
     """The last one of each partition."""
     _seen: dict[tuple[Process, PartitionId], tuple[Partition, int]] = attrs.field(factory=dict)

@@ -28,8 +28,9 @@ class Owner:
 
 @attrs.define(eq=False)
 class Ledger:
-    """`acknowledged` has values by the offset that was told, and when they were sent first; `transactions` their fate
-    and their partitions."""
+    """The promises. `acknowledged` has values by their acknowledged offset, and when they were sent first;
+    `transactions` their fate and their partitions.
+    """
 
     acknowledged: dict[PartitionId, dict[int, tuple[bytes, float]]] = attrs.field(factory=dict)
     sent: Counter[bytes] = attrs.field(factory=Counter)

@@ -79,8 +79,9 @@ class Life:
     ledger: Ledger
     group: str
     coordinates: Callable[[int], bool]
-    """Whether that node is the group's coordinator, by the metadata log. One that has not heard yet that it is not any
-    more tells what was true when it was, as Apache Kafka's does."""
+    """Returns True if that node is the group's coordinator, by the metadata log. A node that has not read its
+    replacement there yet answers from its old state, as Apache Kafka's does.
+    """
     is_alone: bool = True
     """True if all members of the run have this protocol."""
     member_id: str = ""
@@ -111,8 +112,10 @@ class Life:
         return answer, sent_at
 
     def check_remembered(self, answer: Heard, sent_at: float, highest: int) -> None:
-        """To a heartbeat that was sent then. An epoch that a member was told is never forgotten, nor are members whose
-        sessions go on. One that joins gets no earlier epoch than any member had been told: `highest`, then."""
+        """Checks the response to a heartbeat that was sent then. An epoch that a member has received is never lost, nor
+        are members whose sessions last. A member that joins gets no earlier epoch than any member had received:
+        `highest`, then.
+        """
         if self.ledger.has_lost_groups:
             return
         joins, code = self.epoch == JOINING_EPOCH, answer.error_code

@@ -162,7 +162,7 @@ def unchecked(_check_commit: Function) -> Function:
 
 
 def without_records(kind: int) -> Callable[[Function], Function]:
-    """Of this kind, which is how their keys begin."""
+    """Drops records of this kind, with which their keys begin."""
     beginning = bytes([0, kind])
 
     def make(append: Function) -> Function:

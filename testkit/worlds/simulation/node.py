@@ -117,7 +117,7 @@ class Node:
     process: Process | None = None
     starts: int = 0
     ended: End = End.KILLED
-    """How its last process ended; before the first one, it has nothing either."""
+    """The way in which its last process ended; before the first one, it has no data either."""
     disk_slowness: float = 1.0
 
     def __attrs_post_init__(self) -> None:

@@ -54,7 +54,9 @@ GOES_ON_WITHIN_S = 10.0
 SHARE_WITH_A_LOSS = 0.25
 """The share of the runs that end with the death of a node; that takes a third of a run."""
 SETTLED_WITHIN_S = 60.0
-"""After the faults, as long as requests of 30 s may be under way that nobody answers any more."""
+"""The maximum time for the cluster to settle after the faults: requests of 30 s may be in flight that are never
+answered.
+"""
 GIVEN_AGAIN_AFTER_S = 20.0
 FETCHED_AT_ONCE_BYTES = (10_485_760, 10_485_760, 500)
 """replica.fetch.response.max.bytes in a run: where it is small, a follower that is behind takes a while to catch up."""
