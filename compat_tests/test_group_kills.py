@@ -39,8 +39,8 @@ def test_kills_of_members_and_brokers_skip_no_record() -> None:
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_each_mistake_with_share_groups_has_a_place_in_the_broker(name: str) -> None:
-    for place, function in MISTAKES[name].places.items():
-        assert parameters_of(place) == parameters(function)
+    for target, function in MISTAKES[name].targets.items():
+        assert parameters_of(target) == parameters(function)
 
 
 @pytest.mark.soak
