@@ -103,8 +103,8 @@ class RemotePartitions:
         """
         self._busy.discard(sent.node_id)
         if response is None:
-            error = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {sent.node_id} did not answer")
-            return [(question, error) for question in sent.questions]
+            silence = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {sent.node_id} did not answer")
+            return [(question, silence) for question in sent.questions]
         if response.error_code:
             # CLUSTER_AUTHORIZATION_FAILED concerns this broker, so it does not help a producer.
             denied = response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

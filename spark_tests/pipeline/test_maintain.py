@@ -50,9 +50,9 @@ def test_upkeep_beside_a_job_loses_nothing_and_leaves_few_files(jobs: Jobs, topi
     assert rounds >= 2
     assert kept.added_files <= 1
     for it in (run, plain):
-        report = jobs.verify(topic, it.plan.table)
-        assert report.sound, report.findings
-        assert report.partitions[0].lag == 0
+        verified = jobs.verify(topic, it.plan.table)
+        assert verified.sound, verified.findings
+        assert verified.partitions[0].lag == 0
     assert len(jobs.rows(topic, plain.plan.table)) == 1000
     assert len(jobs.table(topic, plain.plan.table).inspect.data_files()) == 1
 

@@ -46,12 +46,12 @@ class Keeper:
     @classmethod
     def take(cls, cluster: Cluster, name: str, state_topic: str, now_ms: Callable[[], int]) -> Keeper:
         """Takes the driver's name, which fences any earlier driver. Creates the state topic if it does not exist."""
-        state_topic = CompactedTopic(cluster, state_topic)
-        state_topic.make()
+        topic = CompactedTopic(cluster, state_topic)
+        topic.make()
         key = key_of(name)
-        writer = PositionedWriter(cluster, driver_id(name), state_topic, key, now_ms=now_ms, timeout_ms=TIMEOUT_MS)
+        writer = PositionedWriter(cluster, driver_id(name), topic, key, now_ms=now_ms, timeout_ms=TIMEOUT_MS)
         abort_orphans(cluster, transactional_id(name, None))
-        return cls(cluster, name, state_topic, writer)
+        return cls(cluster, name, topic, writer)
 
     def pinned(self) -> Pinned | None:
         """Returns the decision of an earlier run. Also raises PipelineError."""

@@ -54,9 +54,9 @@ def heartbeat(
     return response
 
 
-def reported(partitions: Iterable[TopicIdPartition]) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+def reported(owned: Iterable[TopicIdPartition]) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
     topics: dict[Uuid, list[int]] = {}
-    for topic_id, partition in sorted(partitions):
+    for topic_id, partition in sorted(owned):
         topics.setdefault(topic_id, []).append(partition)
     return [
         ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, partitions) for topic_id, partitions in topics.items()

@@ -327,13 +327,13 @@ class GroupLives(RuleBasedStateMachine):
                 for partition in range(0 if topic is None else topic.spec.partition_count):
                     assert topic is not None
                     subscribers.setdefault((topic.topic_id, partition), set()).add(client.member_id)
-        owners = {partition: client.member_id for client in members for partition in self._uses(client)}
+        owners = {tp: client.member_id for client in members for tp in self._uses(client)}
         if isinstance(group, ClassicGroup):
             # Its leader does not notice here that topics change.
             return
         assert owners.keys() == subscribers.keys(), "every partition has an owner, and no other is owned"
-        for partition, owner in owners.items():
-            assert owner in subscribers[partition], "who owns a partition subscribes to it"
+        for tp, owner in owners.items():
+            assert owner in subscribers[tp], "who owns a partition subscribes to it"
         for client in members:
             has = {
                 (topic, it) for topic, of_topic in group.targets.get(client.member_id, {}).items() for it in of_topic
@@ -358,7 +358,7 @@ class GroupLives(RuleBasedStateMachine):
         """
         if isinstance(client, Client):
             return client.owned
-        return {partition for partition in client.owned if self.topics.name_of(partition[0]) is not None}
+        return {tp for tp in client.owned if self.topics.name_of(tp[0]) is not None}
 
     def teardown(self) -> None:
         if hasattr(self, "driver"):
@@ -374,9 +374,9 @@ class GroupLives(RuleBasedStateMachine):
         group = self.group
         used: dict[TopicIdPartition, str] = {}
         for client in self.members():
-            for partition in self._uses(client):
-                assert used.setdefault(partition, client.member_id) == client.member_id, "two use a partition"
-                assert group is None or not group.is_free(*partition, "nobody"), "a partition in use is free"
+            for tp in self._uses(client):
+                assert used.setdefault(tp, client.member_id) == client.member_id, "two use a partition"
+                assert group is None or not group.is_free(*tp, "nobody"), "a partition in use is free"
         if group is None:
             return
         had: dict[TopicIdPartition, str] = {}

@@ -223,9 +223,9 @@ class ShareLives(RuleBasedStateMachine):
     def _answer(self, *errors: ErrorCode) -> None:
         marked = self._marked()
         answered = self.keeper.answer(*errors)
-        failed = {partition for partition, error in answered.items() if error}
+        failed = {tp for tp, error in answered.items() if error}
         made = answered.keys() - failed
-        self.unknown |= made | {partition for partition in failed if (GROUP, partition) in self.keeper.states}
+        self.unknown |= made | {tp for tp in failed if (GROUP, tp) in self.keeper.states}
         self.unknown -= made & marked
         if not self.driver.append_error:
             assert not failed & self._marked(), "the next heartbeat asks for what failed"
@@ -256,9 +256,9 @@ class ShareLives(RuleBasedStateMachine):
         elif not fails:
             assert error is ErrorCode.NONE
             assert self.group is None
-            assert (
-                waits or {partition for of_group, partition in self.keeper.states if of_group == GROUP} <= self.unknown
-            ), "no state is left behind"
+            assert waits or {tp for of_group, tp in self.keeper.states if of_group == GROUP} <= self.unknown, (
+                "no state is left behind"
+            )
             # A late answer makes a state that no group knows: as in Kafka, it stays.
             self.driver.to_initialize.clear()
             self.keeper.states.clear()
@@ -285,11 +285,11 @@ class ShareLives(RuleBasedStateMachine):
         if found is None or not there:
             assert self.group is group, "a refusal makes no group"
             return
-        partitions = {(found.topic_id, partition) for partition in there}
-        self.altered |= partitions
+        tps = {(found.topic_id, partition) for partition in there}
+        self.altered |= tps
         if was_deleting:
             self._may_have_forgotten(found.topic_id)
-        assert partitions <= self._marked(), "whoever coordinates the group next knows of the states"
+        assert tps <= self._marked(), "whoever coordinates the group next knows of the states"
 
     @rule(chosen=st.sets(st.sampled_from(TOPICS), min_size=1), all_leave=st.booleans(), fails=st.booleans())
     def offsets_are_deleted(self, chosen: set[str], all_leave: bool, fails: bool) -> None:
@@ -317,7 +317,7 @@ class ShareLives(RuleBasedStateMachine):
                 self._may_have_forgotten(topic_id)
 
     def _may_have_forgotten(self, topic_id: Uuid) -> None:
-        self.unknown |= {partition for of_group, partition in self.keeper.states if partition[0] == topic_id}
+        self.unknown |= {tp for of_group, tp in self.keeper.states if tp[0] == topic_id}
 
     # What happens around them
 
@@ -387,9 +387,9 @@ class ShareLives(RuleBasedStateMachine):
         holders: dict[TopicIdPartition, set[str]] = {}
         for client in members:
             assert client.epoch == group.epoch == group.assignment_epoch, "everybody is up to date"
-            for partition in client.assigned:
-                assert self.topics.name_of(partition[0]) is not None, "nobody keeps a topic that is gone"
-                holders.setdefault(partition, set()).add(client.member_id)
+            for tp in client.assigned:
+                assert self.topics.name_of(tp[0]) is not None, "nobody keeps a topic that is gone"
+                holders.setdefault(tp, set()).add(client.member_id)
         for client in members:
             for name in client.topics:
                 topic = self.topics.find(name)
@@ -440,9 +440,7 @@ class ShareLives(RuleBasedStateMachine):
             for partition in it.partitions:
                 if self.topics.name_of(topic_id) is not None:
                     assert (GROUP, (topic_id, partition)) in self.keeper.states, "what is initialized has a state"
-        for topic_id, topic in (
-            (partition[0], partition) for of_group, partition in self.keeper.states if of_group == GROUP
-        ):
+        for topic_id, topic in ((tp[0], tp) for of_group, tp in self.keeper.states if of_group == GROUP):
             if self.topics.name_of(topic_id) is None:
                 continue
             known = [
@@ -457,10 +455,8 @@ class ShareLives(RuleBasedStateMachine):
                 or topic in self.unknown
             ), "the group knows of every state"
 
-    def _is_requested(self, partition: TopicIdPartition) -> bool:
-        return any(
-            partition[1] in requested.start_offsets.get(partition[0], {}) for requested in self.driver.to_initialize
-        )
+    def _is_requested(self, tp: TopicIdPartition) -> bool:
+        return any(tp[1] in requested.start_offsets.get(tp[0], {}) for requested in self.driver.to_initialize)
 
     @invariant()
     def epochs_never_go_back(self) -> None:

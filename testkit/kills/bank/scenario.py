@@ -23,7 +23,7 @@ from testkit.kills.sigkill.load import RECONNECT
 from testkit.raw import topics
 from testkit.raw.client import ConnectionClosed
 
-TELLERS, PARTITIONS = 3, 6
+TELLERS, ORDER_PARTITIONS = 3, 6
 PARTITIONS, ACCOUNTS_IN_PARTITION = 6, 4
 ORDERS_AT_ONCE = 100, 400
 """The number of orders written before a kill: the minimum, and the exclusive maximum."""
@@ -144,7 +144,7 @@ class Day:
 
     @books.default
     def _books(self) -> Books:
-        return Books(PARTITIONS, complaints=self.lap.complaints)
+        return Books(ORDER_PARTITIONS, complaints=self.lap.complaints)
 
     @tellers.default
     def _tellers(self) -> Tellers:
@@ -155,7 +155,7 @@ class Day:
                 timeout_ms=TIMEOUT_MS,
                 group=self.name,
                 orders=self.orders,
-                order_partitions=list(range(number, PARTITIONS, TELLERS)),
+                order_partitions=list(range(number, ORDER_PARTITIONS, TELLERS)),
                 accounts=self.accounts,
                 partitions=PARTITIONS,
                 seed=0,
@@ -166,7 +166,7 @@ class Day:
 
     def run(self) -> None:
         bootstrap, account, before = self.broker.bootstrap, self.account, self.account.orders
-        topics.create(bootstrap, self.orders, partitions=PARTITIONS)
+        topics.create(bootstrap, self.orders, partitions=ORDER_PARTITIONS)
         topics.create(bootstrap, self.accounts, partitions=PARTITIONS, config=FLUSHED if self.lap.number % 2 else {})
         try:
             with auditing(bootstrap, self.accounts, PARTITIONS, self.books) as self._auditor:
@@ -205,7 +205,7 @@ class Day:
         def went_on() -> bool:
             booked = self.books.booked
             return self.books.done >= done + more and (
-                not by_all or all(booked[partition] > before[partition] for partition in range(PARTITIONS))
+                not by_all or all(booked[partition] > before[partition] for partition in range(ORDER_PARTITIONS))
             )
 
         self._until(went_on, f"{more} more orders are booked{' by all tellers' if by_all else ''}")
@@ -221,10 +221,10 @@ class Day:
                 )
                 order = Order(number, payer, payee, chance.randrange(1, 1_000))
                 self.books.order(order)
-                partition = number % PARTITIONS
+                partition = number % ORDER_PARTITIONS
                 producer.produce(self.orders, order.value(), partition=partition, on_delivery=acknowledgements)
         assert not acknowledgements.errors, acknowledgements.errors
-        found = {((it.offset() or 0) * PARTITIONS + (it.partition() or 0)) for it in acknowledgements.taken}
+        found = {((it.offset() or 0) * ORDER_PARTITIONS + (it.partition() or 0)) for it in acknowledgements.taken}
         assert found == set(range(first, first + count)), "an order is not in its place"
         self.books.begin_waits_anew(time.monotonic())
 
@@ -331,12 +331,12 @@ class Day:
 
     def _offsets(self) -> list[int | None]:
         bootstrap, group = self.broker.bootstrap, self.name
-        return [group_offset(bootstrap, group, (self.orders, partition)) for partition in range(PARTITIONS)]
+        return [group_offset(bootstrap, group, (self.orders, partition)) for partition in range(ORDER_PARTITIONS)]
 
     def _audit(self) -> Books:
         """By one who has not seen anything before, and by the one who has seen everything."""
         offsets = [offset for offset in self._offsets() if offset is not None]
-        fresh = Books(PARTITIONS, orders=self.books.orders, complaints=self.books.complaints)
+        fresh = Books(ORDER_PARTITIONS, orders=self.books.orders, complaints=self.books.complaints)
         with auditing(self.broker.bootstrap, self.accounts, PARTITIONS, fresh) as auditor:
 
             def all_is_read() -> bool:

@@ -63,12 +63,14 @@ class Scene:
 
     def acknowledge(self, member: str, *batches: tuple[int, int, int | Sequence[int]], may_renew: bool = True) -> None:
         """Acknowledges with one type for all, or one for each; the write is left open."""
-        batches = [
+        acknowledgements = [
             AcknowledgementBatch(first, last, [kind] if isinstance(kind, int) else kind)
             for first, last, kind in batches
         ]
         self.follow(
-            self.partition.acknowledge(next(self._tokens), member, batches, may_renew=may_renew, now_ms=self.now_ms)
+            self.partition.acknowledge(
+                next(self._tokens), member, acknowledgements, may_renew=may_renew, now_ms=self.now_ms
+            )
         )
 
     def answer(self, error: ErrorCode = ErrorCode.NONE, at: int = 0) -> Write:

@@ -240,15 +240,15 @@ class World:
         if request is None:
             return None
         if isinstance(request, FetchRequest):
-            request = over_the_wire(request, 17)
-            answer = bound(fetch.handle, leader)(request, Context("node", "127.0.0.1", 9092, api_version=17))
+            decoded = over_the_wire(request, 17)
+            answer = bound(fetch.handle, leader)(decoded, Context("node", "127.0.0.1", 9092, api_version=17))
             assert isinstance(answer, FetchResponse), "it waits for nothing"
             response: FetchResponse = over_the_wire(answer, 17)
             return response
         assert isinstance(request, ListOffsetsRequest)
-        request = over_the_wire(request, 10)
+        decoded = over_the_wire(request, 10)
         offsets: ListOffsetsResponse = over_the_wire(
-            bound(list_offsets.handle, leader)(request, Context("node", "127.0.0.1", 9092, api_version=10)), 10
+            bound(list_offsets.handle, leader)(decoded, Context("node", "127.0.0.1", 9092, api_version=10)), 10
         )
         return offsets
 
