@@ -101,7 +101,7 @@ def with_racks_for_load(loads_first: Function) -> Function:
 
 def nearest_first(_least_wanted: Function) -> Function:
     def mistaken(deal: Any, member: int, audience: int, count: int, _wanted: Any) -> list[tuple[bytes, int]]:
-        own = deal.own[member]
+        own = deal.retained[member]
         partitions = sorted((topic, it) for topic in own if deal.audience_of[topic] == audience for it in own[topic])
         here = deal.members[member].rack_id
         return sorted(partitions, key=lambda it: here not in deal._racks(it))[:count]
@@ -112,8 +112,10 @@ def nearest_first(_least_wanted: Function) -> Function:
 UNIFORM_MISTAKES: dict[str, Change] = {
     "an unchanged part is copied": instead(f"{ASSIGNORS}.uniform:UniformAssignor.assign", with_copies),
     "a partition without an owner is overlooked": instead(f"{ASSIGNORS}.uniform:_missing", without_the_last),
-    "a member keeps what it no longer subscribes to": instead(f"{ASSIGNORS}.uniform:_kept", whatever_it_subscribes_to),
-    "two members keep the same partition": instead(f"{ASSIGNORS}.uniform:_kept", nothing_of_others),
+    "a member keeps what it no longer subscribes to": instead(
+        f"{ASSIGNORS}.uniform:_retained", whatever_it_subscribes_to
+    ),
+    "two members keep the same partition": instead(f"{ASSIGNORS}.uniform:_retained", nothing_of_others),
     "only the first of a topic's subscribers counts": instead(f"{ASSIGNORS}.audiences:audiences_of", one_by_one),
     "nothing is levelled": instead(f"{SHARES}._level", always(0)),
     "no circle is looked for": instead(f"{SHARES}._make_all_circles", always(None)),
