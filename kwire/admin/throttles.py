@@ -1,4 +1,4 @@
-"""The limit on how fast a reassignment copies (KIP-73), set and removed as by kafka-reassign-partitions.
+"""The limit of a reassignment's copy rate (KIP-73), set and removed as by kafka-reassign-partitions.
 
 A limit is in two places. Each broker has a rate for what it sends, and one for what it fetches:
 {leader,follower}.replication.throttled.rate. Each topic names the replicas that the rates are for, as partition:broker

@@ -58,7 +58,7 @@ class Stream(Protocol):
 
 
 AsyncConnect = Callable[[Address], Awaitable[Stream]]
-"""Address to a stream that is ready for Kafka's requests. Raises what `kwire.client.transport.Connect` raises."""
+"""Address to a stream that is ready for Kafka's requests. Raises the errors of `kwire.client.transport.Connect`."""
 
 _LEAST_VERSIONS: Final = {SaslHandshakeRequest.api_key: LEAST_HANDSHAKE_VERSION}
 

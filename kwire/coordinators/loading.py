@@ -34,7 +34,7 @@ AT_ONCE_MS = 100
 """The time for which a start may block the event loop to load small partitions, before clients can connect."""
 
 _RECORDS_PER_CHECK = 32
-"""The number of records per reading of the clock, which costs a good part of what a record costs."""
+"""The number of records per reading of the clock. A reading costs nearly as much as a record."""
 
 
 class Shard(Protocol):

@@ -31,7 +31,7 @@ class GroupType(Enum):
 
     @property
     def expires(self) -> bool:
-        """True if an empty group goes with its last offset. Share groups have none (Kafka's `Group.shouldExpire`)."""
+        """True if an empty group expires with its last offset. Share groups do not (Kafka's `Group.shouldExpire`)."""
         return self is not GroupType.SHARE
 
 

@@ -143,7 +143,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Returns what `TransactionShard.verify_partitions` does."""
+        """Returns the results of `TransactionShard.verify_partitions`."""
         _, shard, _ = self.runtime.find(transactional_id)
         return shard.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
 

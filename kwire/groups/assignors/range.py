@@ -5,7 +5,7 @@ The partitions are cut into as many ranges, whose sizes differ by at most one, t
 subscribe alike so get the same ranges of all topics that have as many partitions, which a join of them needs.
 
 Kafka's `RangeAssignor` (4.3.1) gives the same assignment, partition by partition. The present assignment does not
-matter: the order alone decides. A static member that comes back under a new member id keeps its place, and so its
+matter: the order alone decides. A static member that comes back under a new member id keeps its position, and so its
 partitions. Racks do not matter either. To take a member out of the order because of its rack would move the ranges of
 all members behind it.
 """

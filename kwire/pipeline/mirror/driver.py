@@ -1,4 +1,4 @@
-"""A mirror's driver: it declares positions, plans each batch, and keeps what the tasks report. Independent of Spark.
+"""A mirror's driver: it declares positions, plans each batch, and takes the tasks' results. Independent of Spark.
 
 At its start it ends the open transactions of a killed run, reads the mirror's position, creates topics, and records
 each partition's start and origins. From then on it has all positions and offset maps, and the tasks report their

@@ -78,7 +78,7 @@ class Duties:
         return max(0.0, min(self._due_s) - self.monotonic())
 
     def work(self) -> None:
-        """Does what is due."""
+        """Does the work that is due."""
         for index, (act, interval_s) in enumerate(self.acts):
             if self.monotonic() >= self._due_s[index]:
                 self._do(act)
