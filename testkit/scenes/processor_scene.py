@@ -25,19 +25,19 @@ class CountedPoll:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.asked = 0
-        """How often there was a question, those that the processor slept in included."""
+        self.polls = 0
+        """The number of polls, those that the processor slept in included."""
         self.slept = 0
-        self.on_question: Callable[[], None] = lambda: None
+        self.on_poll: Callable[[], None] = lambda: None
         self.on_sleep: Callable[[float], None] = lambda timeout: None
         self._poll = new_poll()
         self.register, self.modify, self.unregister = self._poll.register, self._poll.modify, self._poll.unregister
         self.close = self._poll.close
 
     def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
-        self.asked += 1
+        self.polls += 1
         self.now += STEP_S
-        self.on_question()
+        self.on_poll()
         events = self._poll.poll(0, maxevents)
         if not events and timeout:
             self.slept += 1

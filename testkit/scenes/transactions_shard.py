@@ -105,7 +105,7 @@ class ShardDriver:
         """How many of the next appends fail, if `append_error` does not say that all do."""
         self.partitions: defaultdict[TopicPartition, FakePartition] = defaultdict(FakePartition)
         self.unreachable: set[TopicPartition] = set()
-        self.asked: list[WriteMarkers] = []
+        self.sent_markers: list[WriteMarkers] = []
         self.done: list[str] = []
         """The effects in the order in which they were done: "append", "reply", "markers"."""
         self.replies: dict[object, Any] = {}
@@ -159,7 +159,7 @@ class ShardDriver:
 
     def write(self, markers: WriteMarkers) -> list[Effect]:
         assert markers.partitions, "markers for nobody"
-        self.asked.append(markers)
+        self.sent_markers.append(markers)
         reached = sorted(markers.partitions - self.unreachable)
         for partition in reached:
             self.partitions[partition].mark(markers.producer_id, markers.producer_epoch, markers.committed)

@@ -29,7 +29,7 @@ class KeyServer:
     closes: bool
     """True if it closes a connection after the answer; otherwise it waits until the client does."""
     requests: list[bytes] = attrs.Factory(list)
-    asked: threading.Semaphore = attrs.Factory(lambda: threading.Semaphore(0))
+    request_received: threading.Semaphore = attrs.Factory(lambda: threading.Semaphore(0))
 
     def url(self, scheme: str = "http", path: str = "/keys?format=jwks") -> str:
         return f"{scheme}://localhost:{self.port}{path}"
@@ -69,7 +69,7 @@ def _answer(server: KeyServer, sock: socket.socket) -> None:
             return
         request += data
     server.requests.append(request)
-    server.asked.release()
+    server.request_received.release()
     sock.sendall(server.answers.pop(0) if len(server.answers) > 1 else server.answers[0])
     if not server.closes:
         while sock.recv(4096):
