@@ -102,9 +102,9 @@ def newest_by_key(rows: DataFrame) -> DataFrame:
 
     newest = Window.partitionBy("kafka.key").orderBy(F.desc("kafka.timestamp"), F.desc("kafka.offset"))
     within = Window.partitionBy("kafka.key", "kafka.partition").orderBy(F.desc("kafka.offset"))
-    last_of_partition = rows.where(F.col(REASON).isNull()).withColumn("_place", F.row_number().over(within))
-    last = last_of_partition.where("_place = 1").withColumn("_place", F.row_number().over(newest))
-    return last.where("_place = 1").select(
+    last_of_partition = rows.where(F.col(REASON).isNull()).withColumn("_rank", F.row_number().over(within))
+    last = last_of_partition.where("_rank = 1").withColumn("_rank", F.row_number().over(newest))
+    return last.where("_rank = 1").select(
         "kafka", F.col(DECODED).alias("value"), F.col("raw").isNull().alias("deleted")
     )
 
