@@ -26,7 +26,7 @@ class _Member:
 
     @property
     def metadata(self) -> Any:
-        """What it is in the group; 2.2 knows the group by name only."""
+        """The metadata of this member; in kafka-python 2.2 only the name of its group."""
         return self.consumer.group_metadata() if hasattr(self.consumer, "group_metadata") else self.group
 
 

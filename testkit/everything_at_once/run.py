@@ -274,7 +274,7 @@ class Conductor:
             self._judge()
 
     def _warm_up(self) -> None:
-        """Has the broker make its own topics, which take memory whatever comes."""
+        """Makes the broker create its internal topics, so that their memory is not counted later."""
         for number in range(TRANSACTORS):
             worker = Worker("warm up", self._transactor(number), self._hear)
             eventually(partial(self._has_warmed_up, worker, number), "the first transactions")

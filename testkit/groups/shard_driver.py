@@ -94,7 +94,7 @@ class ShardDriver:
         """Of all streams groups."""
         self.counts = GroupCounts()
         self.descriptions: DescriptionStore | None = None
-        """What streams groups have described. None if they are not asked."""
+        """The descriptions of streams groups. None if the broker does not request them."""
         self.shard = self.new_shard(None)
         self.now_ms = 0
         """Of the monotonic clock."""
@@ -108,7 +108,7 @@ class ShardDriver:
         """Groups whose latest own record could not be appended."""
         self.replies: dict[object, Any] = {}
         self.to_initialize: list[StatesToInitialize] = []
-        """What the share coordinators are asked for, and have not answered."""
+        """The requests to share coordinators that have no response yet."""
         self.tokens: set[object] = set()
         self._uuids = 0
         self.run(self.shard.loaded(now=self.now))

@@ -35,7 +35,7 @@ class TrioClock:
     def __init__(self) -> None:
         self._ids = 0
         self.wall_ahead_ms = 0
-        """How far somebody has set the wall clock forward."""
+        """The milliseconds by which a test has set the wall clock forward."""
 
     def now_ms(self) -> int:
         return START_MS + self.wall_ahead_ms + self.monotonic_ms()

@@ -240,7 +240,7 @@ class _WatchedProcessor(Processor):
     def __init__(self) -> None:
         super().__init__()
         self.worked = 0
-        """How often a socket was ready, or somebody asked to be called."""
+        """The number of ready sockets and requested calls so far."""
         self._to_be_called = 0
         self._news = trio.Event()
 

@@ -55,7 +55,7 @@ def leave_hanging(bootstrap: str, spot: Spot) -> None:
 
 @contextmanager
 def _unverified(bootstrap: str) -> Iterator[None]:
-    """No leader asks a coordinator whether what it is sent is part of a transaction."""
+    """Turns off the verification of transactions: leaders do not check that records are part of one."""
 
     def configure(operation: int, value: str | None) -> None:
         change = AlterableConfig("transaction.partition.verification.enable", operation, value)

@@ -231,7 +231,7 @@ class ShareLives(RuleBasedStateMachine):
             assert not failed & self._marked(), "the next heartbeat asks for what failed"
 
     def _marked(self) -> set[TopicIdPartition]:
-        """What the share coordinator is being asked for, as the group sees it."""
+        """The partitions that the group is initializing at the share coordinator."""
         marked = {} if self.group is None else self.group.states.initializing
         return {(topic_id, partition) for topic_id, it in marked.items() for partition in it.partitions}
 

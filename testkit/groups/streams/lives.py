@@ -256,7 +256,7 @@ class StreamsLives(RuleBasedStateMachine):
         return None if self.group is None else self.group.shutdown_requested_by
 
     def _check_solicitation(self, client: Client) -> None:
-        """Only one at a time is asked, and only for what is wanted."""
+        """Checks that only one member at a time is solicited, and only for a wanted description."""
         if client.is_solicited:
             client.is_solicited = False
             assert self.described is None

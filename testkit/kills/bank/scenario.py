@@ -286,7 +286,7 @@ class Day:
     # -- the end
 
     def _come_to_rest(self) -> None:
-        """All tellers are killed, and nobody follows them: what they have open is for the broker to end, in time."""
+        """Kills all tellers for good. The broker ends their open transactions when these time out."""
         self.lap.now = "all tellers, in the end"
         self._until(self._held_in_the_act, "a transaction is open")
         self.tellers.kill_all()
@@ -306,7 +306,7 @@ class Day:
         return left_open > 0
 
     def _finish(self) -> None:
-        """Their heirs book what is left, and nobody is killed any more."""
+        """Lets new tellers book the remaining orders, without further kills."""
         self.lap.now = "after the last kill"
         books = self.books
         self._until(lambda: books.done == len(books.orders), "every order is booked")

@@ -182,7 +182,7 @@ def _zookeeper(cluster: ClusterOfProcesses) -> OnZooKeeper:
 
 
 def _zookeeper_killed(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """It comes back with its data, and the sessions go on. The nodes serve meanwhile."""
+    """ZooKeeper comes back with its data, and its sessions survive. Meanwhile the nodes serve."""
     server = _zookeeper(cluster).server
     server.kill()
     time.sleep(fault.lasts_s)
@@ -200,7 +200,7 @@ def _zookeeper_killed_and_a_node(cluster: ClusterOfProcesses, fault: Fault) -> N
 
 
 def _zookeeper_stood_still(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """For longer than the sessions. When it goes on, it expires those that are not faster."""
+    """ZooKeeper stops for longer than its sessions last. When it resumes, it expires those that do not renew first."""
     server, ended = _zookeeper(cluster).server, len(cluster.ended_by_themselves)
     connected = {node_id: _connections(cluster, node_id) for node_id in cluster.nodes}
     server.pause()

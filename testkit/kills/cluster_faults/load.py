@@ -233,7 +233,7 @@ class Load:
                     self.bookmarks[group] = number
 
     def _read(self) -> None:
-        """As a member of the group, until all is read and committed, or it is told to stop."""
+        """Reads as a member of the group, until everything is read and committed or the load stops."""
         config = _config(
             self.bootstrap_servers,
             group_id=GROUP,

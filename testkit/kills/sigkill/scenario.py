@@ -96,7 +96,7 @@ class Sigkills(Scenario[Account]):
             topics.delete(bootstrap, topic)
 
     def _judge(self, killer: Killer, ledger: Ledger) -> None:
-        """Reads everything back, and holds it against what clients were told."""
+        """Reads everything back, and compares it with the responses that clients got."""
         ledger.check_committed(ledger.group.known(), killer.committed())
         for spot in killer.spots:
             end = killer.end_offset(spot)

@@ -19,7 +19,7 @@ from testkit.scenes.direct.broker_driver import BrokerDriver
 
 @attrs.define(eq=False)
 class _BrokersClock(FakeClock):
-    """Time goes on in the broker while the client sleeps."""
+    """A clock that runs the broker while the client sleeps."""
 
     driver: BrokerDriver = attrs.field(kw_only=True)
 

@@ -450,7 +450,7 @@ class World:
         return writes
 
     def _is_right(self, writes: list[Write], changed: Mapping[int, RecordState]) -> None:
-        """One write tells what has changed, and nothing else, with the start offset of that moment."""
+        """Checks that one write has all changes, nothing else, and the present start offset."""
         assert len(writes) == (1 if changed else 0)
         for write in writes:
             written = {o: state for first, last, state, _ in write.batches for o in range(first, last + 1)}

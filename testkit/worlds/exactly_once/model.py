@@ -194,7 +194,7 @@ class Log:
             assert seen == wanted, f"{self.tp}: at {offset}, up to {end}"
 
     def _may_be_listed(self, piece: Piece, offset: int, producer_id: int, first_offset: int) -> bool:
-        """Whether it is the aborted transaction that a reader at `offset` is told of in these words."""
+        """True if a fetch at `offset` may list this piece as an aborted transaction with these values."""
         if piece.identity[0] != producer_id or piece.outcome is not False:
             return False
         if piece.marker_offset is None or piece.marker_offset < offset:

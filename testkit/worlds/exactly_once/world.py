@@ -27,7 +27,7 @@ class World:
         """The transaction of each id that is open."""
         self.last_outcome: dict[str, bool] = {}
         self.current: dict[str, Identity] = {}
-        """Who may use an id. Of one that was fenced nobody may, until somebody is told its new epoch."""
+        """The producer that may use an id. After fencing there is none until a producer gets the new epoch."""
         self._healthy_ms = dict.fromkeys((*WATCHED, STATE), NEVER)
         """Since when appends to a partition have not failed."""
         self._seen: dict[TopicPartition, object] = {}

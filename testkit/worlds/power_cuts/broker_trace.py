@@ -264,7 +264,7 @@ class BrokerTrace:
         broker.log_dirs.abandon()
 
     def _check_more(self, driver: BrokerDriver, moment: Moment) -> None:
-        """What only some traces can tell, on the broker that was opened again."""
+        """Checks of single traces on the reopened broker."""
 
     def _check_topics(self, broker: Broker, moment: Moment) -> None:
         known = {topic.topic_id for topic in broker.metadata.image.topics.values()}

@@ -163,7 +163,7 @@ def _check_log(log: Log, known: Known, rotten: Rot | None) -> None:
 
 
 def _served(log: Log, rotten: Batch | None) -> Iterator[Batch]:
-    """Batch by batch, as a reader gets them who passes over what he is told to be corrupt, or sees to be."""
+    """Yields the batches that a reader gets if it skips those that are reported, or found, to be corrupt."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         try:

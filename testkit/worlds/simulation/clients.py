@@ -413,7 +413,7 @@ class Reader:
             raise Again("something is lost")
 
     def _may_be_lost(self, index: int, leader_epoch: int, is_from_leader: bool) -> bool:
-        """Whether a replica that answers may not have heard yet that the partition goes on without some records."""
+        """True if the answering replica may still lack the news that the partition has lost records."""
         key = self.cluster.topic, index
         lost_in = [it.leader_epoch for it in self.ledger.losses if it.key == key]
         return bool(lost_in) and not (is_from_leader and leader_epoch >= max(lost_in))

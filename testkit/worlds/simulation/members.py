@@ -384,7 +384,7 @@ class Member:
             await self._live(life, trio.current_time() + chance.expovariate(1 / LIFE_S))
 
     async def _live(self, life: OwningLife, until: float) -> None:
-        """Until then, if it is mortal or there is another protocol. One that does not know its offsets starts anew."""
+        """Runs until then, if it is mortal or there is another protocol. One without known offsets starts again."""
         chance = self.cluster.random
         while not self.stops():
             try:

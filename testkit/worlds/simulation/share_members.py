@@ -86,7 +86,7 @@ class _SentRequest:
 
     sent_at: float
     current: set[int]
-    """The partitions that the node leads, and knows that."""
+    """The partitions that the node leads according to its own metadata."""
     share_partitions: dict[int, LedSharePartition | None]
     plan: Plan
     holds: dict[tuple[int, int], Hold]

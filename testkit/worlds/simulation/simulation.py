@@ -374,7 +374,7 @@ class Simulation:
         return found.get((LETTERS, 0), [])
 
     async def _lose_a_node(self, network: Network, chance: random.Random) -> None:
-        """The others go on without one that does not come back."""
+        """Kills a node that does not come back. The others continue without it."""
         if chance.random() > SHARE_WITH_A_LOSS:
             return
         self._stays_dead = True
@@ -382,7 +382,7 @@ class Simulation:
         await self._write_everywhere(network, chance, "client-last", "the death of a node")
 
     async def _write_everywhere(self, network: Network, chance: random.Random, name: str, after: str) -> None:
-        """Every partition takes writes."""
+        """Checks that every partition takes writes."""
         cluster = self._cluster(network, name, chance)
         producer = Producer(cluster, self.ledger, PARTITIONS, self.nodes[0].clock.now_ms, lambda: True)
         with trio.move_on_after(GOES_ON_WITHIN_S) as scope:
@@ -407,7 +407,7 @@ class Simulation:
             await operator.run()
 
     def _is_settled(self) -> bool:
-        """Every node has every record, and knows it to be committed."""
+        """True if the partitions of all nodes end at the same offset, and at that high watermark."""
         first, *others = self._processes
         for partition in first.broker.partitions:
             for process in others:
