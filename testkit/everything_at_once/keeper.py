@@ -364,7 +364,7 @@ class Keeper:
         return story.outlived(found, known, start)
 
     def _had_another(self, name: str) -> bool:
-        """Whether a topic of that name was there before."""
+        """True if there was an earlier topic of that name."""
         return any(name == it[0] for it in self._older)
 
     def _is_older(self, name: str, mark: Mark) -> bool:

@@ -20,7 +20,7 @@ _ERROR = re.compile(r"^[\s|]*(\w*(?<!Group)(?:Error|Exception): .*)$", re.MULTIL
 
 
 def _gist(complaint: str) -> str:
-    """Of a traceback its error."""
+    """Returns the error of a traceback, and any other complaint as it is."""
     found = _ERROR.search(complaint)
     return (found[1] if found and "Traceback" in complaint else complaint)[:300]
 

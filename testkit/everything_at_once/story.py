@@ -76,9 +76,9 @@ class Story:
     _tombstones: dict[bytes, int] = attrs.field(factory=dict)
     """The last one sent of each key, by its sequence."""
     _starts: list[tuple[float, int]] = attrs.field(factory=list)
-    """Since when (s) it is known that the log begins there, or above; a kill may still take it back."""
+    """Times (s) at which the log's start was seen, with that start. A kill may still take it back."""
     _written_start: int = 0
-    """No kill does."""
+    """The lower bound of the log's start that no kill undoes."""
 
     def send(self, key: bytes, *, is_tombstone: bool) -> Sent:
         sent = Sent(self.sent, key, is_tombstone)

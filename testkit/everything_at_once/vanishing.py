@@ -134,7 +134,7 @@ class VanishingMember:
         self._consumer = self._new()
 
     def _new(self) -> Consumer:
-        """Of either protocol, so that the group changes its kind again and again."""
+        """Returns a member with either protocol, so the group changes its type again and again."""
         protocol = self._random.choice(PROTOCOLS)
         sessions = {"heartbeat.interval.ms": 200, "session.timeout.ms": 1_000} if protocol == CLASSIC else {}
         settings: dict[str, Any] = {

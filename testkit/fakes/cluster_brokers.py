@@ -136,7 +136,7 @@ class ClusterBrokers:
         return it
 
     def does_not_serve(self, request: type[Any], newest: int = -1) -> None:
-        """Only up to this version, or not at all."""
+        """Serves that request only up to version `newest`, by default not at all."""
         self.network.newest[request.api_key] = newest
 
     def requests(self, kind: type) -> list[Any]:

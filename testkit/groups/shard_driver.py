@@ -87,23 +87,23 @@ class ShardDriver:
         self.config = config or GroupConfig()
         self.topics = topics or FakeTopics()
         self.settings = ConsumerGroupSettings()
-        """Of all consumer groups."""
+        """The settings of all consumer groups."""
         self.share_settings = ShareGroupSettings()
-        """Of all share groups."""
+        """The settings of all share groups."""
         self.streams_settings = StreamsGroupSettings()
-        """Of all streams groups."""
+        """The settings of all streams groups."""
         self.counts = GroupCounts()
         self.descriptions: DescriptionStore | None = None
         """The descriptions of streams groups. None if the broker does not request them."""
         self.shard = self.new_shard(None)
         self.now_ms = 0
-        """Of the monotonic clock."""
+        """The time by the monotonic clock."""
         self.wall_ahead_ms = 0
-        """How far the wall clock is ahead of it: a test may set that clock."""
+        """The milliseconds by which the wall clock is ahead: a test may set that clock."""
         self.log: list[LoggedRecord | EndedTransaction] = []
         self.append_error = ErrorCode.NONE
         self.failed_appends = 0
-        """Since the last one that succeeded."""
+        """The number of failed appends since the last successful one."""
         self.unrecorded: set[str] = set()
         """Groups whose latest own record could not be appended."""
         self.replies: dict[object, Any] = {}

@@ -84,7 +84,7 @@ class DistantLog:
 
 
 def somebody_first(log: DistantLog) -> Callable[[], None]:
-    """For `others`: another writer appends before every second append."""
+    """Returns a value for `others`: another writer appends before every second append."""
 
     def append() -> None:
         if log.appends % 2:

@@ -119,7 +119,7 @@ def _change_class(owner: type, name: str, change: Change, stack: ExitStack) -> N
 
 
 def _accessors(owner: type, name: str, raw: Any) -> tuple[Function, Function | None]:
-    """How an attribute is read and written: by its descriptor, or in the object's dict."""
+    """Returns the getter and setter of an attribute: its descriptor's, or those of the object's dict."""
     if raw is None or not hasattr(raw, "__get__"):
         return lambda it: it.__dict__[name], lambda it, value: it.__dict__.__setitem__(name, value)
     return lambda it: raw.__get__(it, owner), getattr(raw, "__set__", None)
@@ -150,7 +150,7 @@ def _narrowed(change: Change, original: Function, mistaken: Function) -> Functio
 
 
 def _find(target: str) -> tuple[type | ModuleType, str]:
-    """What the last name of a place belongs to. Fails when it is not there."""
+    """Returns the owner of a target's last name, and that name. Fails if there is none."""
     module, _, path = target.partition(":")
     *classes, name = path.split(".")
     owner: Any = importlib.import_module(module)

@@ -123,7 +123,7 @@ def _start(folder: Path, command: list[str]) -> subprocess.Popen[str]:
 
 
 def _loopback_up() -> None:
-    """In a network of its own the loopback device is there, and down."""
+    """Starts the loopback device, which is down in a new network namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]

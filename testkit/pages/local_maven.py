@@ -48,7 +48,7 @@ def write_spark_conf(folder: Path, more: dict[str, str]) -> Path:
 
 
 def _coordinates(paths: tuple[Path, ...]) -> list[Coordinates]:
-    """By where they are in the store: group/artifact/version/file."""
+    """Returns coordinates by the paths in the store: group/artifact/version/file."""
     return [Coordinates(*path.parts[-4:-1]) for path in paths]
 
 

@@ -121,7 +121,7 @@ class TrioClient:
         return inner
 
     async def _receive(self) -> int:
-        """How many bytes came; 0 at the end."""
+        """Returns the number of bytes received; 0 at the end."""
         count = await self._receive_into(self._conversation)
         while (reply := self._conversation.next_reply()) is not None:
             self._replies.append(reply)

@@ -96,13 +96,13 @@ class ShardDriver:
         self.next_producer_id = FIRST_PRODUCER_ID
         self.producer_id_error = ErrorCode.NONE
         self.now_ms = 0
-        """Of the monotonic clock."""
+        """The time by the monotonic clock."""
         self.wall_ahead_ms = 0
-        """How far the wall clock is ahead of it: a test may set that clock."""
+        """The milliseconds by which the wall clock is ahead: a test may set that clock."""
         self.log: list[KeyedRecord] = []
         self.append_error = ErrorCode.NONE
         self.failing_appends = 0
-        """How many of the next appends fail, if `append_error` does not say that all do."""
+        """The number of next appends that fail. With an `append_error` all do."""
         self.partitions: defaultdict[TopicPartition, FakePartition] = defaultdict(FakePartition)
         self.unreachable: set[TopicPartition] = set()
         self.sent_markers: list[WriteMarkers] = []

@@ -44,7 +44,7 @@ REFUSED_CERTIFICATE: Final = {
 
 @contextmanager
 def _said(logger: str, pattern: str) -> Iterator[list[str]]:
-    """What a client logs from level warning on, and begins so."""
+    """Collects a client's log messages from level warning on whose start matches `pattern`."""
 
     class Listening(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -78,7 +78,7 @@ def _apart(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _workers(page: int) -> int:
-    """How many the master has, by its status page; 0 while that is not served."""
+    """The number of the master's workers, by its status page; 0 while that is not served."""
     try:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/", timeout=10) as answer:
             return int(json.load(answer)["aliveworkers"])

@@ -37,7 +37,7 @@ class _Scenes:
             return reader.take(count)
 
     def code(self, code: ErrorCode) -> ErrorCode:
-        """What the client reports for this code."""
+        """The error that the client reports for this code."""
         return ErrorCode.UNKNOWN_SERVER_ERROR if code in self.client.unknown_codes else code
 
     def values(self, broker: Broker, topic: str, count: int) -> list[bytes | None]:

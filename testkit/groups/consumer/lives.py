@@ -351,7 +351,7 @@ class GroupLives(RuleBasedStateMachine):
         return names
 
     def _uses(self, client: Client | ClassicClient) -> set[TopicIdPartition]:
-        """What it owns, without a classic client's partitions of topics that are gone.
+        """The partitions that it owns, without a classic client's partitions of deleted topics.
 
         An upgrade of the group leaves them out, as in Kafka. The client learns from metadata that they are gone, which
         is not played here.

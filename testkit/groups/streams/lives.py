@@ -525,7 +525,7 @@ class StreamsLives(RuleBasedStateMachine):
         self.described, self.is_refused, self.solicit_after_ms = None, False, 0
 
     def _heartbeats_for_long(self, clients: list[Client]) -> None:
-        """Until nothing has to be given up, and no task waits for a member to warm up."""
+        """Sends heartbeats until no task has to be revoked, and none waits for a warm-up."""
         for round_number in range(60):
             for client in clients:
                 self._heartbeat(client)

@@ -60,7 +60,7 @@ class Books:
     complaints: Complaints = attrs.field(factory=Complaints)
     _halves: dict[int, list[Half]] = attrs.field(factory=dict)
     _waiting: dict[int, float] = attrs.field(factory=dict)
-    """Since when one half was seen without the other."""
+    """The times since which only one half of an order has been seen."""
 
     def complain(self, what: str) -> None:
         self.complaints.add(what)

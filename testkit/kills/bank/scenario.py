@@ -334,7 +334,7 @@ class Day:
         return [group_offset(bootstrap, group, (self.orders, partition)) for partition in range(ORDER_PARTITIONS)]
 
     def _audit(self) -> Books:
-        """By one who has not seen anything before, and by the one who has seen everything."""
+        """Checks the books of a new auditor, which reads from the start, and of the one that read during the kills."""
         offsets = [offset for offset in self._offsets() if offset is not None]
         fresh = Books(ORDER_PARTITIONS, orders=self.books.orders, complaints=self.books.complaints)
         with auditing(self.broker.bootstrap, self.accounts, PARTITIONS, fresh) as auditor:

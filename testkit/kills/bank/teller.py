@@ -91,7 +91,7 @@ class Teller:
                     self._abort()
 
     def _resume(self) -> None:
-        """From what is committed: not before it is certain, which is what read_committed asks for."""
+        """Seeks to the committed offsets, once they are stable, as read_committed requires."""
         spots = [TopicPartition(self.post.orders, partition) for partition in self.post.order_partitions]
         found = self.consumer.committed(spots, timeout=CALL_TIMEOUT_S)
         for spot in found:

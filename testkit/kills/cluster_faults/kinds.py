@@ -48,7 +48,7 @@ def faults(chance: Random, kinds: Mapping[str, Suffer], *, longest_s: float) -> 
 
 
 def _round(kinds: Mapping[str, Suffer], chance: Random) -> list[str]:
-    """What grows shrinks again."""
+    """Returns all kinds in random order, but growth before shrinking."""
     order = chance.sample(sorted(kinds), len(kinds))
     if GROWN in kinds and (positions := sorted(order.index(it) for it in (GROWN, SHRUNK))):
         order[positions[0]], order[positions[1]] = GROWN, SHRUNK
@@ -65,7 +65,7 @@ def _killed(cluster: ClusterOfProcesses, fault: Fault) -> None:
 
 
 def _two_killed(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """Of three: what has two replicas in sync as a minimum waits."""
+    """Two of three nodes are killed. Partitions with two as their min.insync.replicas wait."""
     others = fault.others
     for node_id in others:
         cluster.kill(node_id)
@@ -151,7 +151,7 @@ def _of_clients(cluster: ClusterOfProcesses, node_id: int) -> Proxy:
 
 
 def _cut_off_and_killed(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """What it got after its followers had lost it is gone, and so must not have been acknowledged."""
+    """A leader loses its followers, and is killed. Its later records are gone, so they must not be acknowledged."""
     proxy = _of_brokers(cluster, fault.node_id)
     proxy.stall()
     time.sleep(fault.lasts_s / 2)
@@ -215,7 +215,7 @@ def _zookeeper_stood_still(cluster: ClusterOfProcesses, fault: Fault) -> None:
 
 
 def _connections(cluster: ClusterOfProcesses, node_id: int) -> int:
-    """How often a node has said that it has one to ZooKeeper again."""
+    """The number of times a node has reconnected to ZooKeeper, by its log."""
     return cluster.nodes[node_id].running.log().count("is connected to ZooKeeper again")
 
 
@@ -229,7 +229,7 @@ def _session_expired(cluster: ClusterOfProcesses, fault: Fault) -> None:
 
 
 def _cut_off_from_zookeeper(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """As above, but the process works on, and clients and brokers reach it."""
+    """A node loses its session, while clients and brokers still reach its process."""
     before, proxy = len(cluster.ended_by_themselves), _zookeeper(cluster).proxies[fault.node_id]
     proxy.cut()
     time.sleep(LONGER_THAN_A_SESSION_S)

@@ -208,7 +208,7 @@ class ClusterOfProcesses:
             raise AssertionError(f"{problem}: {lacks}") from None
 
     def _lack_of(self, node: Node) -> str | None:
-        """What is not whole yet, by this node."""
+        """Describes what this node's metadata still lacks. None if all nodes serve and all replicas are in sync."""
         found = self.metadata(node.node_id)
         if found is None:
             return f"node {node.node_id} does not answer"
@@ -297,7 +297,7 @@ class ClusterOfProcesses:
 
 
 def _hash(partition: Path) -> str | None:
-    """Of its records; None if there is no such folder."""
+    """The hash of a partition's records; None if there is no such folder."""
     if not partition.exists():
         return None
     digest = hashlib.sha256()

@@ -233,7 +233,7 @@ def _deletion(name: str) -> DeleteTopicsRequest:
 
 
 def _written(client: RawClient, name: str, index: int) -> bool:
-    """Whether a record was taken; False where the partition is not led yet, as in Apache Kafka for some moments."""
+    """True if a record was appended; False while the partition has no leader, as in Apache Kafka for some moments."""
     data = TopicProduceData(name, partition_data=[PartitionProduceData(index, build_batch([Record(value=b"stock")]))])
     answer = client.call(ProduceRequest(None, -1, 10_000, [data]), _PRODUCE_VERSION)
     error = answer.responses[0].partition_responses[0].error_code

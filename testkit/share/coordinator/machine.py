@@ -213,7 +213,7 @@ class ShareStateMachine(RuleBasedStateMachine):
 
     @rule()
     def nothing_happens_for_long(self) -> None:
-        """Then all that is not needed is gone, and nothing happens any more."""
+        """Checks that unneeded states are deleted, and that the coordinator then does nothing more."""
         self.driver.advance(3 * max(COLD_MS, PRUNE_MS))
         for key in [key for key in self.expected if key.topic_id not in self.driver.topics]:
             del self.expected[key]
@@ -298,7 +298,7 @@ class ShareStateMachine(RuleBasedStateMachine):
         replayed, live = self.driver.replayed()._entries, self.driver.shard._entries
         assert replayed.keys() == live.keys()
         updates: Counter[SharePartitionKey] = Counter()
-        """Since each one's last snapshot."""
+        """The number of updates since each one's last snapshot."""
         for change in self.driver.changes():
             updates[change.key] = updates[change.key] + 1 if isinstance(change, Update) else 0
         for key, entry in live.items():

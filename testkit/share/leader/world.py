@@ -127,13 +127,13 @@ class World:
         self.letters: list[DeadLetter] = []
         self.delivered: dict[int, int] = {}
         self.accepted: set[int] = set()
-        """What members know to be acknowledged."""
+        """The offsets whose acknowledgement was confirmed to a member."""
         self.excused: set[int] = set()
-        """What need not be delivered any more: a member tried to accept it, said it is a gap, the log lost it."""
+        """Offsets that need no more delivery: a member tried to accept them or reported a gap, or the log lost them."""
         self.failed: set[int] = set()
-        """Rejected, or delivered too often."""
+        """The offsets that were rejected, or delivered too often."""
         self.copied: set[int] = set()
-        """In the dead-letter topic, or given up."""
+        """The offsets that were copied to the dead-letter topic, or given up."""
         self.furthest_start = 0
         self.partition = make(self.limits)
         self.append()

@@ -29,9 +29,9 @@ class World:
         self.current: dict[str, Identity] = {}
         """The producer that may use an id. After fencing there is none until a producer gets the new epoch."""
         self._healthy_ms = dict.fromkeys((*WATCHED, STATE), NEVER)
-        """Since when appends to a partition have not failed."""
+        """The times since which appends to a partition have not failed."""
         self._seen: dict[TopicPartition, object] = {}
-        """How a partition was when it was looked at."""
+        """The state of each partition at its last check."""
 
     def state(self, transactional_id: str) -> str:
         described = clients.describe(self.scene, transactional_id)

@@ -70,7 +70,7 @@ class BrokerTrace:
         self.producer_ids: list[tuple[int, int]] = []
         self.sequences: dict[tuple[bytes, int], int] = {}
         self.times = [(0, NOW_MS)]
-        """What time it was from which change on."""
+        """Changes, and the time (ms) from each of them on."""
         self.ids = 0
         self.salt = 0
 
@@ -275,7 +275,7 @@ class BrokerTrace:
                 assert topic_id not in known, f"the deleted topic {topic_id.hex()} is back"
 
     def _check_logs(self, broker: Broker, moment: Moment) -> dict[Key, list[Batch]]:
-        """Of each partition the beginning of its timeline, and what the restart has appended."""
+        """Checks that each log is the beginning of its timeline, then the restart's batches. Returns the batches."""
         return {
             key_of(it): check_log(
                 log_files(it),

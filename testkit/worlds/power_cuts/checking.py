@@ -173,6 +173,6 @@ def producers_of(log: Log) -> dict[int, tuple[object, ...]]:
 
 
 def _summary(entry: ProducerEntry) -> tuple[object, ...]:
-    """What a snapshot keeps too. It has one timestamp, which may be a marker's, for entry and batch."""
+    """The fields that a snapshot has too. Its one timestamp, of entry and batch, may be a marker's."""
     last = entry.batches[-1][:4] if entry.batches else None
     return entry.epoch, entry.coordinator_epoch, entry.txn_first_offset, last

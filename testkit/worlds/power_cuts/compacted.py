@@ -94,7 +94,7 @@ def _is_part(batch: Batch, original: Batch) -> bool:
 
 
 def _identity(batch: Batch) -> tuple[object, ...]:
-    """What stays of a batch's header."""
+    """The fields of a batch's header that compaction keeps."""
     header = read_header(batch.data)
     return (
         header.producer_id,

@@ -47,7 +47,7 @@ class TransactionTrace(BrokerTrace):
         self.settings = FLUSHED if flushed else SETTINGS
         self.promises = Promises()
         self.has_lost_power = False
-        """In a life before this."""
+        """True if the power failed in an earlier life."""
 
     # -- what happens
 

@@ -157,7 +157,7 @@ class Eligibility:
             self.on_loss(loss)
 
     def _commit(self, key: PartitionId, it: PartitionRegistration) -> None:
-        """As much as may be."""
+        """Notes the replicas that have all committed records, if as many as possible are committed."""
         if len(it.isr) >= min(MIN_INSYNC_REPLICAS, len(it.replicas)):
             self._have[key] = {*it.isr}
         else:

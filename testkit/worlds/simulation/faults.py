@@ -91,7 +91,7 @@ class Faults:
         node.kill(power=True)
 
     def _power_of_several(self, node: Node) -> None:
-        """At once."""
+        """Cuts the power of several nodes at once."""
         others = [it for it in self.nodes if it is not node]
         for it in (node, *self.random.sample(others, self.random.randint(1, len(others)))):
             it.kill(power=True)
@@ -107,7 +107,7 @@ class Faults:
         self._later(self.network.cut(self.random.choice([ways, ways, ways[:1]])), 0.05, 2.5)
 
     def _cut_off(self, node: Node) -> None:
-        """From the other nodes and the keeper; clients still reach it, or not."""
+        """Cuts a node off from the other nodes and the keeper, and perhaps from clients."""
         reached = [it for it in self.network.hosts if it.startswith("client")] if self.random.random() < 0.5 else []
         others = [it for it in self.network.hosts if it not in (node.host.name, *reached)]
         ways = [way for it in others for way in ((node.host.name, it), (it, node.host.name))]
@@ -135,7 +135,7 @@ class Faults:
         self._slow_down(node.host)
 
     def _slow_keeper(self, _node: Node) -> None:
-        """What nodes decide is long under way, and meets what others decide."""
+        """Delays the nodes' writes of metadata, so that they conflict with each other."""
         self._slow_down(self.network.host(NAME))
 
     def _slow_down(self, host: Host) -> None:

@@ -76,7 +76,7 @@ class Ledger:
         return any(it.key == key and offset >= it.offset and sent_at <= it.at for it in self.losses)
 
     def _is_torn(self, transaction: bytes) -> bool:
-        """Whether its coordinator, or one of its partitions, may have forgotten it."""
+        """True if its coordinator, or one of its partitions, may have lost it."""
         lost = {it.key for it in self.losses}
         return any(it[0] == TRANSACTION_STATE for it in lost) or not lost.isdisjoint(self.members[transaction])
 

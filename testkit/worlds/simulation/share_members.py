@@ -151,7 +151,7 @@ class ShareLife(Life):
         return self.cluster.topic, index
 
     def _session(self, node_id: int) -> ShareSession:
-        """Of the present connection."""
+        """Returns the share session of the present connection."""
         session = self._sessions.get(node_id)
         if session is None or session.connection is None or session.connection.is_closed:
             return ShareSession()
@@ -237,7 +237,7 @@ class ShareLife(Life):
             raise Again(str(errors))
 
     def _take(self, node_id: int, sent: _SentRequest, data: share_fetch.PartitionData) -> int:
-        """What was acquired. Returns the number of records."""
+        """Adds the acquired records. Returns their number."""
         index = data.partition_index
         assert isinstance(data.records, bytes | bytearray | memoryview)
         key, found = self._key(index), _records(bytes(data.records))
@@ -260,7 +260,7 @@ class ShareLife(Life):
     # Acknowledging
 
     def _plan(self, node_id: int, *, renews: bool = False) -> Plan:
-        """What is said next of what it got from this node."""
+        """Chooses the next acknowledgements of records from this node."""
         chance, plan = self.cluster.random, dict[int, dict[int, int]]()
         fates = [it for it in FATES if renews or it != AcknowledgeType.RENEW]
         fate: int | None = None
